@@ -1,0 +1,1 @@
+"""The words every room shares: errors, units, spec, state, run folder, config. Standard library only."""

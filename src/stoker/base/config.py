@@ -1,0 +1,173 @@
+"""Where Stoker keeps its things on this machine, and the few settings a user may write into config.toml."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.base.errors import Denied, InvalidSpec
+from stoker.base.units import parse_size
+
+SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; ssh control paths and others need a few
+DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: no stop ladder touches them
+RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
+
+
+@dataclass(frozen=True)
+class Home:
+    """$STOKER_HOME and the names in it. Node-local: nothing here is shared between machines."""
+
+    path: Path
+
+    @property
+    def server(self) -> Path:
+        return self.path / "server"
+
+    @property
+    def database(self) -> Path:
+        return self.server / "stoker.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.server / "lock"
+
+    @property
+    def server_log(self) -> Path:
+        return self.server / "log"
+
+    @property
+    def spool(self) -> Path:
+        return self.path / "spool"
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.toml"
+
+    @property
+    def socket(self) -> Path:
+        """The server's door; in a private folder under /tmp when the usual path is too long for a socket."""
+        usual = self.server / "sock"
+        if len(os.fsencode(usual)) <= SOCKET_PATH_MAX:
+            return usual
+        short = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"stoker-{os.getuid()}" / f"{short}.sock"
+
+
+def home() -> Home:
+    """$STOKER_HOME, default ~/.stoker. Nothing is created."""
+    text = os.environ.get("STOKER_HOME")
+    return Home(Path(text).expanduser().absolute() if text else Path.home() / ".stoker")
+
+
+def make_home(where: Home) -> Home:
+    """Create the folders, 0700. Raises Denied, with what to do, when that cannot be or is not safe."""
+    try:
+        for folder in (where.path, where.server, where.spool, where.runs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = where.server / ".write"
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as e:
+        raise Denied(f"The state folder {where.path} cannot be written ({e.strerror}).",
+                     hint="Free some space or choose another folder: export STOKER_HOME=/some/local/folder") from e
+    owner = where.path.stat()
+    if owner.st_uid != os.getuid():
+        raise Denied(f"The state folder {where.path} belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker")
+    if stat.S_IMODE(owner.st_mode) & 0o077:
+        where.path.chmod(0o700)
+    kind = filesystem_type(where.path)
+    if kind in NETWORK_FILESYSTEMS:
+        raise Denied(f"The state folder {where.path} lies on a network file system ({kind}), where locks and SQLite are not safe.",
+                     hint=f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)")
+    if where.socket.parent != where.server:
+        _private_folder(where.socket.parent)
+    return where
+
+
+def _private_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
+        raise Denied(f"{folder} is not a private folder of yours.", hint="Choose a shorter STOKER_HOME.")
+
+
+NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse.sshfs",
+                                 "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs", "fuse.juicefs", "panfs", "orangefs", "wekafs"})
+
+
+def filesystem_type(path: Path | str) -> str:
+    """The type that /proc/self/mountinfo gives the mount under `path`; "" where there is no such file."""
+    target = os.path.realpath(path)
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as f:
+            for line in f:
+                left, _, right = line.partition(" - ")
+                mount = left.split()[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+                inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+                if inside and len(mount) >= len(best):
+                    best, kind = mount, right.split()[0]
+    except OSError:
+        return ""
+    return kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """A [targets.NAME] table of config.toml."""
+
+    name: str
+    host: str = ""  # empty: this machine; else what one types after `ssh`
+    root: str = ""  # the folder on the machine that holds runs/; empty: ~/.stoker there, $STOKER_HOME here
+    gpus: int | None = None  # None: as many as the machine shows
+    slots: int | None = None  # None: CPU slots are not counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """config.toml. Every field has a default, so the file need not exist."""
+
+    copy_limit_bytes: int = 2_000_000_000  # a larger working folder is not copied
+    slots: int | None = None  # CPU slots of this machine; None: not counted
+    targets: dict[str, TargetConfig] = field(default_factory=dict)
+
+
+def load_config(where: Home) -> Config:
+    """Read config.toml. Raises InvalidSpec naming the line or key that is wrong."""
+    try:
+        body = tomllib.loads(where.config.read_text("utf-8"))
+    except FileNotFoundError:
+        body = {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise InvalidSpec(f"{where.config} cannot be read: {e}.", hint="It is TOML; see docs/config.md.") from e
+    values: dict = {}
+    targets = {"local": TargetConfig(name="local")}
+    for key, value in body.items():
+        if key == "copy_limit":
+            values["copy_limit_bytes"] = parse_size(str(value))
+        elif key == "slots" and isinstance(value, int) and value >= 0:
+            values["slots"] = value
+        elif key == "targets" and isinstance(value, dict):
+            for name, table in value.items():
+                targets[name] = _target(where, name, table)
+        else:
+            raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value is of the wrong kind.", hint="See docs/config.md.")
+    if values.get("slots") is not None and targets["local"].slots is None:
+        targets["local"] = TargetConfig(name="local", gpus=targets["local"].gpus, slots=values["slots"])
+    return Config(targets=targets, **values)
+
+
+def _target(where: Home, name: str, table: object) -> TargetConfig:
+    kinds = {"host": str, "root": str, "gpus": int, "slots": int}
+    if not isinstance(table, dict) or any(k not in kinds or not isinstance(v, kinds[k]) for k, v in table.items()):
+        raise InvalidSpec(f"{where.config}: [targets.{name}] may hold {', '.join(kinds)}.", hint="See docs/config.md.")
+    return TargetConfig(name=name, **table)

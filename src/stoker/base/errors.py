@@ -1,0 +1,94 @@
+"""The errors of Stoker. Each knows its exit code and HTTP status; the class docstring is its default message."""
+
+from __future__ import annotations
+
+EXIT_OWN_FAILURE = 125  # `stoker run` failed before the run could give an exit code of its own (docker does the same)
+
+
+class StokerError(Exception):
+    """Something went wrong inside Stoker."""
+
+    code = "error"
+    exit_code = 1
+    http_status = 500
+    default_hint = "Run `stoker doctor`; the server's log is in $STOKER_HOME/server/log."
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.hint = hint or self.default_hint
+        super().__init__(self.message)
+
+    def to_json(self) -> dict:
+        """The body of an HTTP error answer, and what `--json` prints on stderr."""
+        return {"error": self.code, "message": self.message, "hint": self.hint}
+
+
+class InvalidSpec(StokerError):
+    """What was asked cannot be done as written."""
+
+    code = "invalid_spec"
+    exit_code = 2
+    http_status = 400
+    default_hint = "See `stoker run --help`."
+
+
+class NotFound(StokerError):
+    """There is no such thing."""
+
+    code = "not_found"
+    exit_code = 3
+    http_status = 404
+    default_hint = "`stoker ps -a` lists all runs."
+
+
+class Denied(StokerError):
+    """This is not allowed."""
+
+    code = "denied"
+    exit_code = 4
+    http_status = 403
+    default_hint = "Check who owns the folder that is named."
+
+
+class TargetError(StokerError):
+    """The machine did not do what it was asked. `retry` says whether asking again may help."""
+
+    code = "target_error"
+    exit_code = 5
+    http_status = 502
+    default_hint = "`stoker doctor` looks at the machine."
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None, retry: bool = True) -> None:
+        super().__init__(message or "The machine did not do what it was asked.", hint=hint)
+        self.retry = retry
+
+    def to_json(self) -> dict:
+        return {**super().to_json(), "retry": self.retry}
+
+
+class StateError(StokerError):
+    """The run is in a state in which this cannot be done."""
+
+    code = "state_error"
+    exit_code = 6
+    http_status = 409
+    default_hint = "`stoker show ID` tells its state."
+
+
+class ServerError(StokerError):
+    """The Stoker server did not answer."""
+
+    code = "server_error"
+    exit_code = 1
+    http_status = 500
+
+
+ALL_ERRORS: tuple[type[StokerError], ...] = (StokerError, InvalidSpec, NotFound, Denied, TargetError, StateError, ServerError)
+_BY_CODE = {cls.code: cls for cls in ALL_ERRORS}
+
+
+def from_json(body: dict) -> StokerError:
+    """The error that an HTTP answer tells of; unknown codes become a plain StokerError."""
+    cls = _BY_CODE.get(body.get("error", ""), StokerError)
+    kwargs = {"retry": bool(body.get("retry", True))} if cls is TargetError else {}
+    return cls(body.get("message"), hint=body.get("hint"), **kwargs)

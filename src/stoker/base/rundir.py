@@ -1,0 +1,117 @@
+"""The run folder: one module that names every file in it, and writes them whole or not at all.
+
+The agent keeps its own copy of these names (it imports nothing of ours); tests/house compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SPEC = "spec.json"
+LIMITS = "limits.json"
+ENV = "env"
+STDIN = "stdin"
+WORK = "work"
+OUTPUTS = "outputs"
+CHECKPOINTS = "checkpoints"
+ATTEMPTS = "attempts"
+CODE = "code"  # manifest.json, commit.json, diff.patch: what the code was when the run began
+KEEP_WISH = "keep.json"  # a `keep` typed on the machine
+
+AGENT = "agent.json"
+HEARTBEAT = "heartbeat"
+OUT = "out.log"
+ERR = "err.log"
+METRICS = "metrics.jsonl"
+STEPS = "steps.jsonl"
+TELEMETRY = "telemetry.jsonl"
+EVENTS = "events.jsonl"
+EXIT = "exit.json"
+STOP = "stop.json"  # a wish: end this attempt
+STATUS = "status.json"  # the raw wait status, written by the holder before anything else happens
+SOCKET = "sock"  # the holder's door: input, window size, signals
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The paths of one run. `attempt(n)` gives the folder of attempt n, counted from 1."""
+
+    path: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.path / SPEC
+
+    @property
+    def limits(self) -> Path:
+        return self.path / LIMITS
+
+    @property
+    def env(self) -> Path:
+        return self.path / ENV
+
+    @property
+    def work(self) -> Path:
+        return self.path / WORK
+
+    @property
+    def code(self) -> Path:
+        return self.path / CODE
+
+    def attempt(self, n: int) -> Path:
+        return self.path / ATTEMPTS / str(n)
+
+    def attempts(self) -> list[int]:
+        """The numbers of the attempts that were claimed, in order."""
+        try:
+            return sorted(int(e.name) for e in os.scandir(self.path / ATTEMPTS) if e.name.isdigit())
+        except FileNotFoundError:
+            return []
+
+
+def write_whole(path: Path | str, data: bytes, mode: int = 0o644) -> None:
+    """Write beside, fsync, rename: a reader sees the old content or the new, never a part. Raises OSError."""
+    path = os.fspath(path)
+    temp = f"{path}.tmp-{os.getpid()}"
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        with open(fd, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temp, path)
+    except BaseException:
+        try:
+            os.unlink(temp)
+        except OSError:
+            pass
+        raise
+
+
+def write_json(path: Path | str, body: object, mode: int = 0o644) -> None:
+    """`write_whole` of a JSON document."""
+    write_whole(path, (json.dumps(body, ensure_ascii=True) + "\n").encode(), mode)
+
+
+def read_json(path: Path | str) -> dict | None:
+    """The JSON object in a file; None when it is missing or torn."""
+    try:
+        with open(path, "rb") as f:
+            body = json.load(f)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def pack_env(env: dict[str, str]) -> bytes:
+    """An environment as the bytes of the `env` file: KEY=VALUE, each ended by NUL."""
+    return b"".join(os.fsencode(k) + b"=" + os.fsencode(v) + b"\0" for k, v in env.items())
+
+
+def unpack_env(data: bytes) -> dict[str, str]:
+    """What `pack_env` packed."""
+    pairs = (item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
+    return {os.fsdecode(k): os.fsdecode(v) for k, v in pairs}

@@ -1,0 +1,112 @@
+"""What was asked: the spec is frozen when a run is made, the limits may change while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field, fields, replace
+
+from stoker.base.errors import InvalidSpec
+
+NAME_MAX = 80
+_CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One run as it was asked for. `to_json` is spec.json in the run folder. It never holds the environment."""
+
+    command: tuple[str, ...]  # as the user typed it
+    argv: tuple[str, ...] = ()  # what is executed: the interpreter resolved to an absolute path
+    id: str = ""
+    name: str = ""  # unique among the runs that exist; "" = the server picks one
+    kind: str = "job"
+    target: str = "local"
+    folder: str = ""  # absolute: where the user stood
+    copy: bool = False  # True: run from a frozen copy in <run folder>/work, else in `folder`
+    home: str | None = None  # HOME of the run; None = as in its environment
+    mounts: dict[str, str] = field(default_factory=dict)  # name inside the working folder -> absolute path (needs copy)
+    tty: bool = False  # a pseudo-terminal for all three streams
+    stdin: str = "none"  # "none" | "attached" (bytes come from whoever is attached) | "file" (<run folder>/stdin)
+    split_stderr: bool = False  # stderr goes to err.log instead of out.log
+    gpus: int = 0
+    slots: int = 0  # CPU slots; 0 = does not count against capacity
+    priority: int = 0  # higher starts first
+    after: tuple[str, ...] = ()  # ids that must be final first
+    restarts: int = 0  # automatic restarts at most, for reasons that the table marks
+    retry_reasons: tuple[str, ...] = ()  # the table's answer, for the agent
+    backoff_s: float = 5.0  # before the first automatic restart; doubles up to 300 s
+    grace_s: tuple[float, float] = (10.0, 10.0)  # after SIGINT, after SIGTERM
+    unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
+    created_at: str = ""
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict) -> Spec:
+        """The spec in `body`. Raises InvalidSpec for unknown or wrongly typed fields."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(body) - known)
+        if unknown:
+            raise InvalidSpec(f"The spec has a field this version does not know: {', '.join(unknown)}.",
+                              hint="Is the client newer than the server? `stoker server stop` lets the next command start a new one.")
+        try:
+            values = dict(body)
+            for name in ("command", "argv", "after", "retry_reasons", "grace_s"):
+                if name in values:
+                    values[name] = tuple(values[name])
+            return cls(**values)
+        except TypeError as e:
+            raise InvalidSpec(f"The spec cannot be read: {e}.") from e
+
+    def check(self) -> Spec:
+        """Self, if it can be run at all. Raises InvalidSpec with what to change."""
+        if not self.command or not self.command[0]:
+            raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
+        if any("\0" in part for part in self.command):
+            raise InvalidSpec("The command holds a NUL byte, which no program can be given.")
+        if self.stdin not in ("none", "attached", "file"):
+            raise InvalidSpec(f"'{self.stdin}' is not a kind of standard input.")
+        for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
+            if not isinstance(count, int) or not 0 <= count <= 100_000:
+                raise InvalidSpec(f"{what} must be a whole number from 0 on.")
+        check_name(self.name)
+        return self
+
+    def with_(self, **changes: object) -> Spec:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def fingerprint(self) -> str:
+        """Equal for two requests that mean the same run: everything but identity and time."""
+        body = {k: v for k, v in self.to_json().items() if k not in ("id", "name", "created_at", "argv", "tty", "stdin", "split_stderr", "unbuffered")}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What may change while a run lives. `to_json` is limits.json; only the reconciler writes it, the agent echoes `seq`."""
+
+    seq: int = 1
+    time_s: float | None = None  # running seconds over all attempts; None = no limit
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: dict) -> Limits:
+        return cls(**{f.name: body[f.name] for f in fields(cls) if f.name in body})
+
+
+def check_name(name: str) -> None:
+    """Names may hold spaces, quotes and any script; not control characters or "/", and not only dots.
+
+    A leading "-" is allowed: the CLI takes such a name after "--" or as --name=-rf.
+    """
+    if not name:
+        return
+    if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or set(name) == {"."}:
+        raise InvalidSpec(f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no spaces at the ends.",
+                          hint="stoker run --name baseline-1 ...")

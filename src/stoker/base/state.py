@@ -1,0 +1,119 @@
+"""States and reasons as tables. CLI, console, docs and the reconciler read them from here and from nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a run is. PENDING -> STAGING -> STARTING -> RUNNING -> STOPPING -> DONE | FAILED | STOPPED."""
+
+    PENDING = "pending"
+    STAGING = "staging"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    @property
+    def final(self) -> bool:
+        """True where nothing more happens until somebody asks."""
+        return self in FINAL
+
+    @property
+    def unfinished(self) -> bool:
+        """True where `start` makes sense: it ended, but not by reaching its end."""
+        return self in (State.FAILED, State.STOPPED)
+
+
+FINAL = frozenset({State.DONE, State.FAILED, State.STOPPED})
+HOLDING = frozenset({State.STAGING, State.STARTING, State.RUNNING, State.STOPPING})  # these hold compute
+
+STATE_SENTENCES = {
+    State.PENDING: "waits for its turn",
+    State.STAGING: "its files are being laid out on the machine",
+    State.STARTING: "its agent is starting it, or it waits to be started again",
+    State.RUNNING: "its process runs",
+    State.STOPPING: "its processes are being ended, its log and outputs are drained",
+    State.DONE: "it ended by itself with exit code 0",
+    State.FAILED: "it ended before its end",
+    State.STOPPED: "somebody, or a limit, ended it",
+}
+
+
+class Reachability(StrEnum):
+    """Can we see the machine of the run. Silence never changes the state of a run."""
+
+    OK = "ok"
+    UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a run got where it is.
+
+    name: the word in JSON. state: the state a run ends in. sentence: what a beginner reads; `{}` fields come from the
+    evidence. retry: whether `--restarts` tries again. next: what to type next; `{id}` is the run.
+    """
+
+    name: str
+    state: State
+    sentence: str
+    retry: bool
+    next: str
+
+
+REASONS: dict[str, Reason] = {r.name: r for r in (
+    Reason("exited", State.DONE, "It ran to its end.", False, "stoker logs {id}"),
+    Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}, so something in it went wrong.", True, "stoker logs --tail 40 {id}"),
+    Reason("nothing_trained", State.FAILED, "It ended without an error, but trained nothing.", False, "stoker logs {id}"),
+    Reason("host_oom", State.FAILED, "The machine ran out of memory and the kernel killed it.", False,
+           "use less memory (smaller batch, fewer workers), then: stoker start {id}"),
+    Reason("gpu_oom", State.FAILED, "The GPU ran out of memory.", False, "use a smaller batch, then: stoker start {id}"),
+    Reason("gpu_fault", State.FAILED, "The GPU or its driver failed.", True, "stoker doctor"),
+    Reason("disk_full", State.FAILED, "The disk was full.", False, "stoker gc, then: stoker start {id}"),
+    Reason("killed", State.FAILED, "It was killed by {signal_name}, which did not come from Stoker.", True, "stoker start {id}"),
+    Reason("crashed", State.FAILED, "It crashed with {signal_name}: a fault in compiled code, not a Python error.", True, "stoker logs --tail 40 {id}"),
+    Reason("hangup", State.FAILED, "Its terminal went away (SIGHUP) and it did not survive that.", True, "stoker start {id}"),
+    Reason("rebooted", State.FAILED, "The machine or its container was restarted while it ran.", True, "stoker start {id}"),
+    Reason("preempted", State.FAILED, "The machine was taken away for other work.", True, "stoker start {id}"),
+    Reason("stopped_by_user", State.STOPPED, "You stopped it.", False, "stoker start {id}"),
+    Reason("limit_time", State.STOPPED, "It reached its time limit of {limit}.", False, "stoker keep {id} 2h, then: stoker start {id}"),
+    Reason("limit_idle", State.STOPPED, "It was idle for longer than allowed.", False, "stoker start {id}"),
+    Reason("limit_budget", State.STOPPED, "Its budget was used up.", False, "stoker budget"),
+    Reason("start_failed", State.FAILED, "It could not be started: {detail}.", False, "stoker doctor"),
+    Reason("agent_lost", State.FAILED, "Its caretaker processes were killed, so it was ended too.", True, "stoker start {id}"),
+    Reason("lost", State.FAILED, "Its run folder is gone from the machine, so nobody can say how it ended.", False, "stoker rm {id}"),
+)}
+
+RETRY_REASONS = tuple(r.name for r in REASONS.values() if r.retry)
+
+
+def sentence(reason: str, evidence: dict) -> str:
+    """The plain sentence for a reason, with the fields that its evidence fills; a missing field reads "unknown"."""
+    known = REASONS.get(reason)
+    if known is None:
+        return f"It ended for a reason this version does not know ({reason})."
+    return known.sentence.format_map(_Fields(evidence))
+
+
+class _Fields(dict):
+    def __missing__(self, key: str) -> str:
+        return "unknown"
+
+
+EXIT_CODES = {
+    0: "done",
+    1: "Stoker itself failed",
+    2: "what was asked is not valid (a wrong option, value or file)",
+    3: "no such run, target or file",
+    4: "not allowed",
+    5: "the machine did not do what it was asked",
+    6: "the run is in a state in which this cannot be done",
+    125: "`stoker run`: Stoker failed before the run could give a code of its own",
+    130: "you pressed Ctrl-C while Stoker was waiting",
+}

@@ -1,0 +1,67 @@
+"""Durations, sizes and times as people write them, and as they are shown. Values inside are seconds and bytes."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from stoker.base.errors import InvalidSpec
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+          "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)([smhdw]))+", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII)
+MAX_DURATION_S = 10 * 365 * 86400.0
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in "90s", "2h", "1h30m", "2d". Raises InvalidSpec for anything else, zero included."""
+    value = text.strip().lower()
+    if not _DURATION.fullmatch(value):
+        raise InvalidSpec(f"'{text}' is not a duration.", hint="Write it as 90s, 15m, 2h, 1h30m or 3d.")
+    seconds = sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
+    if not 0 < seconds <= MAX_DURATION_S:
+        raise InvalidSpec(f"'{text}' is not between one second and ten years.", hint="Write it as 90s, 15m, 2h or 3d.")
+    return seconds
+
+
+def parse_size(text: str) -> int:
+    """Bytes in "24GB", "512MiB". Raises InvalidSpec for anything else."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if not found or found[2] not in _BYTES:
+        raise InvalidSpec(f"'{text}' is not a size.", hint="Write it as 500MB, 24GB or 16GiB.")
+    return int(float(found[1]) * _BYTES[found[2]])
+
+
+def format_duration(seconds: float) -> str:
+    """The two largest units that matter: "41s", "2m 5s", "3h 2m", "4d 1h"."""
+    left = round(max(0.0, seconds))
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        n, left = divmod(left, size)
+        if n or (unit == "s" and not parts):
+            parts.append(f"{n}{unit}")
+    return " ".join(parts[:2])
+
+
+def format_size(count: float) -> str:
+    """Bytes in decimal units with two significant places: "812 B", "4.0 kB", "1.2 GB"."""
+    if abs(count) < 1000:
+        return f"{int(count)} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= 1000
+        if abs(count) < 999.5 or unit == "TB":
+            break
+    return f"{count:.1f} {unit}" if abs(count) < 99.5 else f"{count:.0f} {unit}"
+
+
+def iso(timestamp: float) -> str:
+    """ISO 8601 in UTC with milliseconds, from a Unix timestamp in seconds."""
+    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def from_iso(text: str) -> float:
+    """The Unix timestamp in seconds of what `iso` wrote."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

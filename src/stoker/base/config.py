@@ -100,8 +100,9 @@ def _private_folder(folder: Path) -> None:
         raise Denied(f"{folder} is not a private folder of yours.", hint="Choose a shorter STOKER_HOME.")
 
 
-NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p", "fuse.sshfs",
-                                 "fuse.glusterfs", "fuse.gcsfuse", "fuse.rclone", "fuse.s3fs", "fuse.juicefs", "panfs", "orangefs", "wekafs"})
+NETWORK_FILESYSTEMS = frozenset(
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p panfs orangefs wekafs fuse.sshfs fuse.glusterfs fuse.gcsfuse fuse.rclone "
+    "fuse.s3fs fuse.juicefs".split())
 
 
 def filesystem_type(path: Path | str) -> str:

@@ -11,6 +11,7 @@ from stoker.base.errors import InvalidSpec
 
 NAME_MAX = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
+_NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class Spec:
 
     def fingerprint(self) -> str:
         """Equal for two requests that mean the same run: everything but identity and time."""
-        body = {k: v for k, v in self.to_json().items() if k not in ("id", "name", "created_at", "argv", "tty", "stdin", "split_stderr", "unbuffered")}
+        body = {k: v for k, v in self.to_json().items() if k not in _NOT_THE_RUN}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -108,5 +109,6 @@ def check_name(name: str) -> None:
     if not name:
         return
     if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or set(name) == {"."}:
-        raise InvalidSpec(f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no spaces at the ends.",
-                          hint="stoker run --name baseline-1 ...")
+        raise InvalidSpec(
+            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no spaces at the ends.",
+            hint="stoker run --name baseline-1 ...")

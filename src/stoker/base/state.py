@@ -69,7 +69,8 @@ class Reason:
 
 REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("exited", State.DONE, "It ran to its end.", False, "stoker logs {id}"),
-    Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}, so something in it went wrong.", True, "stoker logs --tail 40 {id}"),
+    Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}, so something in it went wrong.", True,
+           "stoker logs --tail 40 {id}"),
     Reason("nothing_trained", State.FAILED, "It ended without an error, but trained nothing.", False, "stoker logs {id}"),
     Reason("host_oom", State.FAILED, "The machine ran out of memory and the kernel killed it.", False,
            "use less memory (smaller batch, fewer workers), then: stoker start {id}"),
@@ -77,7 +78,8 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("gpu_fault", State.FAILED, "The GPU or its driver failed.", True, "stoker doctor"),
     Reason("disk_full", State.FAILED, "The disk was full.", False, "stoker gc, then: stoker start {id}"),
     Reason("killed", State.FAILED, "It was killed by {signal_name}, which did not come from Stoker.", True, "stoker start {id}"),
-    Reason("crashed", State.FAILED, "It crashed with {signal_name}: a fault in compiled code, not a Python error.", True, "stoker logs --tail 40 {id}"),
+    Reason("crashed", State.FAILED, "It crashed with {signal_name}: a fault in compiled code, not a Python error.", True,
+           "stoker logs --tail 40 {id}"),
     Reason("hangup", State.FAILED, "Its terminal went away (SIGHUP) and it did not survive that.", True, "stoker start {id}"),
     Reason("rebooted", State.FAILED, "The machine or its container was restarted while it ran.", True, "stoker start {id}"),
     Reason("preempted", State.FAILED, "The machine was taken away for other work.", True, "stoker start {id}"),

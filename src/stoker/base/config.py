@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-import tempfile
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,12 +51,17 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """The server's door; in a private folder under /tmp when the usual path is too long for a socket."""
+        """The server's door; in a private folder under /tmp when the usual path is too long for a socket.
+
+        Never $TMPDIR: a client in another shell, or inside a batch job, must come to the same door.
+        """
         usual = self.server / "sock"
         if len(os.fsencode(usual)) <= SOCKET_PATH_MAX:
             return usual
+        import hashlib  # here, since every command imports this module and few need it
+
         short = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"stoker-{os.getuid()}" / f"{short}.sock"
+        return Path("/tmp") / f"stoker-{os.getuid()}" / f"{short}.sock"
 
 
 def home() -> Home:
@@ -144,6 +146,8 @@ class Config:
 
 def load_config(where: Home) -> Config:
     """Read config.toml. Raises InvalidSpec naming the line or key that is wrong."""
+    import tomllib  # here, since a client never reads the file
+
     try:
         body = tomllib.loads(where.config.read_text("utf-8"))
     except FileNotFoundError:

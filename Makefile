@@ -1,0 +1,43 @@
+# What one types to set up, try, check and measure Stoker. `make` alone prints this list.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench docs setup clean
+
+PYTHON ?= python3
+PY := .venv/bin/python
+STAMP := .make/setup
+
+help:                ## print this list
+	@awk -F ' *## ' '/^[a-z]+:.*## / {split($$1, t, ":"); printf "make %-6s %s\n", t[1], $$2}' Makefile
+
+setup: $(STAMP)      ## make .venv with Stoker, its tests and torch in it
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Stoker needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' || { echo "This Python cannot make virtual environments: apt-get install python3-venv"; exit 1; }
+	@test -x $(PY) || { echo "making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "installing Stoker and torch into .venv (a minute or two)"
+	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' torch
+	@mkdir -p .make && touch $(STAMP)
+
+run: $(STAMP)        ## train examples/digits under Stoker, then show what it kept
+	@export PATH="$$PWD/.venv/bin:$$PATH"; \
+	echo '$$ stoker run examples/digits/train.py'; stoker run examples/digits/train.py && \
+	run=$$(stoker ps -a --json | $(PY) -c 'import json, sys; print(max(json.load(sys.stdin), key=lambda r: r["created_at"])["id"])') && \
+	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
+
+test: $(STAMP)       ## the whole suite (at most 15 minutes)
+	$(PY) -m pytest -q
+
+check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
+	$(PY) -m ruff check src tests benchmarks docs examples
+	$(PY) -m pytest -q -m "not slow and not real and not gpu" -x
+
+bench: $(STAMP)      ## every number of docs/benchmarks.md, and the kill tests
+	$(PY) benchmarks/run.py
+
+docs: $(STAMP)       ## write docs/reference.md again from the tables in the code
+	$(PY) docs/generate.py
+
+clean:               ## remove what the targets above made (your runs in ~/.stoker stay)
+	rm -rf .venv .make .pytest_cache .ruff_cache build dist
+	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,319 @@
+"""What happens next, as pure functions: `decide` for one run that was looked at, `admit` for one that waits for its turn.
+
+Nothing here reads a clock, a disk or a machine. States and reasons come from base/state.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stoker.base.spec import Limits
+from stoker.base.state import REASONS, Reachability, State
+from stoker.base.units import from_iso
+from stoker.plane.record import WISH_RM, WISH_RUN, Run
+
+LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
+PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned")
+SETTLED_REASONS = frozenset({"agent_lost", "rebooted"})  # nobody was left on the machine to follow the restart policy
+BACKOFF_MAX_S = 300.0
+
+
+class Seen(Protocol):
+    """What `decide` reads of an observation (backends/base.py)."""
+
+    phase: str
+    attempt: int | None
+    started_at: str | None
+    used_s: float | None
+    exit: dict | None
+    keep: dict | None
+
+
+@dataclass(frozen=True)
+class Action:
+    """One step. `do`: "set" (only write the facts) · "stage" · "start" · "limits" · "stop" · "remove" (folder and row).
+
+    All of them may be done twice. `facts` are written to the row after the step succeeded.
+    """
+
+    do: str
+    facts: dict = field(default_factory=dict)
+
+
+def decide(run: Run, seen: Seen | None, now: float) -> list[Action]:
+    """What to do about a run, given what was seen of it just now (None: its machine could not be reached).
+
+    An observation may be a little old: an attempt that is older than the wanted one never ends the run, and no state is left backwards.
+    """
+    if run.state.final:
+        return _removal(run)
+    if run.state is State.PENDING:
+        return [] if run.wish == WISH_RUN else _never_begun(run, run.attempt - 1, now)
+    if seen is None:
+        return _set(run, reachability=Reachability.UNREACHABLE.value)
+    facts = {"reachability": Reachability.OK.value}
+    if seen.phase == "absent":
+        return _absent(run, now, facts)
+    newest = seen.attempt or 0
+    if newest < run.attempt:
+        return _not_begun(run, seen, newest, now, facts)
+    return _begun(run, seen, newest, now, facts)
+
+
+def _absent(run: Run, now: float, facts: dict) -> list[Action]:
+    first = run.attempt == 1 and run.state is State.STAGING
+    if first and run.wish != WISH_RUN:
+        return _never_begun(run, 0, now)
+    if first:
+        return [*_set(run, **facts), Action("stage")]
+    lost = _set(run, **facts, **_final("lost", {}, now), attempt=run.attempt - (run.state is State.STAGING))
+    return [*lost, *_removal(run)]
+
+
+def _not_begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
+    """The machine has the folder, but not the attempt that is wanted."""
+    at_rest = seen.phase in ("staged", "ended")
+    if run.wish != WISH_RUN:
+        return _never_begun(run, newest, now) if at_rest else _stop(run, facts)
+    if seen.phase == "abandoned":
+        return [*_set(run, **facts), Action("stop")]
+    if not at_rest:
+        return _set(run, **facts)  # the attempt before is still being ended
+    if seen.phase == "staged" and run.state in (State.RUNNING, State.STOPPING):
+        return _set(run, **facts, **_final("lost", {}, now))
+    if run.restart_at and now < run.restart_at:
+        return _set(run, **facts)
+    limits = [] if run.limits_written >= run.limits.seq else [Action("limits", {"limits_written": run.limits.seq})]
+    return [*_set(run, **facts), *limits, Action("start", {"state": State.STARTING, "restart_at": None})]
+
+
+def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
+    """The wanted attempt, or a later one that the agent began by itself, is there."""
+    later = newest > run.attempt
+    facts["attempt"] = newest
+    if seen.started_at and seen.phase != "claimed":
+        facts["started_at"] = from_iso(seen.started_at)
+    if seen.phase == "ended":
+        return _ended(run, seen, newest, now, facts)
+    if seen.phase == "abandoned":
+        # written down before the step: whoever continues after a crash knows that nobody else follows the restart policy
+        settling = _set(run, **facts, settled_attempt=newest, state=State.STOPPING)
+        return [*settling, Action("stop", {"stop_sent": run.stop_asked})]
+    facts |= _keep(run, seen)
+    if seen.phase == "waiting":
+        restart = (seen.exit or {}).get("restart") or {}
+        facts |= {"state": State.STARTING, "restart_at": _moment(restart.get("at")), "used_s": seen.used_s or run.used_s}
+    else:
+        facts |= {"state": _forward(run.state, seen.phase, later), "restart_at": None}
+    if run.wish != WISH_RUN and run.stop_sent < run.stop_asked:
+        return _stop(run, facts)
+    limits = facts.get("limits", run.limits)
+    if run.limits_written < limits.seq:
+        return [*_set(run, **facts), Action("limits", {"limits_written": limits.seq})]
+    return _set(run, **facts)
+
+
+def _forward(state: State, phase: str, later: bool) -> State:
+    """The state of a living attempt; an old observation does not lead backwards."""
+    order = (State.PENDING, State.STAGING, State.STARTING, State.RUNNING, State.STOPPING)
+    told = {"claimed": State.STARTING, "running": State.RUNNING, "stopping": State.STOPPING}[phase]
+    return told if later else max(state, told, key=order.index)
+
+
+def _ended(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
+    exit_ = seen.exit or {}
+    reason = exit_.get("reason") or "agent_lost"
+    used = exit_.get("used_s") or seen.used_s or run.used_s
+    facts |= {"used_s": used, "evidence": _evidence(exit_)}
+    if _restarts(run, newest, reason, used):
+        wait = min(BACKOFF_MAX_S, run.spec.backoff_s * 2 ** (newest - run.first_attempt))
+        return _set(run, **facts, attempt_=newest + 1, state=State.STARTING, restart_at=now + wait)
+    ended = _moment(exit_.get("ended_at")) or now
+    facts |= _final(reason, facts["evidence"], ended)
+    facts["exit_code"] = exit_code(exit_)
+    return [*_set(run, **facts), *_removal(run)]
+
+
+def _restarts(run: Run, newest: int, reason: str, used: float) -> bool:
+    """Whether the plane follows the restart policy: only where the agent could not do it itself."""
+    alone = newest == run.settled_attempt or reason in SETTLED_REASONS
+    known = REASONS.get(reason)
+    if run.wish != WISH_RUN or not alone or known is None or not known.retry:
+        return False
+    time_left = run.limits.time_s is None or used < run.limits.time_s
+    return time_left and newest - run.first_attempt < run.spec.restarts
+
+
+def _never_begun(run: Run, newest: int, now: float) -> list[Action]:
+    """Ended by a wish before its wanted attempt began."""
+    facts = _final("stopped_by_user", {}, now) | {"attempt": newest}
+    return [*_set(run, **facts), *_removal(run)]
+
+
+def _stop(run: Run, facts: dict) -> list[Action]:
+    if run.stop_sent >= run.stop_asked:
+        return _set(run, **facts)
+    return [*_set(run, **{**facts, "state": State.STOPPING}), Action("stop", {"stop_sent": run.stop_asked})]
+
+
+def _removal(run: Run) -> list[Action]:
+    return [Action("remove")] if run.wish == WISH_RM else []
+
+
+def _final(reason: str, evidence: dict, now: float) -> dict:
+    """Facts of a run that is final since `now`."""
+    state = REASONS[reason].state if reason in REASONS else State.FAILED
+    return {"state": state, "reason": reason, "ended_at": now, "exit_code": None, "evidence": evidence, "restart_at": None, "gpu_uuids": ()}
+
+
+def _keep(run: Run, seen: Seen) -> dict:
+    """A `keep` typed on the machine becomes the limits here, once."""
+    at = _moment((seen.keep or {}).get("at"))
+    seconds = (seen.keep or {}).get("time_s")
+    if at is None or at <= run.kept_at or not isinstance(seconds, int | float):
+        return {}
+    return {"kept_at": at, "limits": Limits(seq=run.limits.seq + 1, time_s=float(seconds))}
+
+
+def _set(run: Run, attempt_: int | None = None, **facts: object) -> list[Action]:
+    """Write those facts that are news."""
+    if attempt_ is not None:
+        facts["attempt"] = attempt_
+    news = {k: v for k, v in facts.items() if getattr(run, k) != v}
+    return [Action("set", news)] if news else []
+
+
+def _evidence(exit_: dict) -> dict:
+    extra = {k: exit_[k] for k in ("signal_name", "code", "leftovers", "gaps") if exit_.get(k)}
+    return {**extra, **(exit_.get("evidence") or {})}
+
+
+def _moment(text: object) -> float | None:
+    if isinstance(text, int | float):
+        return float(text)
+    try:
+        return from_iso(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def exit_code(exit_: dict) -> int | None:
+    """The code as a shell would give it: 128 and the signal's number for a killed process."""
+    if exit_.get("code") is not None:
+        return int(exit_["code"])
+    return 128 + int(exit_["signal"]) if exit_.get("signal") else None
+
+
+# -- admission ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a machine has. `gpus` None: it could not be asked yet. `slots` None: CPU slots are not counted there."""
+
+    gpus: tuple[str, ...] | None = ()
+    slots: int | None = None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What is handed out: GPU -> name of the run that holds it, and the names and number of CPU slots."""
+
+    gpus: dict[str, str] = field(default_factory=dict)
+    slots: int = 0
+    slot_holders: tuple[str, ...] = ()
+
+    def plus(self, name: str, gpus: Sequence[str], slots: int) -> Usage:
+        """The usage when `name` holds these too."""
+        return Usage({**self.gpus, **dict.fromkeys(gpus, name)}, self.slots + slots, (*self.slot_holders, *([name] if slots else [])))
+
+
+@dataclass(frozen=True)
+class Admission:
+    """May it start: "yes" (with these GPUs), "wait" or "never" (why, in words that follow "waits for" or "wants")."""
+
+    verdict: str
+    why: str = ""
+    gpus: tuple[str, ...] = ()
+
+
+def usage_of(holders: Iterable[Run]) -> Usage:
+    """What these runs hold."""
+    usage = Usage()
+    for run in holders:
+        usage = usage.plus(run.name, run.gpu_uuids, run.slots)
+    return usage
+
+
+def admit(gpus: int, slots: int, usage: Usage, room: Room) -> Admission:
+    """Whether a run that wants so much may start now."""
+    if gpus and room.gpus is None:
+        return Admission("wait", "its machine to answer: how many GPUs it has is not known yet")
+    have = len(room.gpus or ())
+    if gpus > have:
+        return Admission("never", f"{_gpus(gpus)}, and the machine has {have or 'none'}")
+    if room.slots is not None and slots > room.slots:
+        return Admission("never", f"{_slots(slots)}, and the machine has {room.slots}")
+    free = [uuid for uuid in room.gpus or () if uuid not in usage.gpus]
+    whys = []
+    if gpus > len(free):
+        used = have - len(free)
+        whys.append(f"{_gpus(gpus)}: {used} of {have} {_are(used)} used by {_names(usage.gpus[u] for u in room.gpus if u in usage.gpus)}")
+    if room.slots is not None and slots and usage.slots + slots > room.slots:
+        whys.append(f"{_slots(slots)}: {usage.slots} of {room.slots} {_are(usage.slots)} used by {_names(usage.slot_holders)}")
+    if whys:
+        return Admission("wait", " and ".join(whys))
+    return Admission("yes", gpus=tuple(free[:gpus]))
+
+
+def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[Run, tuple[str, ...]]]:
+    """Who of these starts now, and with which GPUs: highest priority first, then the oldest.
+
+    Nobody overtakes for what the one before wants too, or a large run would wait for ever behind small ones.
+    """
+    started, blocked = [], set()
+    for run in sorted(waiting, key=lambda r: (-r.priority, r.queued_at, r.id)):
+        wants = {what for what, count in (("gpus", run.gpus), ("slots", run.slots if room.slots is not None else 0)) if count}
+        if wants & blocked:
+            blocked |= wants
+            continue
+        answer = admit(run.gpus, run.slots, usage, room)
+        if answer.verdict == "yes":
+            started.append((run, answer.gpus))
+            usage = usage.plus(run.name, answer.gpus, run.slots)
+        elif answer.verdict == "wait":
+            blocked |= wants
+    return started
+
+
+def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
+    """What a run with `--after` waits for: (id, run or None when it was removed)."""
+    parts = []
+    for other_id, other in others:
+        if other is None:
+            parts.append(f"{other_id}, which was removed (`stoker start {own_id}` starts this run anyway)")
+        elif other.state.unfinished:
+            parts.append(f"{other.name}, which ended as {other.state.value} (`stoker start {other.id}` tries it again, "
+                         f"`stoker start {own_id}` starts this run anyway)")
+        else:
+            parts.append(f"{other.name} to end")
+    return ", and for ".join(parts)
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU" + ("s" if count != 1 else "")
+
+
+def _slots(count: int) -> str:
+    return f"{count} CPU slot" + ("s" if count != 1 else "")
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _names(names: Iterable[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    return ", ".join(unique[:5]) + (f" and {len(unique) - 5} more" if len(unique) > 5 else "")

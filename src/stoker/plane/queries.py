@@ -1,0 +1,228 @@
+"""Every query of the store, each with a name and what it is for. Portable SQL; JSON columns are text."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+
+import sqlalchemy as sa
+
+from stoker.base.spec import Limits, Spec
+from stoker.base.state import FINAL, HOLDING, State
+from stoker.plane.record import WISH_RM, WISH_RUN, Run
+from stoker.plane.tables import events, meta, runs, waits
+
+_HOLDING = [s.value for s in HOLDING]
+_FINAL = [s.value for s in FINAL]
+_JSON = {"gpu_uuids", "stop_grace", "evidence", "warnings"}
+_FIELDS = [f.name for f in fields(Run)]
+
+
+class Queries:
+    """The queries within one transaction. `touched` collects the ids of runs that were changed."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._c = connection
+        self.touched: list[str] = []
+
+    # -- one run ------------------------------------------------------------------------------------------------------
+
+    def get(self, run_id: str) -> Run | None:
+        """The run with this id."""
+        row = self._c.execute(sa.select(runs).where(runs.c.id == run_id)).first()
+        return _run(row) if row else None
+
+    def by_name(self, name: str) -> Run | None:
+        """The run with this name; names are unique."""
+        row = self._c.execute(sa.select(runs).where(runs.c.name == name)).first()
+        return _run(row) if row else None
+
+    def by_prefix(self, prefix: str, limit: int = 6) -> list[Run]:
+        """Runs whose id begins so. Ids are plain ASCII, so a range does what LIKE would, by the index."""
+        clause = sa.and_(runs.c.id >= prefix, runs.c.id < prefix + "\x7f")
+        return [_run(row) for row in self._c.execute(sa.select(runs).where(clause).order_by(runs.c.id).limit(limit))]
+
+    def insert(self, run: Run) -> None:
+        """A new run. Raises IntegrityError when the id or the name is taken."""
+        self._c.execute(runs.insert().values(_row(run)))
+        self._note(run)
+
+    def update(self, run: Run, **facts: object) -> Run | None:
+        """Write facts onto `run` if nobody changed it since it was loaded: the new run, else None."""
+        new = run.with_(**facts, version=run.version + 1)
+        values = {k: v for k, v in _row(new).items() if k in facts or k == "version"}
+        done = self._c.execute(runs.update().where(runs.c.id == run.id, runs.c.version == run.version).values(values))
+        if done.rowcount == 0:
+            return None
+        if (new.state, new.attempt, new.reason) != (run.state, run.attempt, run.reason):
+            self._note(new)
+        else:
+            self.touched.append(run.id)
+        return new
+
+    def delete(self, run_id: str) -> None:
+        """Forget a run and its events. Who waits for it goes on waiting, and says so."""
+        self._c.execute(runs.delete().where(runs.c.id == run_id))
+        self._c.execute(events.delete().where(events.c.run_id == run_id))
+        self._c.execute(waits.delete().where(waits.c.run_id == run_id))
+        self.touched.append(run_id)
+
+    def _note(self, run: Run) -> None:
+        at = run.ended_at if run.state.final and run.ended_at else time.time()
+        self._c.execute(events.insert().values(run_id=run.id, at=at, attempt=run.attempt, state=run.state.value, reason=run.reason))
+        self.touched.append(run.id)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def highest_number(self, stem: str) -> int:
+        """The highest number that a picked name of this stem carries (`train-7`: 7); 0 when there is none."""
+        return self._c.execute(sa.select(sa.func.max(runs.c.name_number)).where(runs.c.name_stem == stem)).scalar() or 0
+
+    # -- lists --------------------------------------------------------------------------------------------------------
+
+    def listing(self, *, everything: bool, folder_hash: str | None = None, limit: int = 200) -> list[Run]:
+        """Runs, newest first: all, or those that are not final and those of the wish `everything`."""
+        query = sa.select(runs).where(_shown())
+        if not everything:
+            query = query.where(runs.c.state.not_in(_FINAL))
+        if folder_hash:
+            query = query.where(runs.c.folder_hash == folder_hash)
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc(), runs.c.id).limit(limit))]
+
+    def candidates(self, folder_hash: str, command_hash: str, limit: int = 20) -> list[Run]:
+        """Unfinished runs of one command in one folder, newest first: what `start` could continue."""
+        query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.command_hash == command_hash, _shown(),
+                                      runs.c.state.in_([State.FAILED.value, State.STOPPED.value]))
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc()).limit(limit))]
+
+    def neighbours(self, folder_hash: str) -> list[Run]:
+        """Runs that hold compute and work in place in this folder."""
+        query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.in_place == 1, runs.c.state.in_(_HOLDING))
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at).limit(5))]
+
+    def ended_before(self, moment: float) -> list[Run]:
+        """Final runs that ended before `moment`, oldest first: what gc may look at."""
+        query = sa.select(runs).where(runs.c.state.in_(_FINAL), runs.c.ended_at < moment)
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.ended_at))]
+
+    def counts(self) -> dict[str, int]:
+        """How many runs are in each state."""
+        return dict(self._c.execute(sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state)).all())
+
+    def all_ids(self) -> set[str]:
+        """The ids of all runs; for the sweep of the spool."""
+        return set(self._c.execute(sa.select(runs.c.id)).scalars())
+
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Which of these ids are runs."""
+        return set(self._c.execute(sa.select(runs.c.id).where(runs.c.id.in_(list(ids)))).scalars())
+
+    # -- what the reconciler asks -------------------------------------------------------------------------------------
+
+    def in_care(self) -> list[tuple[str, str]]:
+        """(id, target) of all runs that the reconciler must look at: they hold compute, or a wish about them is open."""
+        open_wish = sa.or_(runs.c.state.in_(_HOLDING),
+                           sa.and_(runs.c.state == State.PENDING.value, runs.c.wish != WISH_RUN),
+                           sa.and_(runs.c.state.in_(_FINAL), runs.c.wish == WISH_RM))
+        return [(row.id, row.target) for row in self._c.execute(sa.select(runs.c.id, runs.c.target).where(open_wish))]
+
+    def holders(self, target: str) -> list[Run]:
+        """Runs that hold compute on a target, oldest first."""
+        query = sa.select(runs).where(runs.c.state.in_(_HOLDING), runs.c.target == target).order_by(runs.c.queued_at)
+        return [_run(row) for row in self._c.execute(query)]
+
+    def targets_with_queue(self) -> list[str]:
+        """Targets that some run waits for."""
+        return list(self._c.execute(sa.select(runs.c.target).where(runs.c.state == State.PENDING.value).distinct()).scalars())
+
+    def next_for_gpus(self, target: str, limit: int) -> list[Run]:
+        """The head of the queue of those that want GPUs."""
+        return self._queue(target, limit, runs.c.gpus > 0)
+
+    def next_for_slots(self, target: str, limit: int) -> list[Run]:
+        """The head of the queue of those that want CPU slots and no GPU."""
+        return self._queue(target, limit, sa.and_(runs.c.gpus == 0, runs.c.slots > 0))
+
+    def next_for_nothing(self, target: str, limit: int) -> list[Run]:
+        """Waiting runs that want nothing that is counted."""
+        return self._queue(target, limit, sa.and_(runs.c.gpus == 0, runs.c.slots == 0))
+
+    def _queue(self, target: str, limit: int, clause: sa.ColumnElement[bool]) -> list[Run]:
+        waiting = sa.exists().where(waits.c.run_id == runs.c.id)
+        turn = sa.and_(runs.c.state == State.PENDING.value, runs.c.target == target, runs.c.wish == WISH_RUN, ~waiting)
+        query = sa.select(runs).where(turn, clause)
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.priority.desc(), runs.c.queued_at, runs.c.id).limit(limit))]
+
+    # -- who waits for whom -------------------------------------------------------------------------------------------
+
+    def add_waits(self, run_id: str, after: Iterable[str]) -> None:
+        """`run_id` may not start before these ended well."""
+        rows = [{"run_id": run_id, "after_id": other} for other in dict.fromkeys(after)]
+        if rows:
+            self._c.execute(waits.insert(), rows)
+
+    def clear_waits(self, run_id: str) -> None:
+        """`run_id` waits for nobody any more."""
+        self._c.execute(waits.delete().where(waits.c.run_id == run_id))
+
+    def ended_well(self, run_id: str) -> int:
+        """Nobody waits for `run_id` any more; how many did."""
+        return self._c.execute(waits.delete().where(waits.c.after_id == run_id)).rowcount
+
+    def waits_of(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """For each of these runs the ids that it waits for."""
+        found: dict[str, list[str]] = {}
+        for start in range(0, len(ids), 500):
+            query = sa.select(waits).where(waits.c.run_id.in_(ids[start:start + 500])).order_by(waits.c.after_id)
+            for row in self._c.execute(query):
+                found.setdefault(row.run_id, []).append(row.after_id)
+        return found
+
+    # -- events and meta ----------------------------------------------------------------------------------------------
+
+    def events_of(self, run_id: str, limit: int = 200) -> list[dict]:
+        """What happened to a run, newest `limit`, in order."""
+        query = sa.select(events).where(events.c.run_id == run_id).order_by(events.c.number.desc()).limit(limit)
+        rows = [{"at": row.at, "attempt": row.attempt, "state": row.state, "reason": row.reason} for row in self._c.execute(query)]
+        return rows[::-1]
+
+    def meta(self, key: str) -> str | None:
+        """A fact about the database itself."""
+        return self._c.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Write such a fact."""
+        self._c.execute(meta.delete().where(meta.c.key == key))
+        self._c.execute(meta.insert().values(key=key, value=value))
+
+
+def _shown() -> sa.ColumnElement[bool]:
+    """A final run that shall be removed is on its way out and not shown."""
+    return sa.not_(sa.and_(runs.c.wish == WISH_RM, runs.c.state.in_(_FINAL)))
+
+
+def _row(run: Run) -> dict:
+    """Column values of a run."""
+    values = {name: getattr(run, name) for name in _FIELDS}
+    for name in _JSON:
+        values[name] = None if values[name] is None else json.dumps(values[name])
+    values["spec"] = json.dumps(run.spec.to_json())
+    values["limits"] = json.dumps(run.limits.to_json())
+    values["state"] = run.state.value
+    values["pinned"], values["in_place"] = int(run.pinned), int(run.in_place)
+    return values
+
+
+def _run(row: sa.Row) -> Run:
+    values = dict(row._mapping)
+    for name in _JSON:
+        values[name] = None if values[name] is None else json.loads(values[name])
+    for name in ("gpu_uuids", "warnings", "stop_grace"):
+        values[name] = None if values[name] is None else tuple(values[name])
+    values["spec"] = Spec.from_json(json.loads(values["spec"]))
+    values["limits"] = Limits.from_json(json.loads(values["limits"]))
+    values["state"] = State(values["state"])
+    values["pinned"], values["in_place"] = bool(values["pinned"]), bool(values["in_place"])
+    return Run(**values)

@@ -1,0 +1,246 @@
+"""The verbs about the machine: gc top doctor server."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.units import format_duration, format_size
+from stoker.cli import output
+from stoker.cli.options import Duration, json_option, plane
+
+REFRESH_S = 2.0
+
+
+@click.command("gc")
+@click.option("--older", type=Duration(zero=True), metavar="7d", help="Only runs that ended longer ago than this.")
+@click.option("--dry-run", is_flag=True, help="Only show what they cost.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option("Print the report as JSON.")
+def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Show what ended runs cost in bytes and files, and delete them. Pinned runs and runs that live are kept."""
+    client = plane()
+    report = client.gc(True, older_s=older)
+    if as_json and not (yes and not dry_run):
+        output.print_json(report)
+        return 0
+    if not as_json:
+        _print_gc(report)
+    doomed = [r for r in report["runs"] if not r.get("pinned")]
+    if dry_run or not doomed:
+        return 0
+    if not yes:
+        if not output.can_ask():
+            raise InvalidSpec("Nothing was deleted, since nobody can be asked here.",
+                              hint="stoker gc --yes deletes them, --dry-run only shows them.")
+        which = f"these {len(doomed)} runs" if len(doomed) > 1 else "this run"
+        if not output.ask(f"Delete {which}?", default=False):
+            return 1
+    done = client.gc(False, older_s=older)
+    if as_json:
+        output.print_json(done)
+    else:
+        output.say(f"freed {format_size(_sum(doomed, 'bytes'))} and {_sum(doomed, 'inodes')} files")
+    return 0
+
+
+def _sum(runs: list[dict], key: str) -> int:
+    return sum(r.get(key) or 0 for r in runs)
+
+
+def _print_gc(report: dict) -> None:
+    runs = report["runs"]
+    if not runs:
+        output.say("nothing to free: no run has ended that long ago")
+        return
+    rows = [[output.shown(r["name"]), r["id"], r["state"], output.ago(r.get("ended_at")), format_size(r.get("bytes") or 0),
+             str(r.get("inodes") or 0), "pinned, stays" if r.get("pinned") else ""] for r in runs]
+    doomed = [r for r in runs if not r.get("pinned")]
+    rows.append(["together", "", "", "", format_size(_sum(doomed, "bytes")), str(_sum(doomed, "inodes")), ""])
+    output.print_table(("NAME", "ID", "STATE", "ENDED", "SIZE", "FILES", ""), rows, right=frozenset({4, 5}), styles=output.STATE_STYLES)
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Print it once and end.")
+@json_option("Print it once, as JSON.")
+def top(once: bool, as_json: bool) -> None:
+    """Watch the machine and the runs that live on it. Ctrl-C ends the watching."""
+    client = plane()
+    if as_json:
+        output.print_json(client.top())
+        return
+    if once or not output.is_terminal(sys.stdout):
+        print("\n".join(top_lines(client.top())))
+        return
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    try:
+        while True:
+            columns, rows = os.get_terminal_size(1)
+            lines = [output.cut(line, columns) for line in top_lines(client.top())][:rows - 1]
+            sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
+            sys.stdout.flush()
+            time.sleep(REFRESH_S)
+    finally:
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+def top_lines(body: dict) -> list[str]:
+    """The picture of `top` as lines."""
+    machine = body.get("machine") or {}
+    lines = [line for line in _machine_lines(machine) if line]
+    runs = body.get("runs") or []
+    if not runs:
+        return [*lines, "", "no run lives. Begin one: stoker run train.py"]
+    rows = [_top_row(run) for run in runs]
+    return [*lines, "", *output.columns(("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", "COMMAND"), rows)]
+
+
+def _machine_lines(machine: dict) -> list[str]:
+    memory = machine.get("memory") or {}
+    disk = machine.get("disk") or {}
+    lines = [f"{machine.get('hostname', '')}  {machine.get('cpus', '?')} CPUs"]
+    load = machine.get("load")
+    if load:
+        lines[0] += "  load " + " ".join(f"{x:.2f}" for x in load)
+    if memory:
+        lines.append(f"memory  {format_size(memory.get('available_bytes') or 0)} free of {format_size(memory.get('total_bytes') or 0)}")
+    if disk:
+        lines.append(f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0} inodes free")
+    for gpu in machine.get("gpus") or ():
+        busy = f"{gpu['busy_percent']:.0f} % busy  " if gpu.get("busy_percent") is not None else ""
+        memory_words = f"{format_size(gpu.get('used_bytes') or 0)} of {format_size(gpu.get('memory_bytes') or 0)}"
+        lines.append(f"GPU {gpu.get('index')}   {busy}{memory_words}  {gpu.get('name')}")
+    return lines
+
+
+def _top_row(run: dict) -> list[str]:
+    now = run.get("telemetry") or {}
+    gpus = now.get("gpus") or []
+    gpu = " ".join(f"{g['busy_percent']:.0f}%" for g in gpus if g.get("busy_percent") is not None) or "-"
+    cpu = f"{now['cpu_percent']:.0f}" if now.get("cpu_percent") is not None else "-"
+    memory = format_size(now["rss_bytes"]) if now.get("rss_bytes") is not None else "-"
+    return [output.cut(output.shown(run["name"]), 24), run["id"], run["state"], cpu, memory, str(now.get("processes", "-")), gpu,
+            format_duration(run["used_s"]) if run.get("used_s") else "-", output.cut(output.command_line(run.get("command") or []), 60)]
+
+
+@click.command("doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
+@json_option("Print the findings as a JSON list.")
+def doctor(command: tuple[str, ...], as_json: bool) -> int:
+    """Find out what is wrong with this machine, or what would go wrong with a command. Exit code 1 if something would fail."""
+    from stoker.doctor import examine
+
+    findings = examine(list(command) or None, Path.cwd(), dict(os.environ))
+    failed = any(f.level == "fail" for f in findings)
+    if as_json:
+        output.print_json([f.to_json() for f in findings])
+        return int(failed)
+    for finding in findings:
+        _print_finding(finding)
+    bad, warned = (sum(f.level == level for f in findings) for level in ("fail", "warn"))
+    print(f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}." if bad or warned else "\nAll well.")
+    return int(failed)
+
+
+MARKS = {"ok": ("ok", "32"), "note": ("note", "36"), "warn": ("warn", "33"), "fail": ("FAIL", "31")}
+
+
+def _print_finding(finding: Any) -> None:
+    word, colour = MARKS.get(finding.level, (finding.level, "0"))
+    mark = f"\x1b[{colour}m{word:4}\x1b[0m" if output.is_terminal(sys.stdout) else f"{word:4}"
+    line = f":{finding.line}" if finding.line else ""
+    where = f"{output.shown(finding.file)}{line}: " if finding.file else ""
+    print(f"{mark}  {finding.topic}: {where}{output.shown(finding.message)}")
+    if finding.hint:
+        print(f"      {output.shown(finding.hint)}")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" + ("" if n == 1 else "s")
+
+
+@click.group("server", help="Start, stop and look at the background server. Runs never need it to go on; commands start it by themselves.")
+def server() -> None:
+    pass
+
+
+@server.command("start")
+@json_option()
+def server_start(as_json: bool) -> None:
+    """Start the server, if none runs."""
+    _print_info(plane().info(), as_json)
+
+
+@server.command("status")
+@json_option()
+def server_status(as_json: bool) -> int:
+    """Say whether the server runs. Exit code 1 if it does not."""
+    try:
+        info = plane(start=False).info()
+    except StokerError:
+        if as_json:
+            output.print_json({"running": False})
+        else:
+            print("The server does not run. The next command that needs it starts it.")
+        return 1
+    _print_info(info, as_json)
+    return 0
+
+
+@server.command("stop")
+@json_option()
+def server_stop(as_json: bool) -> None:
+    """End the server. Runs go on; the next command starts a new server."""
+    try:
+        client = plane(start=False)
+        info = client.info()
+        client.shutdown()
+    except StokerError:
+        info = {}
+    until = time.monotonic() + 15
+    while info and time.monotonic() < until and _serves(info.get("pid")):
+        time.sleep(0.05)
+    if as_json:
+        output.print_json({"running": False, "stopped": info.get("pid")})
+    else:
+        print("The server has ended; runs go on." if info else "The server did not run.")
+
+
+def _serves(pid: int | None) -> bool:
+    try:
+        return plane(start=False).info().get("pid") == pid
+    except StokerError:
+        return False
+
+
+def _print_info(info: dict, as_json: bool) -> None:
+    if as_json:
+        output.print_json({"running": True, **info})
+        return
+    started = info.get("started_at")
+    since = f" since {output.local_time(started)}" if isinstance(started, str) else ""
+    home = output.shown(str(info.get("home")))
+    print(f"The server runs{since}: version {info.get('version')}, process {info.get('pid')}, state in {home}")
+
+
+@server.command("enable")
+def server_enable() -> None:
+    """Keep the server over logout and restart of the machine, where the system can (systemd)."""
+    from stoker.cli.unit import enable
+
+    print(enable())
+
+
+@server.command("disable")
+def server_disable() -> None:
+    """Undo `enable`."""
+    from stoker.cli.unit import disable
+
+    print(disable())

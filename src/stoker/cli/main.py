@@ -1,0 +1,173 @@
+"""The command `stoker`: the table of its verbs. A verb's module is imported only when that verb is used.
+
+`stoker --help` and `stoker ps` are typed all day, so nothing here may import more than click.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+
+import click
+
+from stoker import __version__
+from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, StokerError
+from stoker.cli import output
+
+# verb: (module under stoker.cli, function, what the list of verbs says)
+VERBS: dict[str, tuple[str, str, str]] = {
+    "run": ("run", "run", "Run a command: train.py, or anything else."),
+    "ps": ("runs", "ps", "List the runs that live or ended lately; -a for all."),
+    "show": ("show", "show", "Say what became of a run, and what to type next."),
+    "logs": ("runs", "logs", "Print the output of a run; -f to follow it."),
+    "attach": ("runs", "attach", "Come back to a run: see it, type to it."),
+    "wait": ("runs", "wait", "Wait for runs to end, and end with their exit code."),
+    "stop": ("runs", "stop", "End runs: they are asked first, then made to."),
+    "start": ("runs", "start", "Start an ended run again: one more attempt."),
+    "keep": ("runs", "keep", "Give a run more time, or pin it against gc."),
+    "rm": ("runs", "rm", "Delete runs with their logs and copies."),
+    "gc": ("admin", "gc", "Show what old runs cost on the disk, and free it."),
+    "top": ("admin", "top", "Watch the machine and the runs on it."),
+    "doctor": ("admin", "doctor", "Find out what is wrong here, or with a command."),
+    "server": ("admin", "server", "Start, stop and look at the background server."),
+    "help": ("main", "help_", "Show this list, or the help of one verb."),
+}
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Every day": ("run", "ps", "show", "logs", "stop"),
+    "Runs": ("attach", "wait", "start", "keep", "rm"),
+    "Machine": ("doctor", "top", "gc", "server", "help"),
+}
+
+HELP = """Run any training command and never lose it.
+
+\b
+  stoker run train.py --lr 0.1     run it here, as python would; Ctrl-Z leaves it
+  stoker run -d -- python a.py     run it in the background
+  stoker ps                        what runs, what ended
+  stoker logs -f NAME              its output
+"""
+
+COMPLETION = """Completion of verbs and runs in your shell:
+
+\b
+  bash   eval "$(_STOKER_COMPLETE=bash_source stoker)"
+  zsh    eval "$(_STOKER_COMPLETE=zsh_source stoker)"
+  fish   _STOKER_COMPLETE=fish_source stoker | source
+"""
+
+
+class Verbs(click.Group):
+    """A group whose commands come from VERBS, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            return None
+        module, function, _ = VERBS[name]
+        return help_ if module == "main" else getattr(importlib.import_module(f"stoker.cli.{module}"), function)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not ctx.resilient_parsing and not name.startswith("-"):
+            raise InvalidSpec(f"There is no verb '{output.shown(name)}'.", hint=_nearest(name))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, VERBS[name][2]) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list:
+        from click.shell_completion import CompletionItem
+
+        words = [CompletionItem(name, help=VERBS[name][2]) for name in VERBS if name.startswith(incomplete)]
+        return words or click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=Verbs, help=HELP, epilog=COMPLETION, no_args_is_help=False, invoke_without_command=True,
+             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "--version", "-V", message="stoker %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@click.command("help", help="Show the list of verbs, or the help of one of them.")
+@click.argument("verb", required=False)
+@click.pass_context
+def help_(ctx: click.Context, verb: str | None) -> None:
+    parent = ctx.parent or ctx
+    if verb is None:
+        click.echo(parent.get_help())
+        return
+    _, command, _ = cli.resolve_command(parent, [verb])
+    with command.make_context(verb, ["--help"], parent=parent, resilient_parsing=True) as of_verb:
+        click.echo(command.get_help(of_verb))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; gives the exit code. Every failure is one sentence and a hint on stderr."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    output.prepare()
+    own_failure = EXIT_OWN_FAILURE if args[:1] == ["run"] else None
+    try:
+        code = cli.main(args=args, prog_name="stoker", standalone_mode=False)
+        output.flush()
+    except StokerError as e:
+        return _fail(e, own_failure, args)
+    except click.ClickException as e:
+        return _fail(_usage(e), own_failure, args)
+    except (KeyboardInterrupt, click.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return 130
+    except BrokenPipeError:
+        output.close_stdout()
+        return output.SIGPIPE_CODE
+    except OSError as e:
+        if e.filename is None:
+            output.close_stdout()
+        where = f": {e.filename}" if e.filename else ""
+        return _fail(StokerError(f"{e.strerror or e}{where}.", hint="Is the disk full? `stoker doctor` looks at it."), own_failure, args)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(error: StokerError, own_failure: int | None, args: Sequence[str]) -> int:
+    output.use_json(_json_in(args))
+    output.print_error(error)
+    return own_failure or error.exit_code
+
+
+def _usage(error: click.ClickException) -> StokerError:
+    context = getattr(error, "ctx", None)
+    message = error.format_message().strip().splitlines()[0]
+    words = context.command_path if context else "stoker"
+    return InvalidSpec(message if message.endswith((".", "?", ")")) else f"{message}.", hint=f"See `{words} --help`.")
+
+
+def _json_in(args: Sequence[str]) -> bool:
+    """True if --json stands among Stoker's own words: what comes after a run's first word is the run's."""
+    for word in args[1:]:
+        if word == "--json":
+            return True
+        if word == "--" or (args[0] == "run" and not word.startswith("-")):
+            return False
+    return False
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    if "." in name or "/" in name:
+        return f"To run it: stoker run {output.command_line([name])}"
+    near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
+    return f"Did you mean `stoker {near[0]}`?" if near else "`stoker help` lists the verbs."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

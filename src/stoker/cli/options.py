@@ -1,0 +1,76 @@
+"""What several verbs share: the way to the server, the argument that names a run, --json, values like "2h"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stoker.base.errors import StokerError
+from stoker.base.units import parse_duration
+from stoker.cli import output
+
+if TYPE_CHECKING:
+    from stoker.client import Client
+
+
+def plane(start: bool = True) -> Client:
+    """The server's verbs; the server is started if none runs. Raises StokerError."""
+    from stoker.client import connect
+
+    return connect(start=start)
+
+
+class Duration(click.ParamType):
+    """"90s", "2h", "1h30m" as seconds; "0s" only where that makes sense."""
+
+    name = "duration"
+
+    def __init__(self, zero: bool = False) -> None:
+        self.zero = zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        return 0.0 if self.zero and value in ("0", "0s") else parse_duration(str(value))
+
+
+class Ref(click.ParamType):
+    """The id of a run, a unique prefix of one, or its name. Completes to the names that exist."""
+
+    name = "run"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list:
+        from click.shell_completion import CompletionItem
+
+        try:
+            runs = plane(start=False).runs(all=True)
+        except StokerError:
+            return []
+        return [CompletionItem(r["name"], help=r["state"]) for r in runs if str(r["name"]).startswith(incomplete)]
+
+
+def json_option(what: str = "Print JSON, for scripts.") -> Callable:
+    """--json; errors become JSON too."""
+
+    def remember(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+        output.use_json(value)
+        return value
+
+    return click.option("--json", "as_json", is_flag=True, is_eager=True, callback=remember, help=what)
+
+
+def ref_argument() -> Callable:
+    return click.argument("ref", type=Ref(), metavar="RUN")
+
+
+def refs_argument() -> Callable:
+    return click.argument("refs", type=Ref(), metavar="RUN...", nargs=-1, required=True)
+
+
+def exit_code(run: dict) -> int:
+    """The exit code that a final run stands for: its own, 128 + signal as shells count, else 1 when it did not end well."""
+    if run.get("exit_code") is not None:
+        return int(run["exit_code"])
+    return 0 if run.get("state") == "done" else 1

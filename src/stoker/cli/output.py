@@ -1,0 +1,201 @@
+"""How the command line speaks: tables, ages, errors, questions. What it prints for scripts is JSON or plain columns.
+
+Facts go to stdout, everything about Stoker itself goes to stderr. Rich is imported only to draw a table on a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+import unicodedata
+from collections.abc import Sequence
+
+from stoker.base.errors import StokerError
+from stoker.base.units import format_duration, from_iso
+
+SIGPIPE_CODE = 141  # 128 + SIGPIPE: what a program ends with when nobody reads its output
+
+_as_json = False  # --json was given: errors are JSON too
+
+
+def prepare() -> None:
+    """Let stdout and stderr carry any name, also one that is not valid UTF-8; no socket of ours becomes one of the three streams."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+            stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
+
+
+def use_json(on: bool) -> None:
+    """Remember that --json was given, so that errors are printed as JSON as well."""
+    global _as_json
+    _as_json = _as_json or on
+
+
+def json_wanted() -> bool:
+    return _as_json
+
+
+def print_json(body: object) -> None:
+    """One JSON document on stdout, indented for people when it is a terminal."""
+    print(json.dumps(body, ensure_ascii=True, indent=2 if is_terminal(sys.stdout) else None))
+
+
+def say(text: str) -> None:
+    """One line about Stoker itself, on stderr; lost when stderr is closed."""
+    try:
+        print(f"stoker: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def print_error(error: StokerError) -> None:
+    """`error: sentence` and `hint: ...` on stderr, or the same as a JSON object."""
+    text = json.dumps(error.to_json()) if _as_json else f"error: {error.message}\nhint: {error.hint}"
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def is_terminal(stream: object) -> bool:
+    """True if the stream is open and a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False
+
+
+def can_ask() -> bool:
+    """True if a person sits there: a question can be shown and answered."""
+    return not _as_json and is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def ask(question: str, default: bool) -> bool:
+    """A yes/no question on stderr. Only where `can_ask()`."""
+    choice = "[Y/n]" if default else "[y/N]"
+    while True:
+        print(f"stoker: {question} {choice} ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if not answer:
+            print(file=sys.stderr)
+            return False
+        word = answer.strip().lower()
+        if not word:
+            return default
+        if word in ("y", "yes", "n", "no"):
+            return word[0] == "y"
+
+
+def close_stdout() -> None:
+    """After a broken pipe: nothing may be flushed into it when the interpreter ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.close(null)
+    except OSError:
+        pass
+
+
+def ago(iso_time: str | None, now: float | None = None) -> str:
+    """"3m ago" for an ISO time, with the largest unit only; "-" for none."""
+    if not iso_time:
+        return "-"
+    seconds = (time.time() if now is None else now) - from_iso(iso_time)
+    if seconds < 0:
+        return "just now"
+    return f"{format_duration(seconds).split()[0]} ago"
+
+
+def local_time(iso_time: str | None) -> str:
+    """An ISO time as the clock on the wall shows it."""
+    if not iso_time:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(from_iso(iso_time)))
+
+
+def shown(text: str) -> str:
+    """Text of the user's, safe to print on one line of a terminal: control characters are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def command_line(command: Sequence[str]) -> str:
+    """A command as one would type it."""
+    return shown(shlex.join(command))
+
+
+def type_ref(run: dict) -> str:
+    """What to type for this run after a verb: its name or id, quoted for the shell, after `--` if it begins with a dash."""
+    ref = str(run.get("name") or run.get("id") or "")
+    quoted = shown(shlex.quote(ref))
+    return f"-- {quoted}" if ref.startswith("-") else quoted
+
+
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def cut(text: str, columns: int) -> str:
+    """The text in at most that many columns, with an ellipsis if something is missing."""
+    if width(text) <= columns:
+        return text
+    taken, used = [], 0
+    for c in text:
+        used += width(c)
+        if used > columns - 1:
+            break
+        taken.append(c)
+    return "".join(taken) + "…"
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Plain aligned columns, two spaces apart; the last one is not padded."""
+    table = [list(header), *[list(row) for row in rows]]
+    widths = [max(width(row[i]) for row in table) for i in range(len(header))]
+    lines = []
+    for row in table:
+        padded = [cell + " " * (w - width(cell)) for cell, w in zip(row[:-1], widths[:-1], strict=True)]
+        lines.append("  ".join([*padded, row[-1]]).rstrip())
+    return lines
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(),
+                styles: dict[str, str] | None = None) -> None:
+    """A table: drawn by rich on a terminal, else plain columns. `styles` colours a cell by its first word; `right`: columns of numbers."""
+    if not is_terminal(sys.stdout):
+        print("\n".join(columns(header, rows)))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), expand=True)
+    for i, title in enumerate(header):
+        last = i == len(header) - 1
+        table.add_column(title, justify="right" if i in right else "left", no_wrap=True, overflow="ellipsis", ratio=1 if last else None)
+    for row in rows:
+        table.add_row(*[Text(cell, style=(styles or {}).get(cell.split(" ")[0], "") if cell else "") for cell in row])
+    Console(highlight=False, soft_wrap=False).print(table)
+
+
+STATE_STYLES = {"pending": "yellow", "staging": "yellow", "starting": "yellow", "running": "green", "stopping": "yellow", "done": "dim",
+                "failed": "red", "stopped": "magenta"}
+
+
+def flush() -> None:
+    """Push out what was printed, so that a full disk or a closed pipe is noticed here. Raises OSError."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()

@@ -1,0 +1,235 @@
+"""`stoker run`: from the words that were typed to a submitted run, followed in the foreground or left in the background."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stoker.base.errors import InvalidSpec
+from stoker.cli import output
+from stoker.cli.options import Duration, json_option, plane
+
+KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
+
+EPILOG = """Options end at the first word of the command: everything after it belongs to the command.
+
+\b
+  stoker run train.py --lr 0.1
+  stoker run -d --name base --time 2h --restarts 3 -- python train.py
+  stoker run --copy --gpus 1 train.py
+
+A .py file runs with the python of the folder you stand in. On a terminal: Ctrl-C goes to the run, the third within three
+seconds ends it; Ctrl-Z leaves it running; closing the terminal leaves it running too. The exit code is the run's own,
+125 when Stoker itself failed.
+"""
+
+
+class Command(click.Argument):
+    """The words of the command; the first completes to a file."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+@click.command("run", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
+@click.option("-d", "--detach", is_flag=True, help="Start it in the background and print its name.")
+@click.option("--name", default="", metavar="NAME", 
+              help="Call it so. The same command under the name of an unfinished run continues that run.")
+@click.option("--time", "time_s", type=Duration(), metavar="2h", help="End it after so much running time, over all attempts.")
+@click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
+              help="Start it again at most N times when it fails in a way that may pass.")
+@click.option("--backoff", type=Duration(), metavar="5s", help="Wait so long before the first restart; doubles each time.")
+@click.option("--copy", is_flag=True, help="Run from a frozen copy of this folder, so that you can go on editing.")
+@click.option("--gpus", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free GPUs, and show it only those.")
+@click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first.")
+@click.option("--after", multiple=True, metavar="RUN", help="Start when this run has ended. May be given again.")
+@click.option("--mount", multiple=True, metavar="NAME=/PATH",
+              help="With --copy: show /PATH as NAME in the working folder. May be given again.")
+@click.option("--home", metavar="DIR", help="HOME of the run.")
+@click.option("--env", multiple=True, metavar="KEY=VALUE", help="Set a variable for the run. May be given again.")
+@click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+              help="Set the variables in FILE, a KEY=VALUE a line.")
+@click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
+              help="Its standard input comes from FILE.")
+@click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run it in this folder.")
+@click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
+@click.option("--tty/--no-tty", default=None, help="Give it a terminal, or plain pipes. [default: a terminal if this is one]")
+@click.option("--target", default="local", metavar="NAME", help="Where to run it.")
+@click.option("--yes", is_flag=True, help="If this command has an unfinished run here, continue it without asking.")
+@click.option("--new", is_flag=True, help="Make a new run without asking.")
+@json_option("Print the run as JSON (in the foreground on stderr, at the end).")
+@click.pass_context
+def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
+    """Run a command and never lose it."""
+    if not command:
+        raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
+    if o["yes"] and o["new"]:
+        raise InvalidSpec("--yes and --new exclude each other.")
+    spec = make_spec(command, o)
+    env = run_env(os.environ, o["env"], o["env_file"])
+    stdin = _read(o["stdin_file"]) if o["stdin_file"] else None
+    client = plane()
+    spec["after"] = [client.run(ref)["id"] for ref in o["after"]]
+    limits = {} if o["time_s"] is None else {"time_s": o["time_s"]}
+    unfinished = [] if o["name"] else client.candidates(spec["folder"], spec["command"])
+    if unfinished and _continues(unfinished[0], o):
+        before = unfinished[0]
+        made = client.start(before["id"])
+        output.say(f"continuing {output.shown(before['name'])}, attempt {before['attempts'] + 1}")
+        attempt = before["attempts"] + 1
+    else:
+        taken = "refuse" if o["new"] or not o["name"] else "continue"
+        made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
+        attempt = _next_attempt(made)
+        if unfinished and not o["new"] and not output.can_ask():
+            output.say(f"{output.shown(unfinished[0]['name'])} ran this command here and is unfinished. "
+                       f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
+    for warning in made.get("warnings") or ():
+        output.say(output.shown(warning))
+    return _leave(made, o["as_json"]) if o["detach"] else _follow(made, attempt, o["as_json"])
+
+
+def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
+    """The spec of these options, as the server takes it. Raises InvalidSpec."""
+    from stoker.cli.follow import all_terminals, stderr_is_stdout
+
+    detached = o["detach"]
+    tty = o["tty"] if o["tty"] is not None else not detached and all_terminals() and not o["stdin_file"]
+    spec = {
+        "command": list(command), "name": o["name"], "target": o["target"], "folder": _folder(o["cwd"]), "copy": o["copy"],
+        "home": os.path.abspath(os.path.expanduser(o["home"])) if o["home"] else None, "mounts": parse_mounts(o["mount"]),
+        "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
+        "split_stderr": not detached and not tty and not stderr_is_stdout(),
+        "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,
+    }
+    if o["backoff"] is not None:
+        spec["backoff_s"] = o["backoff"]
+    if o["grace"] is not None:
+        spec["grace_s"] = [o["grace"], o["grace"]]
+    return spec
+
+
+def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: str | None) -> dict[str, str]:
+    """The environment of the run: the client's without what is Stoker's, then --env-file, then --env. Raises InvalidSpec."""
+    env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
+    if env_file:
+        env.update(parse_env_file(env_file))
+    for setting in settings:
+        key, found, value = setting.partition("=")
+        if not found or not key:
+            raise InvalidSpec(f"--env takes KEY=VALUE, not '{output.shown(setting)}'.", hint="stoker run --env LR=0.1 ...")
+        env[key] = value
+    return env
+
+
+def parse_env_file(path: str) -> dict[str, str]:
+    """KEY=VALUE lines; `export ` before and matching quotes around are taken off; empty lines and # comments skipped."""
+    env = {}
+    for number, line in enumerate(_read(path).decode("utf-8", "surrogateescape").splitlines(), 1):
+        text = line.strip().removeprefix("export ").strip()
+        if not text or text.startswith("#"):
+            continue
+        key, found, value = text.partition("=")
+        key, value = key.strip(), value.strip()
+        if not found or not key or " " in key:
+            raise InvalidSpec(f"{path}, line {number}, is not KEY=VALUE.", hint="An empty value is written KEY=")
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        env[key] = value
+    return env
+
+
+def parse_mounts(mounts: tuple[str, ...]) -> dict[str, str]:
+    """NAME=/abs as a dict. Raises InvalidSpec."""
+    parsed = {}
+    for mount in mounts:
+        name, _, path = mount.partition("=")
+        if not name or not path.startswith("/"):
+            raise InvalidSpec(f"--mount takes NAME=/PATH with an absolute path, not '{output.shown(mount)}'.",
+                              hint=f"stoker run --copy --mount data={os.path.abspath(path or 'data')} ...")
+        parsed[name] = path
+    return parsed
+
+
+def _folder(cwd: str | None) -> str:
+    try:
+        here = os.getcwd()
+    except FileNotFoundError as e:
+        raise InvalidSpec("The folder you stand in does not exist any more.", hint="cd into an existing folder, or give --cwd DIR.") from e
+    return os.path.abspath(os.path.join(here, os.path.expanduser(cwd))) if cwd else here
+
+
+def _stdin_kind(detached: bool, tty: bool, stdin_file: str | None) -> str:
+    if stdin_file:
+        return "file"
+    if tty:
+        return "attached"
+    return "none" if detached or _stdin_is_null() else "attached"
+
+
+def _stdin_is_null() -> bool:
+    """True if stdin is /dev/null (also where it was closed: then it has been opened as that)."""
+    seen = os.fstat(0)
+    return stat.S_ISCHR(seen.st_mode) and seen.st_rdev == os.stat(os.devnull).st_rdev
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise InvalidSpec(f"{path} cannot be read: {e.strerror}.") from e
+
+
+def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
+    """Is the unfinished run of the same command to be continued? Asked on a terminal, yes by default."""
+    if o["new"]:
+        return False
+    if o["yes"]:
+        return True
+    if not output.can_ask():
+        return False
+    when = output.ago(unfinished.get("ended_at") or unfinished.get("created_at"))
+    why = unfinished.get("reason") or unfinished["state"]
+    return output.ask(f"{output.shown(unfinished['name'])} ran this command here and did not finish ({why}, {when}). "
+                      "Continue it?", default=True)
+
+
+def _next_attempt(made: dict) -> int:
+    """The attempt to follow; 0 for whichever comes first. A continued run has old attempts, whose output is not shown again."""
+    if made["attempts"] and made["state"] in ("pending", "staging"):
+        return made["attempts"] + 1
+    return made["attempts"]
+
+
+def _leave(made: dict, as_json: bool) -> int:
+    if as_json:
+        output.print_json(made)
+        return 0
+    print(output.shown(made["name"]))
+    if output.is_terminal(sys.stderr):
+        ref = output.type_ref(made)
+        output.say(f"in the background. See it: stoker logs -f {ref}   Stop it: stoker stop {ref}")
+    return 0
+
+
+def _follow(made: dict, attempt: int, as_json: bool) -> int:
+    from stoker.cli.follow import Follower
+
+    follower = Follower(made)
+    follower.attempt = attempt
+    code = follower.follow()
+    if as_json:
+        import json
+
+        print(json.dumps(follower.run), file=sys.stderr)
+    return code

@@ -1,0 +1,272 @@
+"""The verbs about runs that exist: ps logs attach wait stop start keep rm."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError
+from stoker.base.state import State
+from stoker.base.units import format_duration
+from stoker.cli import output
+from stoker.cli.options import Duration, exit_code, json_option, plane, ref_argument, refs_argument
+
+ALL_RUNS = 1_000_000
+RECENT_RUNS = 200
+AWAY_S = 60.0  # so long a server that was lost is looked for
+ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
+
+
+@click.command("ps")
+@click.option("-a", "--all", "all_runs", is_flag=True, help="Also the runs that ended long ago.")
+@json_option("Print a JSON list of runs.")
+def ps(all_runs: bool, as_json: bool) -> None:
+    """List the runs, the newest first."""
+    found = plane().runs(all=all_runs, limit=ALL_RUNS if all_runs else RECENT_RUNS)
+    if as_json:
+        output.print_json(found)
+        return
+    if not found:
+        output.say("no runs to show. Begin one: stoker run train.py" + ("" if all_runs else "   All that ever ran: stoker ps -a"))
+        return
+    now = time.time()
+    rows = [[output.shown(r["name"]), r["id"], state_words(r), when_words(r, now), _time_words(r),
+             output.cut(output.command_line(r["command"]), 60)] for r in found]
+    output.print_table(("NAME", "ID", "STATE", "SINCE", "RAN", "COMMAND"), rows, styles=output.STATE_STYLES)
+
+
+def state_words(run: dict) -> str:
+    """The state, with what matters beside it in brackets."""
+    state = run["state"]
+    extra = []
+    if state in (State.FAILED, State.STOPPED) and run.get("reason"):
+        extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
+    if state == State.STARTING and run.get("restart_at"):
+        extra.append("to be restarted")
+    if not State(state).final and run.get("reachability") == "unreachable":
+        extra.append("unreachable")
+    if run.get("pinned"):
+        extra.append("pinned")
+    return f"{state} ({', '.join(extra)})" if extra else state
+
+
+def when_words(run: dict, now: float) -> str:
+    """Since when it is in its state, in words."""
+    state = State(run["state"])
+    moment = run.get("ended_at") if state.final else None if state in (State.PENDING, State.STAGING) else run.get("started_at")
+    return output.ago(moment or run.get("created_at"), now)
+
+
+def _time_words(run: dict) -> str:
+    return format_duration(run["used_s"]) if run.get("used_s") else "-"
+
+
+@click.command("logs")
+@ref_argument()
+@click.option("-f", "--follow", is_flag=True, help="Go on printing until the run ends.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end.")
+@click.option("--since", type=Duration(), metavar="10m", help="Begin where it was so long ago.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of attempt N instead of the newest.")
+@click.option("--err", is_flag=True, help="Its stderr, where that was kept apart.")
+def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
+    """Print the output of a run, byte for byte."""
+    from stoker.cli.follow import write_all
+
+    run = plane().run(ref)
+    stream = "err" if err else "out"
+    offset, lost_at = 0, None
+    while True:
+        try:
+            with contextlib.closing(plane().logs(run["id"], stream=stream, offset=offset, follow=follow, **where)) as pieces:
+                for piece in pieces:
+                    lost_at = None
+                    write_all(1, piece)
+                    offset += len(piece)
+            return
+        except ServerError:
+            # An offset is known only for what was read from the beginning: the rest would be doubled or lost.
+            if where["tail"] is not None or where["since"] is not None:
+                raise
+            lost_at = lost_at or time.monotonic()
+            if time.monotonic() - lost_at > AWAY_S:
+                raise
+            time.sleep(0.2)
+
+
+@click.command("attach")
+@ref_argument()
+@click.option("--no-input", is_flag=True, help="Only watch: no keys, no signals.")
+def attach(ref: str, no_input: bool) -> int:
+    """Come back to a run: see what it prints, type to it.
+
+    Ctrl-C goes to the run, the third within three seconds ends it; Ctrl-Z leaves it running. The exit code is the run's own.
+    """
+    from stoker.cli.follow import Follower
+
+    run = plane().show(ref)
+    if State(run["state"]).final:
+        raise StateError(f"{output.shown(run['name'])} has ended: {run.get('sentence') or run['state']}",
+                         hint=f"Its output: stoker logs {output.type_ref(run)}   Start it again: stoker start {output.type_ref(run)}")
+    if output.is_terminal(sys.stderr):
+        output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C goes to the run, Ctrl-Z leaves it running"))
+    return Follower(run, offsets=log_tail(run), take_input=not no_input).follow()
+
+
+def log_tail(run: dict) -> tuple[int, int]:
+    """Offsets shortly before the end of the logs of the newest attempt."""
+    newest = (run.get("attempts_detail") or [{}])[-1]
+    return max(0, (newest.get("out_bytes") or 0) - ATTACH_BYTES), max(0, (newest.get("err_bytes") or 0) - ATTACH_BYTES)
+
+
+@click.command("wait")
+@refs_argument()
+@json_option("Print the runs as JSON when they have ended.")
+def wait(refs: tuple[str, ...], as_json: bool) -> int:
+    """Wait until all of these have ended. The exit code is the run's; of several, the first that is not 0."""
+    ids = [plane().run(ref)["id"] for ref in refs]
+    ended = [until_final(run_id) for run_id in ids]
+    if as_json:
+        output.print_json(ended[0] if len(ended) == 1 else ended)
+    else:
+        for run in ended:
+            tell_end(run)
+    return next((code for code in map(exit_code, ended) if code), 0)
+
+
+def until_final(run_id: str, told: Callable[[dict], None] | None = None) -> dict:
+    """The run when it has ended. Survives the death of the server; raises ServerError when that lasts."""
+    lost_at = None
+    while True:
+        try:
+            run = plane().wait(run_id, 30)
+            lost_at = None
+            if State(run["state"]).final:
+                return run
+            if told:
+                told(run)
+        except ServerError:
+            lost_at = lost_at or time.monotonic()
+            if time.monotonic() - lost_at > AWAY_S:
+                raise
+            time.sleep(0.2)
+
+
+def tell_end(run: dict) -> None:
+    """One line about how a run ended, on stderr."""
+    following = f" Next: {run['next']}" if run.get("next") and run["state"] != State.DONE else ""
+    output.say(f"{output.shown(run['name'])}: {run.get('sentence') or run['state']}{following}")
+
+
+@click.command("stop")
+@refs_argument()
+@click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
+@click.option("--force", is_flag=True, help="Kill at once.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until it has ended.")
+@json_option("Print the runs as JSON.")
+def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
+    """End runs: SIGINT, then SIGTERM, then SIGKILL to everything they started. They can be started again.
+
+    Ctrl-C leaves the waiting, not the wish: the runs end anyway.
+    """
+    def ask(ref: str) -> dict:
+        return plane().stop(ref, grace_s=None if grace is None else [grace, grace], force=force)
+
+    stopped, code = _each(refs, ask)
+    if not no_wait:
+        stopped = [run if State(run["state"]).final else until_final(run["id"]) for run in stopped]
+    if as_json:
+        output.print_json(stopped)
+    else:
+        for run in stopped:
+            if State(run["state"]).final:
+                tell_end(run)
+            else:
+                output.say(f"{output.shown(run['name'])}: asked to end")
+    return code
+
+
+@click.command("start")
+@ref_argument()
+@click.option("-a", "--attach", "follow", is_flag=True, help="Follow it in the foreground.")
+@json_option("Print the run as JSON.")
+def start(ref: str, follow: bool, as_json: bool) -> int:
+    """Start an ended run again, as one more attempt of the same run."""
+    before = plane().run(ref)
+    run = plane().start(ref)
+    attempt = before["attempts"] + 1
+    if follow:
+        from stoker.cli.follow import Follower
+
+        follower = Follower(run)
+        follower.attempt = attempt
+        try:
+            return follower.follow()
+        except StokerError as e:
+            output.print_error(e)
+            return EXIT_OWN_FAILURE
+    if as_json:
+        output.print_json(run)
+    else:
+        output.say(f"{output.shown(run['name'])}: attempt {attempt}. See it: stoker logs -f {output.type_ref(run)}")
+    return 0
+
+
+@click.command("keep")
+@ref_argument()
+@click.argument("duration", required=False, type=Duration(), metavar="[3h]")
+@click.option("--pin/--unpin", "pin", default=None, help="Keep it from gc for ever, or no longer.")
+@json_option("Print the run as JSON.")
+def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> None:
+    """Let a run go on for 3h from now, whatever its limit was; or pin it, so that gc leaves it alone."""
+    if duration is None and pin is None:
+        raise InvalidSpec("Keep it for how long?", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin")
+    run = plane().keep(ref, seconds=duration, pin=pin)
+    if as_json:
+        output.print_json(run)
+        return
+    name = output.shown(run["name"])
+    if duration is not None:
+        limit = (run.get("limits") or {}).get("time_s")
+        ran = run.get("used_s") or 0
+        told = f"ends after {format_duration(limit)} of running; it ran {format_duration(ran)} so far" if limit else "kept"
+        output.say(f"{name}: {told}")
+    if pin is not None:
+        output.say(f"{name}: " + ("pinned, gc leaves it alone" if pin else "not pinned any more"))
+
+
+@click.command("rm")
+@refs_argument()
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Also runs that live: they are ended first.")
+@json_option("Print the deleted runs as JSON.")
+def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
+    """Delete runs: their logs, their copies, what is known of them. What they wrote into your own folders stays."""
+    if not yes and output.can_ask():
+        runs = [plane().run(ref) for ref in refs]
+        names = ", ".join(output.shown(r["name"]) for r in runs)
+        if not output.ask(f"Delete {names} with logs and copies?", default=False):
+            return 1
+    gone, code = _each(refs, lambda ref: plane().rm(ref, force=force))
+    if as_json:
+        output.print_json(gone)
+    elif output.is_terminal(sys.stderr):
+        for run in gone:
+            output.say(f"{output.shown(run['name'])}: deleted")
+    return code
+
+
+def _each(refs: tuple[str, ...], verb: Callable[[str], Any]) -> tuple[list[dict], int]:
+    """The verb for each run; an error about one does not keep the others from it. The last error's code, or 0."""
+    done, code = [], 0
+    for ref in refs:
+        try:
+            done.append(verb(ref))
+        except StokerError as e:
+            output.print_error(e)
+            code = e.exit_code
+    return done, code

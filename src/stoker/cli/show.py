@@ -1,0 +1,177 @@
+"""`stoker show`: one sentence about a run and what to type next, then the facts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from stoker.base.state import STATE_SENTENCES, State
+from stoker.base.units import format_duration, format_size
+from stoker.cli import output
+from stoker.cli.options import json_option, plane, ref_argument
+
+FILES_SHOWN = 20
+
+
+@click.command("show")
+@ref_argument()
+@json_option("Print the run and its details as one JSON object.")
+def show(ref: str, as_json: bool) -> None:
+    """Say what became of a run and what to type next, then all that is known of it."""
+    run = plane().show(ref)
+    if as_json:
+        output.print_json(run)
+        return
+    print(_bold(f"{output.shown(run['name'])}: {opening(run)}"))
+    if run.get("next"):
+        print(f"Next: {output.shown(run['next'])}")
+    for warning in run.get("warnings") or ():
+        print(f"Note: {output.shown(warning)}")
+    for title, rows in sections(run):
+        filled = [(name, text) for name, text in rows if text]
+        if filled:
+            print(f"\n{_bold(title)}")
+            wide = max(output.width(name) for name, _ in filled)
+            for name, text in filled:
+                lines = text.split("\n")
+                print(f"  {name}{' ' * (wide - output.width(name))}  " + f"\n  {' ' * wide}  ".join(lines))
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if output.is_terminal(sys.stdout) else text
+
+
+def opening(run: dict) -> str:
+    """The sentence for a beginner."""
+    if run.get("sentence"):
+        return output.shown(run["sentence"])
+    state = State(run["state"])
+    if state is State.PENDING and run.get("waits_for"):
+        return f"It waits for {output.shown(run['waits_for'])}."
+    text = STATE_SENTENCES[state]
+    return text[0].upper() + text[1:] + "."
+
+
+def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Titles, each with names and texts; an empty text is left out."""
+    yield "Run", list(_facts(run))
+    yield "Why", list(_evidence(run.get("evidence") or {}))
+    yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
+    yield "Use", list(_use(run))
+    yield "Files", list(_files(run.get("files") or {}))
+    yield "Settings", list(_settings(run))
+
+
+def _facts(run: dict) -> Iterator[tuple[str, str]]:
+    code = run.get("exit_code")
+    yield "id", run["id"]
+    yield "command", output.command_line(run["command"])
+    yield "state", ", ".join(filter(None, (run["state"], run.get("reason"), f"exit code {code}" if code is not None else "")))
+    yield "asked", f"{output.local_time(run['created_at'])} ({output.ago(run['created_at'])})"
+    if run.get("started_at"):
+        yield "started", f"{output.local_time(run['started_at'])} ({output.ago(run['started_at'])})"
+    if run.get("ended_at"):
+        yield "ended", f"{output.local_time(run['ended_at'])} ({output.ago(run['ended_at'])})"
+    if run.get("restart_at"):
+        yield "starts again", output.local_time(run["restart_at"])
+    limit = (run.get("limits") or {}).get("time_s")
+    if run.get("used_s"):
+        yield "ran", format_duration(run["used_s"]) + (f" of {format_duration(limit)}" if limit else "")
+    elif limit:
+        yield "time limit", format_duration(limit)
+    if run.get("waits_for_input"):
+        yield "waits for input", f"type it after: stoker attach {output.type_ref(run)}"
+    if run.get("reachability") == "unreachable":
+        yield "reachable", "no: its machine does not answer, so this may be old"
+    if run.get("target") != "local":
+        yield "target", str(run.get("target"))
+    if run.get("pinned"):
+        yield "pinned", "yes, gc leaves it alone"
+
+
+def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
+    exception = evidence.get("exception") or {}
+    if exception:
+        rank = f" on rank {exception['rank']}" if exception.get("rank") is not None else ""
+        yield "exception", output.shown(f"{exception.get('type')}: {exception.get('message')}{rank}")
+        if exception.get("file"):
+            yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
+    for key, value in evidence.items():
+        if key not in ("exception", "tail") and value not in (None, "", [], {}):
+            yield key.replace("_s", " seconds") if key.endswith("_s") else key.replace("_", " "), _value(key, value)
+    if evidence.get("tail") and not exception:
+        tail = evidence["tail"]
+        lines = tail if isinstance(tail, list) else str(tail).splitlines()
+        yield "last words", "\n".join(output.shown(line) for line in lines[-8:])
+
+
+def _value(key: str, value: Any) -> str:
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return format_size(value)
+    if key == "leftovers" and isinstance(value, dict):
+        found = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in value.get("found") or ())
+        return output.shown(f"ended after it: {found}" if found else "none")
+    if isinstance(value, dict):
+        return output.shown(", ".join(f"{k} {v}" for k, v in value.items()))
+    return output.shown(str(value))
+
+
+def _attempt(attempt: dict) -> tuple[str, str]:
+    number = str(attempt.get("attempt", "?"))
+    parts = [output.local_time(attempt.get("started_at"))]
+    if attempt.get("used_s") is not None:
+        parts.append(f"ran {format_duration(attempt['used_s'])}")
+    if attempt.get("reason"):
+        parts.append(str(attempt["reason"]))
+    elif attempt.get("phase"):
+        parts.append(str(attempt["phase"]))
+    if attempt.get("exit_code") is not None:
+        parts.append(f"exit code {attempt['exit_code']}")
+    elif attempt.get("signal_name"):
+        parts.append(str(attempt["signal_name"]))
+    if attempt.get("out_bytes") is not None:
+        parts.append(f"log {format_size(attempt['out_bytes'])}")
+    return number, ", ".join(parts)
+
+
+def _use(run: dict) -> Iterator[tuple[str, str]]:
+    now = run.get("telemetry") or {}
+    if now.get("cpu_percent") is not None:
+        yield "CPU", f"{now['cpu_percent']:.0f} % of one core, {now.get('processes', 1)} processes"
+    if now.get("rss_bytes") is not None:
+        yield "memory", format_size(now["rss_bytes"])
+    for gpu in now.get("gpus") or ():
+        busy = f"{gpu['busy_percent']:.0f} % busy, " if gpu.get("busy_percent") is not None else ""
+        yield f"GPU {gpu.get('index')}", f"{busy}{format_size(gpu.get('memory_bytes') or 0)}"
+    if now.get("disk_free_bytes") is not None:
+        yield "disk free", format_size(now["disk_free_bytes"])
+    usage = run.get("usage") or {}
+    for key, value in usage.items():
+        if value is not None:
+            yield key.removesuffix("_bytes").removesuffix("_s").replace("_", " "), \
+                format_size(value) if key.endswith("_bytes") else format_duration(value) if key.endswith("_s") else str(value)
+
+
+def _files(files: Any) -> Iterator[tuple[str, str]]:
+    listed = files.get("files", []) if isinstance(files, dict) else files
+    for entry in listed[:FILES_SHOWN]:
+        yield output.shown(str(entry.get("path"))), f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}".rstrip()
+    if len(listed) > FILES_SHOWN:
+        yield "...", f"{len(listed) - FILES_SHOWN} more (stoker show --json lists them)"
+
+
+def _settings(run: dict) -> Iterator[tuple[str, str]]:
+    spec = run.get("spec") or {}
+    yield "works in", output.shown(str(run.get("workdir") or ""))
+    yield "run folder", output.shown(str(run.get("folder") or ""))
+    yield "python", output.shown(str(run.get("interpreter") or ""))
+    yield "HOME", output.shown(str(run.get("home") or spec.get("home") or ""))
+    yield "mounts", ", ".join(f"{k} -> {v}" for k, v in (run.get("mounts") or spec.get("mounts") or {}).items())
+    names = run.get("env_names") or []
+    yield "environment", f"{len(names)} variables (stoker show --json lists their names)" if names else ""
+    code = run.get("code") or {}
+    if isinstance(code, dict) and code.get("commit"):
+        yield "code", f"commit {code['commit']}" + (" with changes" if code.get("dirty") or code.get("diff") else "")

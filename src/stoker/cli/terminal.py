@@ -1,0 +1,144 @@
+"""The local terminal while a run is attached: raw input, cooked output, and always given back as it was.
+
+The far terminal echoes, edits lines and turns Ctrl-C into SIGINT, so here every key goes through untouched. Output
+post-processing stays on here because it is off there: the log holds the script's own bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import termios
+from collections.abc import Iterator
+
+CTRL_C = 0x03
+CTRL_Z = 0x1A
+
+
+class Terminal:
+    """The terminal behind a file descriptor. `raw()` and `restore()` may be called in any order and any number of times."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._saved: list | None = None
+        self._watcher: _Watcher | None = None
+
+    def size(self) -> tuple[int, int]:
+        """Rows and columns; (24, 80) where it does not know."""
+        with contextlib.suppress(OSError):
+            columns, rows = os.get_terminal_size(self.fd)
+            if rows and columns:
+                return rows, columns
+        return 24, 80
+
+    def foreground(self) -> bool:
+        """True if this process may read keys: it was not sent to the background by a shell."""
+        try:
+            return os.tcgetpgrp(self.fd) == os.getpgrp()
+        except OSError:
+            return False
+
+    def raw(self) -> bool:
+        """Hand every key on untouched; False if that cannot be now (in the background, or gone)."""
+        if not self.foreground():
+            return False
+        try:
+            self.arm()
+            termios.tcsetattr(self.fd, termios.TCSADRAIN, raw_of(self._saved))
+        except (termios.error, OSError):
+            return False
+        return True
+
+    def arm(self) -> None:
+        """Remember how the terminal is, and see to it that it is given back. Before threads start, since it forks. Raises termios.error."""
+        if self._saved is None:
+            self._saved = termios.tcgetattr(self.fd)
+            self._watcher = _Watcher.start(self.fd, self._saved, raw_of(self._saved))
+            atexit.register(self.restore)
+
+    def restore(self) -> None:
+        """Give the terminal back as it was found. Harmless when it never was changed, or is gone."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return
+        with _may_write(), contextlib.suppress(termios.error, OSError):
+            termios.tcsetattr(self.fd, termios.TCSADRAIN, saved)
+        if self._watcher is not None:
+            self._watcher.end()
+            self._watcher = None
+        atexit.unregister(self.restore)
+
+
+def raw_of(attributes: list) -> list:
+    """Terminal attributes with raw input; how output is processed, and everything else, stays."""
+    iflag, oflag, cflag, lflag, ispeed, ospeed, cc = attributes
+    iflag &= ~(termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.INPCK | termios.ISTRIP | termios.IXON)
+    lflag &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
+    cflag = (cflag & ~(termios.CSIZE | termios.PARENB)) | termios.CS8
+    cc = list(cc)
+    cc[termios.VMIN], cc[termios.VTIME] = 1, 0
+    return [iflag, oflag, cflag, lflag, ispeed, ospeed, cc]
+
+
+@contextlib.contextmanager
+def _may_write() -> Iterator[None]:
+    """A background process that sets a terminal is stopped by SIGTTOU, unless it ignores that signal."""
+    before = None
+    with contextlib.suppress(ValueError):  # not the main thread: the disposition is left alone
+        before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTTOU, before)
+
+
+class _Watcher:
+    """A tiny child that gives the terminal back if this process is killed without a chance to do it."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.pid = pid
+        self.pipe = pipe
+
+    @classmethod
+    def start(cls, fd: int, saved: list, raw: list) -> _Watcher | None:
+        """None where no process can be made: it is only a safety net."""
+        try:
+            read_end, write_end = os.pipe()
+            pid = os.fork()
+        except OSError:
+            return None
+        if pid == 0:
+            try:
+                _watch(fd, read_end, saved, raw)
+            finally:
+                os._exit(0)
+        os.close(read_end)
+        return cls(pid, write_end)
+
+    def end(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self.pipe)
+            os.waitpid(self.pid, 0)
+
+
+def _watch(fd: int, pipe: int, saved: list, raw: list) -> None:
+    """In the child: wait until the parent is gone, then restore the terminal if nobody else has touched it since."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN):
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    terminal = os.dup(fd)
+    keep = {terminal, pipe}
+    limit = max(keep) + 1
+    for other in range(limit):
+        if other not in keep:
+            with contextlib.suppress(OSError):
+                os.close(other)
+    os.closerange(limit, 1 << 20)
+    while os.read(pipe, 1):
+        pass
+    # A shell that noticed the death first has its own settings in place by now: those are not ours to overwrite.
+    if termios.tcgetattr(terminal)[:4] == raw[:4]:
+        termios.tcsetattr(terminal, termios.TCSANOW, saved)

@@ -1,0 +1,88 @@
+"""`stoker server enable`: a systemd unit of the user, so that the server is there after logout and restart."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import subprocess
+from pathlib import Path
+
+from stoker.base import config
+from stoker.base.daemon import server_command
+from stoker.base.errors import StateError, StokerError
+from stoker.cli.options import plane
+
+NAME = "stoker.service"
+COMMAND_S = 30.0
+
+
+def unit_path() -> Path:
+    """Where the unit of this user lies."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(base) / "systemd" / "user" / NAME
+
+
+def unit_text(where: config.Home) -> str:
+    """The unit. `--wait`: it stands in line while a server that a command started serves. KillMode: runs are not the server's to end."""
+    return "\n".join((
+        "[Unit]", "Description=Stoker server", "", "[Service]", "Type=exec",
+        f"Environment={quote(f'STOKER_HOME={where.path}')}",
+        f"ExecStart={' '.join(quote(word) for word in server_command('--wait'))}",
+        "Restart=on-failure", "RestartSec=5", "KillMode=process",
+        "", "[Install]", "WantedBy=default.target", ""))
+
+
+def quote(word: str) -> str:
+    """A word as systemd reads it back unchanged."""
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$") + '"'
+
+
+def enable() -> str:
+    """Write, enable and start the unit; gives what to tell the user. Raises StateError where there is no systemd for users."""
+    where = config.make_home(config.home())
+    _systemctl("show-environment")
+    path = unit_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(unit_text(where), "utf-8", "surrogateescape")
+    _systemctl("daemon-reload")
+    _systemctl("enable", NAME)
+    with contextlib.suppress(StokerError):
+        plane(start=False).shutdown()  # the one that a command started makes room; runs go on
+    _systemctl("restart", NAME)
+    return f"The server is started at boot from now on ({path}). {_linger()}"
+
+
+def disable() -> str:
+    """Take the unit away again."""
+    path = unit_path()
+    if not path.exists():
+        return "The server was not enabled."
+    with contextlib.suppress(StokerError):
+        _systemctl("disable", "--now", NAME)
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(StokerError):
+        _systemctl("daemon-reload")
+    return "The server is not started at boot any more; the next command that needs it starts it."
+
+
+def _linger() -> str:
+    """Without lingering a user's systemd ends at logout."""
+    try:
+        done = subprocess.run(["loginctl", "enable-linger", getpass.getuser()], capture_output=True, timeout=COMMAND_S, check=False)
+        if done.returncode == 0:
+            return "It stays when you log out."
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    return f"It still ends when you log out; an administrator can change that: sudo loginctl enable-linger {getpass.getuser()}"
+
+
+def _systemctl(*words: str) -> None:
+    hint = "Nothing is lost without it: runs go on, and the next command starts the server. With cron: @reboot stoker server start"
+    try:
+        done = subprocess.run(["systemctl", "--user", *words], capture_output=True, timeout=COMMAND_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise StateError("This machine has no systemd for users that would keep the server.", hint=hint) from e
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise StateError(f"systemctl --user {words[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}", hint=hint)

@@ -1,0 +1,27 @@
+"""One thing the doctor saw: how bad it is, where it is, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+LEVELS = ("ok", "note", "warn", "fail")  # from good to bad; "fail" will stop the run, "warn" may
+
+
+@dataclass(frozen=True)
+class Finding:
+    """level: one of LEVELS. topic: one word or two. message: one sentence. hint: what to type or change."""
+
+    level: str
+    topic: str
+    message: str
+    hint: str = ""
+    file: str = ""  # as the user would write it, relative to the folder where it can be
+    line: int = 0  # counted from 1; 0: no line
+
+    def to_json(self) -> dict:
+        return asdict(self)
+
+
+def worst(findings: list[Finding]) -> str:
+    """The level of the worst finding; "ok" where there is none."""
+    return max((f.level for f in findings), key=LEVELS.index, default="ok")

@@ -1,0 +1,75 @@
+"""Makes a command ready to run: which program it means, a frozen copy of its folder, a record of its code. Starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.base.errors import InvalidSpec
+from stoker.doctor import command as commands
+from stoker.doctor import python, source
+from stoker.plane.stage_copy import FrozenInfo, freeze, into_copy
+from stoker.plane.stage_editable import Editables, editable_env, editables
+from stoker.plane.stage_record import changed_files, record_code
+
+__all__ = ["Editables", "FrozenInfo", "Resolved", "changed_files", "editable_env", "editables", "freeze", "into_copy", "record_code", "resolve"]
+
+TORCH_TIMEOUT_S = 5.0  # no answer by then is no reason to refuse
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """argv: what is executed, its first word absolute (a ./program of the folder stays as typed, so that a copy runs its own).
+
+    script: the Python file it runs, if any. interpreter: the Python that runs it, None where only the program itself knows.
+    """
+
+    argv: list[str]
+    script: Path | None
+    interpreter: str | None
+    warnings: list[str] = field(default_factory=list)
+
+
+def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolved:
+    """What `command` means, typed in `folder` with the user's environment `env`.
+
+    Raises InvalidSpec (or Denied for a file that may not be read) with what to type instead, also when the script imports
+    torch as it starts and its Python has none. Starts at most one short process of the user's interpreter.
+    """
+    folder = Path(folder)
+    reading = commands.read(command, folder, env)
+    read = source.load(reading.script) if reading.script else None
+    torch_line = _torch_line(read)
+    compiles = reading.script if read and read.problem else None
+    reading, answer = commands.settle(reading, folder, env, ["torch"] if torch_line else [], compiles, timeout_s=TORCH_TIMEOUT_S)
+    warnings = list(reading.warnings)
+    if isinstance(answer, python.Silence):
+        warnings.append(f"{reading.interpreter} could not be asked what it has installed ({answer.why}).")
+    if isinstance(answer, python.Answer) and torch_line and "torch" in answer.missing:
+        if not (read.installs or read.changes_path):
+            raise _no_torch(reading, torch_line, folder, env)
+        warnings.append(f"{reading.interpreter} has no torch now; line {torch_line} of {reading.script.name} imports it.")
+    if isinstance(answer, python.Answer) and compiles and answer.syntax:
+        version = ".".join(map(str, answer.version[:2]))
+        warnings.append(f"{reading.script.name}, line {answer.syntax[0]}: Python {version} cannot read it ({answer.syntax[1]}).")
+    return Resolved(list(reading.argv), reading.script, reading.interpreter, warnings)
+
+
+def _torch_line(read: source.Source | None) -> int:
+    """The line where the script imports torch unconditionally as it starts; 0 for none."""
+    if read is None:
+        return 0
+    return next((i.line for i in read.imports if i.top == "torch" and i.kind == "always"), 0)
+
+
+def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str, str]) -> InvalidSpec:
+    message = f"{reading.script.name} imports torch (line {line}), but {reading.interpreter} has no torch."
+    for name in (".venv", "venv", "env"):
+        beside = folder / name / "bin" / "python"
+        if not beside.exists() or str(beside) == reading.interpreter:
+            continue
+        answer = python.ask(str(beside), folder, env, modules=["torch"], timeout_s=TORCH_TIMEOUT_S)
+        if isinstance(answer, python.Answer) and "torch" not in answer.missing:
+            return InvalidSpec(message, hint=f"The environment {name} in this folder has it: source {name}/bin/activate, then again.")
+    return InvalidSpec(message, hint=f"Activate the environment that has it, or install it: {reading.interpreter} -m pip install torch")

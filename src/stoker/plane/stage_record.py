@@ -1,0 +1,244 @@
+"""Records what the code was when a run began, and tells later which files are new or changed. Bounded in time, files and bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.base import rundir
+from stoker.base.config import home
+from stoker.base.units import iso
+from stoker.plane import stage_git
+from stoker.plane.stage_list import JUNK, is_environment
+
+MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
+MAX_FILES = 20_000
+MAX_IN_FOLDER = 2_000  # a folder with more is data; the rest of it is not listed
+RECORD_TIME_S = 0.5  # a run that starts at once waits for this
+HASHED_BYTES = 1_000_000  # a larger file is no code
+HASHED_TOTAL = 30_000_000
+DIFF_BYTES = 5_000_000
+CODE = frozenset({".py", ".pyx", ".pyi", ".sh", ".bash", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".txt", ".md", ".rst", ".ipynb", ".c", ".h", ".cc",
+                  ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".go", ".js", ".ts", ".jl", ".lua", ".r", ".sbatch", ".slurm", ".conf", ".gin", ".jsonnet", ".tcl"})
+_PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+_CHANGED_TIME_S = 2.0
+_CHANGED_FILES = 100_000
+
+
+@dataclass
+class _Seen:
+    """What a bounded walk saw. cut: why it did not see all, "" if it did; bulk: folders listed in part."""
+
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    bulk: list[str] = field(default_factory=list)
+    cut: str = ""
+
+
+def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None) -> dict:
+    """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`; the summary that commit.json holds.
+
+    entry: files that matter most (the script), hashed first. It takes RECORD_TIME_S at most and says under "cut" what it had
+    to leave out. It never fails for what it finds in the folder: what cannot be read is left out.
+    """
+    folder = Path(os.path.abspath(folder))
+    deadline = time.monotonic() + RECORD_TIME_S
+    asked = _ask_git(folder)
+    seen = _walk(folder, deadline - RECORD_TIME_S / 2, MAX_FILES)
+    hashes, hash_cut = _hash(folder, seen.files, entry or (), deadline - RECORD_TIME_S / 4)
+    summary, diff = _git_summary(folder, asked, deadline)
+    untracked = summary.pop("untracked_code", None)
+    diff += _new_files_patch(folder, _code_files(seen.files) if untracked is None else untracked, DIFF_BYTES - len(diff))
+    cut = [c for c in (seen.cut, hash_cut, summary.pop("cut", "")) if c]
+    summary |= {"folder": os.fspath(folder), "recorded_at": iso(time.time()), "files": len(seen.files), "hashed": len(hashes),
+                "diff_bytes": len(diff), "cut": cut}
+    manifest = {"complete": not seen.cut, "bulk": seen.bulk, "cut": cut, "folder": os.fspath(folder),
+                "files": [{"path": _text(path), "size": info.st_size, "mtime_ns": info.st_mtime_ns, **({"sha256": hashes[path]} if path in hashes else {})}
+                          for path, info in seen.files.items()]}
+    code_dir.mkdir(parents=True, exist_ok=True)
+    rundir.write_json(code_dir / MANIFEST, manifest)
+    rundir.write_whole(code_dir / DIFF, diff)
+    rundir.write_json(code_dir / COMMIT, summary)
+    return summary
+
+
+def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200) -> list[dict]:
+    """Files of `folder` that are new or changed since the record in `code_dir`: {"path", "size", "kind": "new"|"changed"}, the newest first.
+
+    since: Unix time of the start, which decides for files that the record does not cover. At most `limit`; a folder too large to
+    be walked in two seconds is told of as far as it was seen.
+    """
+    folder = Path(os.path.abspath(folder))
+    known, complete, bulk = _known(code_dir)
+    seen = _walk(folder, time.monotonic() + _CHANGED_TIME_S, _CHANGED_FILES, in_folder=_CHANGED_FILES)
+    found = []
+    for path, info in seen.files.items():
+        before = known.get(_text(path))
+        if before is not None:
+            if before != (info.st_size, info.st_mtime_ns):
+                found.append((info, path, "changed"))
+        elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
+            found.append((info, path, "new"))
+    found.sort(key=lambda item: -item[0].st_mtime_ns)
+    return [{"path": _text(path), "size": info.st_size, "kind": kind} for info, path, kind in found[:limit]]
+
+
+def _known(code_dir: Path) -> tuple[dict[str, tuple[int, int]], bool, frozenset[str]]:
+    body = rundir.read_json(code_dir / MANIFEST)
+    if body is None:
+        return {}, False, frozenset()
+    files = {f["path"]: (f["size"], f["mtime_ns"]) for f in body.get("files", ())}
+    return files, bool(body.get("complete")), frozenset(body.get("bulk", ()))
+
+
+def _text(path: str) -> str:
+    """A file name as JSON can hold it; bytes that are no UTF-8 become escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+# --- walking and hashing -------------------------------------------------------------------------------------------------
+
+def _walk(folder: Path, deadline: float, max_files: int, in_folder: int = MAX_IN_FOLDER) -> _Seen:
+    """Files under `folder` without junk, the near ones first, until the deadline."""
+    seen, queue = _Seen(), deque([""])
+    ours = os.path.realpath(home().path)
+    while queue:
+        if time.monotonic() > deadline or len(seen.files) >= max_files:
+            seen.cut = f"not all files were listed: {len(seen.files)} were"
+            break
+        base = queue.popleft()
+        try:
+            entries = list(os.scandir(os.path.join(folder, base)))
+        except OSError:
+            continue
+        count = 0
+        for entry in entries:
+            if entry.name in JUNK or entry.name.endswith(".pyc"):
+                continue
+            path = os.path.join(base, entry.name)
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if os.path.realpath(entry.path) != ours and not is_environment(entry.path):
+                        queue.append(path)
+                    continue
+                count += 1
+                if count > in_folder:
+                    seen.bulk.append(base)
+                    break
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISREG(info.st_mode):
+                seen.files[path] = info
+    return seen
+
+
+def _code_files(files: dict[str, os.stat_result]) -> list[str]:
+    return [p for p in files if os.path.splitext(p)[1].lower() in _PATCHED]
+
+
+def _hash(folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], deadline: float) -> tuple[dict[str, str], str]:
+    """({path: sha256} of code-like files, why not of all)."""
+    first = [p for p in (os.path.relpath(os.path.join(folder, e), folder) for e in entry) if p in files]
+    rest = (p for p in files if os.path.splitext(p)[1].lower() in CODE and p not in first)
+    hashes: dict[str, str] = {}
+    total = 0
+    for path in (*first, *rest):
+        if files[path].st_size > HASHED_BYTES:
+            continue
+        total += files[path].st_size
+        if total > HASHED_TOTAL or time.monotonic() > deadline:
+            return hashes, f"not all files were hashed: {len(hashes)} were"
+        try:
+            with open(os.path.join(folder, path), "rb") as f:
+                hashes[path] = hashlib.sha256(f.read(HASHED_BYTES + 1)).hexdigest()
+        except OSError:
+            continue
+    return hashes, ""
+
+
+# --- git -----------------------------------------------------------------------------------------------------------------
+
+def _ask_git(folder: Path) -> dict[str, stage_git.Asked] | None:
+    """Start all questions at once; None where there is no repository or no git."""
+    if not stage_git.in_repository(folder):
+        return None
+    questions = {
+        "head": ("rev-parse", "--verify", "-q", "HEAD"),
+        "branch": ("symbolic-ref", "-q", "--short", "HEAD"),
+        "remote": ("config", "--get-regexp", r"^remote\..*\.url$"),
+        "diff": ("diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=untracked", "HEAD"),
+        "new": ("ls-files", "-z", "--others", "--exclude-standard"),
+    }
+    asked = {}
+    for name, args in questions.items():
+        one = stage_git.ask(folder, *args)
+        if one is None:
+            return None
+        asked[name] = one
+    return asked
+
+
+def _git_summary(folder: Path, asked: dict[str, stage_git.Asked] | None, deadline: float) -> tuple[dict, bytes]:
+    """(commit, branch, dirty, remote, new files; the diff against HEAD)."""
+    if asked is None:
+        return {"commit": None, "branch": None, "dirty": None, "remote": None}, b""
+    deadline = max(deadline, time.monotonic() + 0.1)  # git began before the walk did
+    caps = {"diff": DIFF_BYTES}
+    said = {name: one.answer(deadline, caps.get(name)) for name, one in asked.items()}
+    diff, why = said["diff"], asked["diff"].cut
+    cut = f"the diff is not whole (cut by {why})" if why else ""
+    if why:
+        diff = diff[:diff.rfind(b"\ndiff --git ") + 1]  # whole files only, so that what is there can be applied
+    new = stage_git.paths(said["new"])
+    head = said["head"].decode().strip() or None
+    summary = {"commit": head, "branch": said["branch"].decode("utf-8", "replace").strip() or None,
+               "dirty": bool(said["diff"] or new) if head else True, "remote": _remote(said["remote"].decode("utf-8", "replace")),
+               "new_files": len(new), "cut": cut, "untracked_code": [p for p in new if os.path.splitext(p)[1].lower() in _PATCHED]}
+    return summary, diff
+
+
+def _remote(text: str) -> str | None:
+    """The address of origin, else of the first remote, without names and keys in it."""
+    urls = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    url = urls.get("remote.origin.url") or next(iter(urls.values()), None)
+    return _CREDENTIALS.sub("", url.strip()) if url else None
+
+
+def _new_files_patch(folder: Path, paths: Sequence[str], room: int) -> bytes:
+    """A patch that makes the files in `paths`, as far as they are text and fit into `room` bytes."""
+    parts = []
+    for path in sorted(paths):
+        part = _new_file_patch(folder, path)
+        if part and len(part) <= room:
+            parts.append(part)
+            room -= len(part)
+    return b"".join(parts)
+
+
+def _new_file_patch(folder: Path, path: str) -> bytes:
+    try:
+        info = os.lstat(os.path.join(folder, path))
+        if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= HASHED_BYTES or any(c in path for c in '\n\t"\\'):
+            return b""
+        with open(os.path.join(folder, path), "rb") as f:
+            data = f.read(HASHED_BYTES + 1)
+    except OSError:
+        return b""
+    if b"\0" in data:
+        return b""
+    lines = data.split(b"\n")
+    ends = lines[-1] == b""
+    lines = lines[:-1] if ends else lines
+    name, mode = os.fsencode(path), b"100755" if info.st_mode & 0o100 else b"100644"
+    head = b"diff --git a/%b b/%b\nnew file mode %b\n--- /dev/null\n+++ b/%b\n@@ -0,0 +1,%d @@\n" % (name, name, mode, name, len(lines))
+    return head + b"".join(b"+" + line + b"\n" for line in lines) + (b"" if ends else b"\\ No newline at end of file\n")
+
+

@@ -15,11 +15,19 @@ if TYPE_CHECKING:
     from stoker.client import Client
 
 
+_client: Client | None = None
+
+
 def plane(start: bool = True) -> Client:
-    """The server's verbs; the server is started if none runs. Raises StokerError."""
+    """The server's verbs, for any thread; the server is started if none runs, unless `start` is False. Raises StokerError."""
+    global _client
     from stoker.client import connect
 
-    return connect(start=start)
+    if not start:
+        return connect(start=False)
+    if _client is None:
+        _client = connect()
+    return _client
 
 
 class Duration(click.ParamType):

@@ -1,0 +1,32 @@
+"""How the server is started: its command line and its environment. The client and the server's own entry both need them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from stoker.base.config import DAEMON_MARK, RUN_MARK, Home
+
+_OURS = ("stoker", "uvicorn", "sqlalchemy")  # packages without which the server cannot be imported
+_DROPPED = ("STOKER_ATTEMPT", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "OLDPWD", "PWD")  # they speak of the shell that happened to come first
+
+
+def server_command(*options: str) -> list[str]:
+    """The argv that starts the server. -P: what lies in the folder where somebody stands is never imported."""
+    return [sys.executable, "-P", "-m", "stoker.server", *options]
+
+
+def server_environment(environ: Mapping[str, str], where: Home) -> dict[str, str]:
+    """`environ` without what belongs to a shell, a run or another Python, marked as a daemon's.
+
+    Runs get the environment of the client that asked, so nothing is lost by this. Of PYTHONPATH only those folders stay
+    in which our own packages lie.
+    """
+    kept = {name: value for name, value in environ.items() if not name.startswith((RUN_MARK, "PYTHON")) and name not in _DROPPED}
+    kept[DAEMON_MARK] = "1"
+    kept["STOKER_HOME"] = str(where.path)
+    path = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p and any(os.path.isdir(os.path.join(p, name)) for name in _OURS)]
+    if path:
+        kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in path)
+    return kept

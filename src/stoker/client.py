@@ -1,0 +1,419 @@
+"""The verbs of the plane, over HTTP on the server's unix socket; the server is started, or replaced by a newer one, when needed.
+
+Standard library only, and little of it: every command of the CLI imports this. `websockets` comes with `attach`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from urllib.parse import quote, quote_from_bytes
+
+from stoker import __version__
+from stoker.base import config
+from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, from_json
+
+TYPE_CHECKING = False  # typing itself would cost more than this module
+if TYPE_CHECKING:
+    from stoker.client_attach import Attached
+
+START_S = 20.0  # a server that does not answer by then is reported
+ANSWER_S = 120.0  # for one answer; `wait` and streams have their own
+AGAIN_S = 1.0  # then the server is started again, if another starter has not brought it up
+LOOK_S = 0.05  # between two looks at a server that is starting or ending
+LOOK_MAX_S = 15.0  # for one look
+BODY_MAX = 64 << 20  # the server's limit; said here before anything is sent
+PIECE = 1 << 16
+
+
+def connect(home: config.Home | None = None, *, start: bool = True, say: Callable[[str], None] | None = None) -> Client:
+    """A client of the server of `home` (default $STOKER_HOME), which answers.
+
+    `start`: a server that does not run is started, one that is older than this client is replaced (`say` gets one sentence then;
+    default: stderr). Without `start` a server that does not run is a ServerError. Runs never notice any of this.
+    """
+    client = Client(home or config.home(), start=start, say=say)
+    client.reach()
+    return client
+
+
+class Client:
+    """One method a verb, with the names, arguments and answers of `plane.service.Service`. Any thread may call any method."""
+
+    def __init__(self, home: config.Home, *, start: bool = True, say: Callable[[str], None] | None = None) -> None:
+        self.home = home
+        self._start = start
+        self._say = say or (lambda text: print(text, file=sys.stderr))
+
+    # --- the verbs -----------------------------------------------------------------------------------------------------
+
+    def info(self) -> dict:
+        return self._get("/v1/server")
+
+    def submit(self, spec: dict, limits: dict, env: Mapping[str, str], stdin: bytes | None = None, *,
+               on_name_taken: str = "refuse") -> dict:
+        body = {"spec": spec, "limits": limits, "env": dict(env), "on_name_taken": on_name_taken}
+        if stdin is not None:
+            from base64 import b64encode
+            body["stdin"] = b64encode(stdin).decode()
+        return self._post("/v1/runs", body)
+
+    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
+        return self._get("/v1/runs", all=all, folder=folder, limit=limit)
+
+    def run(self, ref: str) -> dict:
+        return self._get(_path(ref))
+
+    def show(self, ref: str) -> dict:
+        return self._get(_path(ref, "show"))
+
+    def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
+        return self._get("/v1/candidates", folder=folder, command=command)
+
+    def start(self, ref: str) -> dict:
+        return self._post(_path(ref, "start"))
+
+    def stop(self, ref: str, grace_s: Sequence[float] | None = None, force: bool = False) -> dict:
+        return self._post(_path(ref, "stop"), {"grace_s": grace_s, "force": force})
+
+    def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
+        return self._post(_path(ref, "keep"), {"seconds": seconds, "pin": pin})
+
+    def rm(self, ref: str, force: bool = False) -> dict:
+        return self._call("DELETE", _path(ref), {"force": force})
+
+    def wait(self, ref: str, timeout_s: float) -> dict:
+        return self._call("GET", _path(ref, "wait"), {"timeout_s": timeout_s}, patience_s=min(timeout_s, 60) + ANSWER_S)
+
+    def gc(self, dry_run: bool = True, older_s: float | None = None) -> dict:
+        return self._post("/v1/gc", {"dry_run": dry_run, "older_s": older_s})
+
+    def top(self) -> dict:
+        return self._get("/v1/top")
+
+    def capacity(self, target: str = "local") -> dict:
+        return self._get("/v1/capacity", target=target)
+
+    def shutdown(self, pid: int | None = None) -> dict:
+        """Ask the server to end (`pid`: only if it is that one). Returns when it has begun to; runs go on."""
+        return self._post("/v1/server/stop", {"pid": pid})
+
+    def logs(self, ref: str, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,  # noqa: PLR0917
+             since: float | None = None, follow: bool = False) -> Pieces:
+        """The raw bytes of a log, in pieces. An error of the request is raised here, a broken stream while iterating."""
+        words = {"attempt": attempt, "stream": stream, "offset": offset, "tail": tail, "since": since, "follow": follow}
+        return Pieces(self._stream(_path(ref, "logs"), words))
+
+    def events(self) -> Iterator[dict]:
+        """`{"run": run}` at each change, from now on."""
+        return Events(self._stream("/v1/events", {}))
+
+    def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Attached:
+        """The live streams of a run: see `client_attach.Attached`. Waits inside for an attempt that does not exist yet."""
+        from stoker.client_attach import Attached
+
+        self.reach()
+        words = {"attempt": attempt, "out": out, "err": err, "input": input}
+        return Attached(self._socket(None), _path(ref, "attach") + _query(words), attempt=attempt, out=out, err=err)
+
+    # --- finding, starting and replacing the server ----------------------------------------------------------------------
+
+    def reach(self) -> dict:
+        """Make sure that a server of our version or of this client's choice answers; returns its `info`."""
+        info = self._find()
+        if info is None:
+            if not self._start:
+                raise ServerError("The Stoker server does not run.", hint="Any command starts it, for example: stoker ps")
+            info = self._bring_up()
+        ours, theirs = _version(__version__), _version(str(info.get("version")))
+        if theirs > ours:
+            raise ServerError(f"The running Stoker server is version {info.get('version')}, this is the older {__version__}.",
+                              hint="Use the newer stoker, or stop the server with it first: stoker server stop")
+        if theirs < ours and self._start:
+            self._replace(info)
+            return self.reach()
+        return info
+
+    def _find(self) -> dict | None:
+        """What the running server says of itself; None when none listens."""
+        try:
+            return self._exchange("GET", "/v1/server", None, LOOK_MAX_S)
+        except (_NotThere, _Cut):
+            return None
+
+    def _bring_up(self) -> dict:
+        """Start a server, together with whoever else does so at the same time; all end with the same one."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            said = _start_server(self.home, deadline)
+            if "error" in said:
+                raise from_json(said)
+            again = time.monotonic() + AGAIN_S  # whoever has the lock may be starting, ending, or about to die
+            while time.monotonic() < again:
+                if (info := self._find()) is not None:
+                    return info
+                time.sleep(LOOK_S)
+        raise ServerError(f"The Stoker server did not answer within {START_S:g} s.", hint=_who_has_it(self.home))
+
+    def _replace(self, info: dict) -> None:
+        self._say(f"stoker: the server {info.get('version')} is replaced by {__version__}; runs go on.")
+        try:
+            self._exchange("POST", "/v1/server/stop", json.dumps({"pid": info.get("pid")}).encode(), LOOK_MAX_S)
+        except (_NotThere, _Cut, StokerError):
+            pass  # it is gone, or somebody else was faster
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            now = self._find()
+            if now is None or now.get("pid") != info.get("pid"):
+                return
+            time.sleep(LOOK_S)
+        raise ServerError("The old Stoker server does not end.", hint=_who_has_it(self.home))
+
+    # --- one request -------------------------------------------------------------------------------------------------------
+
+    def _get(self, path: str, **query: object):
+        return self._call("GET", path, query)
+
+    def _post(self, path: str, body: dict | None = None):
+        return self._call("POST", path, {}, json.dumps(body or {}).encode("ascii"))
+
+    def _call(self, method: str, path: str, query: dict, body: bytes | None = None, *, patience_s: float = ANSWER_S):
+        if body is not None and len(body) > BODY_MAX:
+            raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Let the script read large input from a file.")
+        return self._again_once(method, lambda: self._exchange(method, path + _query(query), body, patience_s))
+
+    def _stream(self, path: str, query: dict) -> tuple[HTTPResponse, socket.socket]:
+        def begin() -> tuple[HTTPResponse, socket.socket]:
+            response, link = self._send("GET", path + _query(query), None, ANSWER_S)
+            if response.status != 200:
+                with link:
+                    raise _told(response.status, response.read())
+            link.settimeout(None)  # a quiet log is not a dead server
+            return response, link
+        return self._again_once("GET", begin)
+
+    def _again_once(self, method: str, attempt: Callable):
+        """The result of `attempt`; when the server went away and nothing can be done twice by it, once more with a new one."""
+        try:
+            return attempt()
+        except _NotThere:
+            pass  # nothing was sent
+        except _Cut as e:
+            if method != "GET":
+                raise ServerError("The Stoker server went away before it answered; what was asked may have been done or not.",
+                                  hint="Look with `stoker ps`, then ask again if need be.") from e
+        self.reach()
+        try:
+            return attempt()
+        except (_NotThere, _Cut) as e:
+            raise ServerError("The Stoker server went away twice.", hint=f"See the end of {self.home.server_log}.") from e
+
+    def _exchange(self, method: str, path: str, body: bytes | None, patience_s: float):
+        response, link = self._send(method, path, body, patience_s)
+        with link:
+            try:
+                raw = response.read()
+            except (OSError, HTTPException) as e:
+                raise _Cut from e
+        if response.status != 200:
+            raise _told(response.status, raw)
+        return _json(raw)
+
+    def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[HTTPResponse, socket.socket]:
+        connection = HTTPConnection("stoker")
+        link = connection.sock = self._socket(patience_s)
+        try:
+            try:
+                connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it may have refused a large body and told us why
+            return connection.getresponse(), link
+        except TimeoutError as e:
+            link.close()
+            raise ServerError(f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)) from e
+        except (OSError, HTTPException) as e:
+            link.close()
+            raise _Cut from e
+        except BaseException:
+            link.close()
+            raise
+
+    def _socket(self, patience_s: float | None) -> socket.socket:
+        """A connection to the server, which must run under our own user."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.settimeout(patience_s)
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                link.connect(os.fspath(self.home.socket))
+                break
+            except BlockingIOError:  # its queue of connections is full at the moment
+                if time.monotonic() > deadline:
+                    link.close()
+                    raise ServerError("The Stoker server takes no connections.", hint=_who_has_it(self.home)) from None
+                time.sleep(0.01)
+            except PermissionError as e:
+                link.close()
+                raise Denied(f"{self.home.socket} may not be opened by you.", hint="Whose STOKER_HOME is that?") from e
+            except OSError as e:
+                link.close()
+                raise _NotThere from e
+        _check_peer(link, self.home)
+        return link
+
+
+class Pieces:
+    """The bytes of a streamed answer. `close` may be called from any thread, while another one waits in `next`."""
+
+    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
+        self._response, self._link = opened
+        self._closed = False
+
+    def __iter__(self) -> Pieces:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            piece = b"" if self._closed else self._response.read1(PIECE)
+        except (OSError, ValueError, HTTPException) as e:
+            if not self._closed:
+                self.close()
+                raise ServerError("The Stoker server went away in the middle of its answer.", hint="Ask again; nothing is lost.") from e
+            piece = b""
+        if not piece:
+            self.close()
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        self._closed = True
+        try:
+            self._link.shutdown(socket.SHUT_RDWR)  # wakes the reader; close alone would not
+        except OSError:
+            pass
+        self._link.close()
+
+
+class Events:
+    """The server-sent events of an answer as dicts; closed like Pieces."""
+
+    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
+        self._pieces = Pieces(opened)
+        self._rest = b""
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> dict:
+        while b"\n\n" not in self._rest:
+            self._rest += next(self._pieces)
+        event, _, self._rest = self._rest.partition(b"\n\n")
+        return _json(event.removeprefix(b"data: ")) if event.startswith(b"data: ") else next(self)
+
+    def close(self) -> None:
+        self._pieces.close()
+
+
+class _NotThere(Exception):
+    """No server listens; nothing was sent."""
+
+
+class _Cut(Exception):
+    """The server went away between the request and the end of its answer."""
+
+
+def _path(ref: str, verb: str = "") -> str:
+    if not ref:
+        raise NotFound("No run was named.")
+    return "/v1/runs/" + quote(ref, safe="", errors="surrogateescape") + (f"/{verb}" if verb else "")
+
+
+def _query(words: dict) -> str:
+    """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
+    pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
+    found = [f"{name}={quote_from_bytes(os.fsencode(_word(value)), safe='')}" for name, value in pairs if value is not None]
+    return "?" + "&".join(found) if found else ""
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _json(raw: bytes):
+    try:
+        return json.loads(raw)
+    except ValueError as e:
+        raise ServerError("What answers at the Stoker server's socket is not a Stoker server.") from e
+
+
+def _told(status: int, raw: bytes) -> StokerError:
+    """The error that an answer tells of."""
+    body = _json(raw)
+    if not isinstance(body, dict) or "error" not in body:
+        return ServerError(f"The Stoker server answered with status {status} and no reason.")
+    return from_json(body)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: "0.10.2rc1" is (0, 10, 2)."""
+    found: list[int] = []
+    for part in text.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        found.append(int(digits))
+    return tuple(found)
+
+
+def _check_peer(link: socket.socket, home: config.Home) -> None:
+    """Refuse to hand an environment to somebody else who listens at our path."""
+    import struct
+
+    pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if uid != os.getuid():
+        link.close()
+        raise Denied(f"The server at {home.socket} (process {pid}) belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker")
+
+
+def _who_has_it(home: config.Home) -> str:
+    try:
+        pid = home.lock.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        pid = ""
+    kill = f" If process {pid} is stuck: kill -9 {pid}   (runs go on)" if pid.isdigit() else ""
+    return f"See the end of {home.server_log}.{kill}"
+
+
+def _start_server(home: config.Home, deadline: float) -> dict:
+    """Start a server in the background and return what it says: {"ready": pid}, {"held": true} or an error."""
+    import select
+    import subprocess
+
+    from stoker.base.daemon import server_command, server_environment
+
+    process = subprocess.Popen(server_command("--detach"), env=server_environment(os.environ, home), cwd="/", stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    said = b""
+    readable = select.poll()  # not select(): numbers above 1024 happen in notebooks
+    readable.register(process.stdout, select.POLLIN)
+    with process.stdout as pipe:
+        while not any(line.startswith(b"{") for line in said.split(b"\n")[:-1]):
+            if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                break
+            piece = os.read(pipe.fileno(), PIECE)
+            if not piece:
+                break
+            said += piece
+    process.wait()  # it has forked and ended; the server is nobody's child
+    lines = said.decode("utf-8", "replace").strip().splitlines()
+    for line in lines:
+        if line.startswith("{"):
+            return _json(line.encode())
+    if not lines:
+        return {}
+    return ServerError(f"The Stoker server could not be started: {lines[-1]}", hint=_who_has_it(home)).to_json()

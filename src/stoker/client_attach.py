@@ -1,0 +1,184 @@
+"""The client's end of an attachment: frames to and from a run, over a WebSocket on the server's unix socket."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from stoker.base.errors import ServerError, StokerError, from_json
+
+HELLO_S = 60.0  # for the server's first answer
+PIECE = 1 << 16
+MESSAGE_MAX = 32 << 20
+
+
+class Attached:
+    """A run's live streams. One thread may `send` while another `recv`s; `close` may come from any thread.
+
+    `attempt`, `out` and `err` follow what was received: after a broken connection, or when the run was started again, a new
+    `Client.attach` with them goes on without a gap.
+    """
+
+    def __init__(self, link: socket.socket, path: str, *, attempt: int | None = None, out: int = 0, err: int = 0) -> None:
+        self.attempt, self.out, self.err = attempt, out, err
+        self.ended = False  # True once the exit frame has come
+        self._link = link
+        self._protocol = ClientProtocol(parse_uri("ws://stoker" + path), max_size=MESSAGE_MAX)
+        self._thinking = threading.Lock()  # around the protocol: never held while waiting
+        self._writing = threading.Lock()  # around the socket: held while the run takes no input
+        self._waiting: list[tuple[str, bytes | dict]] = []
+        self._closed = False
+        self._readable = select.poll()
+        self._readable.register(link, select.POLLIN)
+        try:
+            self._shake_hands()
+        except BaseException:
+            link.close()
+            raise
+
+    def send(self, kind: str, payload: bytes = b"") -> None:
+        """Send one frame: "i" input, "e" end of input, "w" window size, "s" signal, "k" stop. Blocks while the run takes no input."""
+        with self._writing:
+            with self._thinking:
+                if self._protocol.state is not State.OPEN:
+                    raise ServerError("The connection to the run is closed.", hint="stoker attach brings it back.")
+                self._protocol.send_binary(kind.encode("ascii") + payload)
+            try:
+                self._flush()
+            except OSError as e:
+                raise ServerError("The connection to the run is closed.", hint="stoker attach brings it back.") from e
+
+    def recv(self, timeout_s: float | None = None) -> tuple[str, bytes | dict] | None:
+        """The next frame; None after `timeout_s`. Raises the error that the server tells of.
+
+        ("m", JSON) meta first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last · ("state", run) while the attempt
+        does not exist yet · ("closed", b"") when the connection has ended, from then on at each call.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._waiting:
+            if self._closed:
+                return "closed", b""
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._readable.poll(None if left is None else left * 1000):
+                return None
+            self._read()
+        kind, payload = self._waiting.pop(0)
+        if kind == "error":
+            raise from_json(payload)
+        return kind, payload
+
+    def __iter__(self) -> Iterator[tuple[str, bytes | dict]]:
+        """The frames until the connection ends. Raises as `recv` does."""
+        while (frame := self.recv()) != ("closed", b""):
+            yield frame
+
+    def close(self) -> None:
+        """Leave; the run goes on. What was sent before still reaches it."""
+        with self._thinking:
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(1000)
+        if self._writing.acquire(blocking=False):
+            try:
+                self._flush()
+            except OSError:
+                pass
+            finally:
+                self._writing.release()
+        self._closed = True
+        try:
+            self._link.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._link.close()
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _shake_hands(self) -> None:
+        self._link.settimeout(HELLO_S)
+        self._protocol.send_request(self._protocol.connect())
+        self._flush()
+        while self._protocol.state is State.CONNECTING and self._protocol.handshake_exc is None:
+            self._read()
+        self._link.settimeout(None)
+        failure = self._protocol.handshake_exc
+        if failure is not None:
+            raise _refusal(failure) from failure
+
+    def _read(self) -> None:
+        """Take what has arrived and sort it."""
+        try:
+            data = self._link.recv(PIECE)
+        except TimeoutError as e:
+            raise ServerError("The Stoker server did not answer.") from e
+        except OSError:
+            data = b""
+        with self._thinking:
+            if data:
+                self._protocol.receive_data(data)
+            else:
+                self._protocol.receive_eof()
+                self._closed = True
+            events = self._protocol.events_received()
+        for event in events:
+            if isinstance(event, Frame):
+                self._sort(event)
+        if self._writing.acquire(blocking=False):  # an answer to a ping or a close; a writer that waits will send it along
+            try:
+                self._flush()
+            except OSError:
+                pass
+            finally:
+                self._writing.release()
+
+    def _sort(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.CLOSE:
+            self._closed = True
+        elif frame.opcode is Opcode.TEXT:
+            for kind, body in json.loads(bytes(frame.data)).items():
+                self._waiting.append((kind, body))
+        elif frame.opcode is Opcode.BINARY:
+            self._take(chr(frame.data[0]), bytes(frame.data[1:]))
+
+    def _take(self, kind: str, payload: bytes) -> None:
+        if kind == "o":
+            self.out += len(payload)
+        elif kind == "r":
+            self.err += len(payload)
+        elif kind == "m":
+            self.attempt = json.loads(payload).get("attempt", self.attempt)
+        elif kind == "x":
+            self.ended = True
+        self._waiting.append((kind, payload))
+
+    def _flush(self) -> None:
+        with self._thinking:
+            pieces = self._protocol.data_to_send()
+        for piece in pieces:
+            if piece:
+                self._link.sendall(piece)
+
+
+def _refusal(failure: Exception) -> StokerError:
+    """The error that a refused handshake tells of."""
+    if isinstance(failure, InvalidStatus):
+        try:
+            return from_json(json.loads(failure.response.body or b""))
+        except (ValueError, AttributeError):
+            return ServerError(f"The Stoker server refused the attachment (status {failure.response.status_code}).")
+    if isinstance(failure, WebSocketException | EOFError | OSError):
+        return ServerError("The Stoker server went away before it answered.")
+    return ServerError(f"The attachment failed: {type(failure).__name__}.")

@@ -1,0 +1,112 @@
+"""`python -m stoker.server [--detach | --wait]`: the server of $STOKER_HOME. A second one for the same folder leaves at once.
+
+It says one JSON line on stdout: {"ready": PID}, {"held": true} (another one serves), or the error that kept it from starting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+
+from stoker.base import config, daemon
+from stoker.base.errors import ServerError, StokerError
+from stoker.server import process
+
+USAGE = """usage: python -m stoker.server [--detach | --wait]
+
+Serves the runs of $STOKER_HOME (default ~/.stoker) on a unix socket in it. Commands of stoker start it by themselves.
+  --detach   go on in the background; returns when the server answers, or with the error that kept it from starting
+  --wait     stand in line until no other server has the folder (for service managers)"""
+
+
+def main(argv: list[str]) -> int:
+    if "-h" in argv or "--help" in argv:
+        print(USAGE)
+        return 0
+    unknown = [word for word in argv if word not in ("--detach", "--wait")]
+    if unknown:
+        print(USAGE, file=sys.stderr)
+        return 2
+    _open_standard_streams()
+    where = config.home()
+    clean = daemon.server_environment(os.environ, where)
+    if clean != dict(os.environ):  # the environment that others see in /proc is the one we were executed with
+        command = daemon.server_command(*argv)
+        os.execve(command[0], command, clean)
+    try:
+        config.make_home(where)
+    except StokerError as e:
+        return _refused(e, _Report(1))
+    report = _Report(os.dup(1))
+    if "--detach" in argv:
+        process.detach()
+    lock = process.Lock.take(where.lock, wait="--wait" in argv)
+    if lock is None:
+        report.say({"held": True})
+        return 0
+    process.settle(where)
+    process.open_log(where)
+    try:
+        _serve(where, lock, report)
+    except StokerError as e:
+        code = _refused(e, report)
+    except Exception as e:  # the last place where it can be said
+        traceback.print_exc()
+        code = _refused(ServerError(f"The server could not start or broke off: {type(e).__name__}: {e}.",
+                                    hint=f"The whole story is in {where.server_log}."), report)
+    else:
+        code = 0
+    process.leave(code)
+    return code
+
+
+def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
+    from stoker.plane.service import Service  # after the lock: the loser of a race pays nothing
+    from stoker.server.app import create_app
+
+    service = Service(where)
+    try:
+        door = process.Door(where.socket)
+        life = process.Life(lambda: lock.holds() and door.stands())
+        try:
+            process.serve(create_app(service, life.end), door, life, lambda: report.say({"ready": os.getpid()}))
+        finally:
+            door.close()
+    finally:
+        service.close()
+
+
+def _open_standard_streams() -> None:
+    """Some starters close them; then a lock or a database would get number 1 and be written over."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+
+
+class _Report:
+    """The pipe to whoever started us: takes one line, then it is closed, so that they need not wait for our end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd: int | None = fd
+
+    def say(self, body: dict) -> None:
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        try:
+            os.write(fd, (json.dumps(body) + "\n").encode())
+        except OSError:
+            pass  # they did not wait
+        os.close(fd)
+
+
+def _refused(error: StokerError, report: _Report) -> int:
+    report.say(error.to_json())
+    print(f"stoker server: {error.message} {error.hint}", file=sys.stderr)
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,214 @@
+"""The server as a process: one of them a state folder, detached, behind a private socket, gone when its folder is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import logging.handlers
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stoker.base.config import Home
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+LOG_MAX_BYTES = 4_000_000  # then it becomes log.1, then log.2, then it is forgotten
+LOG_KEPT = 2
+OPEN_FILES = 65_536  # enough for any number of clients; more would be handed on to the runs, and some programs close them one by one
+LOOK_S = 2.0  # how often the server asks whether its folder and its door are still there
+DRAIN_S = 1  # what open answers get when the server ends
+END_S = 6.0  # then the process is gone, whatever a thread still waits for
+BACKLOG = 1024
+
+log = logging.getLogger(__name__)
+
+
+def detach() -> None:
+    """Become a daemon: the caller's process ends here with code 0, its grandchild goes on in a session of its own."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():  # not the leader of the session, so no terminal can ever become ours
+        os._exit(0)
+
+
+def settle(where: Home) -> None:
+    """Leave what was inherited behind: folder, signals that somebody ignored or blocked, a low limit of open files."""
+    os.chdir(where.path)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for name in ("SIGHUP", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, lambda *_: None)  # a handler, not SIG_IGN: runs would inherit that
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class Lock:
+    """The right to be the server of a state folder, held until `release` or the end of the process."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd = path, fd
+
+    @classmethod
+    def take(cls, path: Path, *, wait: bool = False) -> Lock | None:
+        """The lock, or None when another process has it (`wait`: stand in line for it instead)."""
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            lock = cls(path, fd)
+            if lock.holds():
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)  # for a person with `cat`, and for hints
+                return lock
+            os.close(fd)  # the file was replaced between open and flock
+
+    def holds(self) -> bool:
+        """False when the file was deleted or replaced: then somebody else may believe to be the server too."""
+        return _same(self._path, os.fstat(self._fd))
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class Door:
+    """The listening unix socket, 0600. A stale one at its place is replaced in one step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        beside = path.with_name(path.name + "~")  # only the holder of the lock comes here
+        beside.unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            self.socket.bind(os.fspath(beside))
+        finally:
+            os.umask(before)
+        self.socket.listen(BACKLOG)
+        self._seen = beside.stat()
+        os.replace(beside, path)
+
+    def stands(self) -> bool:
+        """True while a client that connects to the path comes to us."""
+        return _same(self.path, self._seen)
+
+    def close(self) -> None:
+        if self.stands():
+            self.path.unlink(missing_ok=True)
+        self.socket.close()
+
+
+def _same(path: Path, seen: os.stat_result) -> bool:
+    try:
+        now = path.lstat()
+    except OSError:
+        return False
+    return (now.st_dev, now.st_ino) == (seen.st_dev, seen.st_ino)
+
+
+class _Log(logging.handlers.RotatingFileHandler):
+    """A log that rotates by size and takes the process's own stdout and stderr along."""
+
+    def _open(self):  # type: ignore[override]
+        stream = open(self.baseFilename, "a", encoding="utf-8", errors="backslashreplace",  # noqa: SIM115
+                      opener=lambda path, flags: os.open(path, flags, 0o600))
+        for fd in (1, 2):
+            os.dup2(stream.fileno(), fd)
+        return stream
+
+
+def open_log(where: Home) -> None:
+    """All that this process says goes to the server's log from now on: one line a fact, times in UTC."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    handler = _Log(where.server_log, maxBytes=LOG_MAX_BYTES, backupCount=LOG_KEPT)
+    style = logging.Formatter("{asctime}.{msecs:03.0f}Z {levelname} {name}: {message}", "%Y-%m-%dT%H:%M:%S", style="{")
+    style.converter = time.gmtime
+    handler.setFormatter(style)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for chatty in ("uvicorn.error", "uvicorn.access", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a full disk must not stop the server
+
+
+class Life:
+    """When the server ends: a signal, the `shutdown` verb, or its folder or door gone. `end` may be called from anywhere."""
+
+    def __init__(self, still_ours: Callable[[], bool]) -> None:
+        self._still_ours = still_ours
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+        self.why = ""
+
+    def end(self, why: str) -> None:
+        """Ask for the end; returns at once."""
+        self.why = self.why or why
+        if self._loop and self._over:
+            self._loop.call_soon_threadsafe(self._over.set)
+
+    async def last(self) -> None:
+        """Return when it is time to end."""
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        for sign in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(sign, self.end, sign.name)
+        if self.why:
+            self._over.set()
+        while not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), LOOK_S)
+            if not self._still_ours():
+                self.end("its folder or socket is gone or belongs to another server")
+                self._over.set()
+        log.info("the server ends: %s; runs go on", self.why)
+        last_resort = threading.Timer(END_S, os._exit, (0,))
+        last_resort.daemon = True
+        last_resort.start()
+
+
+def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> None:
+    """Answer requests at `door` until `life` is over. Calls `ready` once clients are answered."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        """uvicorn without its ten wake-ups a second and without its signal handlers, which would kill us by the signal again."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            ready()
+
+        async def main_loop(self) -> None:
+            await self.on_tick(0)
+            await life.last()
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    config = uvicorn.Config(
+        app, loop="asyncio", http="h11", ws="websockets-sansio", lifespan="off", log_config=None, access_log=False, server_header=False,
+        date_header=False, proxy_headers=False, timeout_graceful_shutdown=DRAIN_S, ws_ping_interval=None, ws_max_size=4 << 20,
+        ws_per_message_deflate=False, h11_max_incomplete_event_size=8 << 20)
+    asyncio.run(Server(config).serve(sockets=[door.socket]))
+
+
+def leave(code: int) -> None:
+    """End this process now. Threads that still wait for a machine are not waited for: nothing they hold is lost by that."""
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,71 @@
+"""Answers that go on: raw log bytes and server-sent events, one blocking iterator a client, closed when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+STREAMS = anyio.CapacityLimiter(4096)  # streams at once; each holds a thread while it waits
+PATIENCE_S = 0.3  # for an error that should become the answer; then the answer begins
+_END = object()
+
+
+class ByteStream(Response):
+    """Bytes as the iterator gives them, the next piece when the last one is on its way: a slow client slows the source."""
+
+    media_type = "application/octet-stream"
+
+    def __init__(self, pieces: Iterator) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending, leaving = asyncio.ensure_future(self._send_all(send)), asyncio.ensure_future(_left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            sending.cancel()
+            leaving.cancel()
+            await asyncio.shield(run_sync(self._pieces.close, limiter=STREAMS))
+
+    async def _send_all(self, send: Send) -> None:
+        coming = asyncio.ensure_future(self._next())
+        await asyncio.wait({coming}, timeout=PATIENCE_S)
+        if coming.done():
+            coming.result()
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        piece = await coming
+        while piece is not _END:
+            await send({"type": "http.response.body", "body": self.written(piece), "more_body": True})
+            piece = await self._next()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _next(self) -> object:
+        return await run_sync(next, self._pieces, _END, limiter=STREAMS, abandon_on_cancel=True)
+
+    def written(self, piece: bytes) -> bytes:
+        """The bytes on the wire for one piece."""
+        return piece
+
+
+class EventStream(ByteStream):
+    """Server-sent events: each piece is a dict, sent as one `data:` line of JSON."""
+
+    media_type = "text/event-stream"
+
+    def written(self, piece: dict) -> bytes:
+        return b"data: " + json.dumps(piece, separators=(",", ":")).encode("ascii") + b"\n\n"
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,8 +1,12 @@
-"""What a typed command means in the user's folder and environment: which program, which interpreter, which script. Runs nothing of the user's."""
+"""What a typed command means in the user's folder and environment: which program, which interpreter, which script.
+
+Runs nothing of the user's but the interpreter itself, to ask a shim where it leads.
+"""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -11,6 +15,8 @@ from pathlib import Path
 
 from stoker.base.errors import Denied, InvalidSpec
 from stoker.doctor import python
+
+Asked = python.Answer | python.Silence | None
 
 _PYTHON_NAME = re.compile(r"(python|pypy|graalpy)[0-9.]*t?")
 _PYTHON_FILE = re.compile(r"(python|pypy|graalpy)")
@@ -22,6 +28,8 @@ _ISOLATING = "IEsSP"  # they change what can be imported
 _SHELL_WORDS = re.compile(r"&&|\|\||[|;<>]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _TOOL_MARKS = ("pipx_metadata.json", "uv-receipt.toml")  # a program's private environment, never what `python` is meant to be
+_COMMON = ("python", "python3", "torchrun", "accelerate", "bash", "make")
+_BUILTINS = frozenset({"source", ".", "cd", "export", "conda", "alias", "ulimit", "set"})
 _NEAR_LIMIT = 2_000
 
 
@@ -58,15 +66,15 @@ def read(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
     return _program(command, folder, env)
 
 
-def settle(reading: Reading, folder: Path, env: dict[str, str], modules: Sequence[str] = (), compiles: Path | None = None,
-           timeout_s: float = python.ASK_TIMEOUT_S, **more: object) -> tuple[Reading, python.Answer | python.Silence | None]:
+def settle(reading: Reading, folder: Path, env: dict[str, str], *, modules: Sequence[str] = (),
+           compiles: Path | None = None, timeout_s: float = python.ASK_TIMEOUT_S, **more: object) -> tuple[Reading, Asked]:
     """The reading with a real interpreter in place of a shim, and the answer about `modules`, from one process.
 
     None as the answer: there was nothing to ask, or nobody to ask. Raises InvalidSpec where a shim leads to no Python.
     """
     if not reading.interpreter or not (reading.shims or modules or compiles or more):
         return reading, None
-    answer: python.Answer | python.Silence = python.Silence("")
+    answer: Asked = None
     for candidate in reading.shims or (reading.interpreter,):
         answer = python.ask([candidate, *reading.options], folder, env, modules=modules, path=reading.import_path, compiles=compiles,
                             timeout_s=timeout_s, **more)
@@ -118,7 +126,8 @@ def _program(command: Sequence[str], folder: Path, env: dict[str, str]) -> Readi
     if "/" in first:
         path = Path(_absolute(first, folder))
         _check_executable(first, path, folder)
-        argv0 = os.fspath(path) if os.path.isabs(first) or _in_environment(path) else first  # a copied folder brings its own ./run.sh
+        keep = not os.path.isabs(first) and not _in_environment(path)  # a copied folder brings its own ./run.sh
+        argv0 = first if keep else os.fspath(path)
     else:
         found = _which(first, folder, env)
         if not found:
@@ -133,7 +142,7 @@ def _program(command: Sequence[str], folder: Path, env: dict[str, str]) -> Readi
         _check_shebang(path, shebang)
     name = os.path.basename(first)
     interpreter = _shebang_python(path, folder, env) if name in _LAUNCHERS or _is_python_shebang(shebang) else None
-    script = _first_script(command[1:], folder, strict=name in _LAUNCHERS) if interpreter or name in _LAUNCHERS else _some_script(command, folder)
+    script = _first_script(command[1:], folder, strict=name in _LAUNCHERS)
     return Reading(argv=argv, script=script, interpreter=interpreter, import_path=_beside(script) if script else ())
 
 
@@ -143,8 +152,9 @@ def _find_python(names: Sequence[str], folder: Path, env: dict[str, str]) -> tup
     """(path, the shims to ask in turn, warnings) of the first of `names` on the user's PATH."""
     found = [p for p in (_which(name, folder, env) for name in names) if p]
     if not found:
-        raise InvalidSpec(f"There is no `{names[0]}` on your PATH.", hint="Activate your environment first (source .venv/bin/activate, conda "
-                          "activate NAME), or name one: stoker run -- /path/to/python train.py")
+        raise InvalidSpec(f"There is no `{names[0]}` on your PATH.",
+                          hint="Activate your environment first (source .venv/bin/activate, conda activate NAME), or name one: "
+                               "stoker run -- /path/to/python train.py")
     warnings = []
     venv = env.get("VIRTUAL_ENV", "")
     if venv and not _is_shim(found[0]) and os.path.realpath(os.path.dirname(found[0])) != os.path.realpath(os.path.join(venv, "bin")):
@@ -265,14 +275,10 @@ def _first_script(words: Sequence[str], folder: Path, strict: bool) -> Path | No
             return folder / word
     if strict and named:
         raise _no_file(named[0], folder)
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in itertools.pairwise(words):
         if flag in ("-m", "--module"):
             return _local_module(value, folder)
     return None
-
-
-def _some_script(command: Sequence[str], folder: Path) -> Path | None:
-    return next((folder / w for w in command if w.endswith(".py") and (folder / w).is_file()), None)
 
 
 def _beside(script: Path) -> tuple[str, ...]:
@@ -315,9 +321,10 @@ def _shebang(path: Path) -> str | None:
 
 
 def _check_shebang(path: Path, shebang: str) -> None:
-    wanted = shebang.split()[0] if shebang.split() else ""
+    wanted = next(iter(shebang.split()), "")
     if shebang.endswith("\r"):
-        raise InvalidSpec(f"{path.name} has Windows line ends, so the system looks for a program named '{wanted}\\r'.", hint=f"sed -i 's/\\r$//' {path.name}")
+        raise InvalidSpec(f"{path.name} has Windows line ends, so the system looks for a program named '{wanted}\\r'.",
+                          hint=f"sed -i 's/\\r$//' {path.name}")
     if not os.path.exists(wanted):
         raise InvalidSpec(f"The first line of {path.name} asks for {wanted or 'no program'}, which does not exist here.",
                           hint="Correct its first line, or start it with the program you mean: stoker run -- bash SCRIPT")
@@ -384,11 +391,12 @@ def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> Inv
         if os.access(folder / word, os.X_OK):
             return InvalidSpec(f"{word} is not on your PATH, but a file here has that name.", hint=f"stoker run ./{word}")
         return InvalidSpec(f"{word} is a file here, but not executable.", hint=f"chmod +x {word}, then: stoker run ./{word}")
-    if word in ("source", ".", "cd", "export", "conda") or word in ("alias", "ulimit", "set"):
-        return InvalidSpec(f"'{word}' is a command of the shell itself, not a program.", hint=f"stoker run -- bash -c '{' '.join(command)} && ...'")
-    near = nearest(word, folder) or difflib.get_close_matches(word, ("python", "python3", "torchrun", "accelerate", "bash", "make"), 1, 0.75)
-    return InvalidSpec(f"There is no program {word} on your PATH.", hint=f"Did you mean {' or '.join(near)}?" if near else f"Install it, or give its path; "
-                       f"PATH is {env.get('PATH', 'not set')}")
+    if word in _BUILTINS:
+        return InvalidSpec(f"'{word}' is a command of the shell itself, not a program.",
+                           hint=f"stoker run -- bash -c '{' '.join(command)} && ...'")
+    near = difflib.get_close_matches(word, _COMMON, 1, 0.75) or nearest(word, folder)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Install it, or give its path; PATH is {env.get('PATH', 'not set')}"
+    return InvalidSpec(f"There is no program {word} on your PATH.", hint=hint)
 
 
 def nearest(word: str, folder: Path, count: int = 3) -> list[str]:

@@ -1,4 +1,4 @@
-"""Asks a user's own interpreter what it has, in a child process of it with the user's environment. Never imports the user's packages.
+"""Asks a user's own interpreter what it has, in a child of it with the user's environment. Imports no package of the user's.
 
 One question is one process start (about 30 ms), so all that is wanted is asked at once.
 """
@@ -20,7 +20,8 @@ _MARK = "stoker-answer:"  # a user's sitecustomize may print to the same pipe
 _PROGRAM = r"""
 import json, sys
 q = json.loads(sys.argv[1])
-a = {"executable": sys.executable, "version": list(sys.version_info[:3]), "prefix": sys.prefix, "base_prefix": getattr(sys, "base_prefix", sys.prefix)}
+a = {"executable": sys.executable, "version": list(sys.version_info[:3]), "prefix": sys.prefix}
+a["base_prefix"] = getattr(sys, "base_prefix", sys.prefix)
 if sys.path and sys.path[0] == "":
     del sys.path[0]
 a["path"] = list(sys.path)
@@ -51,7 +52,8 @@ if q["finders"]:
         if not isinstance(own, dict):
             own = getattr(f, "_redirections", None)
         kind = getattr(f, "__name__", None) or type(f).__name__
-        a["finders"].append({"kind": kind, "module": getattr(f, "__module__", ""), "mapping": {str(k): str(v) for k, v in (own or {}).items()}})
+        own = {str(k): str(v) for k, v in (own or {}).items()}
+        a["finders"].append({"kind": kind, "module": getattr(f, "__module__", ""), "mapping": own})
 if q["distributions"]:
     from importlib.metadata import version, PackageNotFoundError
     a["distributions"] = {}
@@ -99,7 +101,8 @@ class Silence:
 
 
 def ask(interpreter: str | Sequence[str], folder: Path, env: dict[str, str], *, modules: Iterable[str] = (), path: Sequence[str] = (),
-        compiles: Path | None = None, finders: bool = False, distributions: Iterable[str] = (), timeout_s: float = ASK_TIMEOUT_S) -> Answer | Silence:
+        compiles: Path | None = None, finders: bool = False, distributions: Iterable[str] = (),
+        timeout_s: float = ASK_TIMEOUT_S) -> Answer | Silence:
     """Start `interpreter` (a path, or a path with its options) in `folder` with `env` and ask.
 
     modules: top-level names to look for, with `path` in front of sys.path. compiles: a script to parse. Nothing of the
@@ -115,8 +118,8 @@ def ask(interpreter: str | Sequence[str], folder: Path, env: dict[str, str], *, 
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         if line.startswith(_MARK):
             return _answer(json.loads(line.removeprefix(_MARK)))
-    last = err.decode("utf-8", "replace").strip().splitlines()
-    return Silence(last[-1] if last else f"it ended with code {code} and said nothing")
+    said = err.decode("utf-8", "replace").strip().splitlines() or [f"it ended with code {code} and said nothing"]
+    return Silence(said[-1] if said[0].startswith("Traceback") else said[0])
 
 
 def quiet(argv: Sequence[str], folder: Path, env: dict[str, str], timeout_s: float) -> tuple[int, bytes, bytes] | Silence:
@@ -137,6 +140,7 @@ def quiet(argv: Sequence[str], folder: Path, env: dict[str, str], timeout_s: flo
 
 def _answer(body: dict) -> Answer:
     syntax = body.get("syntax")
-    return Answer(executable=body["executable"] or "", version=tuple(body["version"]), prefix=body["prefix"], base_prefix=body["base_prefix"],
-                  path=tuple(body["path"]), missing=frozenset(body["missing"]), syntax=(syntax[0], syntax[1]) if syntax else None,
+    return Answer(executable=body["executable"] or "", version=tuple(body["version"]),
+                  prefix=body["prefix"], base_prefix=body["base_prefix"], path=tuple(body["path"]),
+                  missing=frozenset(body["missing"]), syntax=(syntax[0], syntax[1]) if syntax else None,
                   finders=tuple(body.get("finders", ())), distributions=body.get("distributions", {}), torch=body.get("torch"))

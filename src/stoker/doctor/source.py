@@ -162,7 +162,7 @@ def _imports_in(body: Sequence[ast.stmt], kind: str) -> Iterator[Import]:
 def _forgives(handler: ast.ExceptHandler) -> bool:
     if handler.type is None:
         return not any(isinstance(n, ast.Raise) and n.exc is None for n in handler.body)
-    names = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)} | {n.attr for n in ast.walk(handler.type) if isinstance(n, ast.Attribute)}
+    names = {getattr(n, "id", None) or getattr(n, "attr", None) for n in ast.walk(handler.type)}
     return bool(names & _FORGIVING)
 
 

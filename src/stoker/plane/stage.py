@@ -13,7 +13,8 @@ from stoker.plane.stage_copy import FrozenInfo, freeze, into_copy
 from stoker.plane.stage_editable import Editables, editable_env, editables
 from stoker.plane.stage_record import changed_files, record_code
 
-__all__ = ["Editables", "FrozenInfo", "Resolved", "changed_files", "editable_env", "editables", "freeze", "into_copy", "record_code", "resolve"]
+__all__ = ["Editables", "FrozenInfo", "Resolved", "changed_files", "editable_env", "editables", "freeze", "into_copy", "record_code",
+           "resolve"]
 
 TORCH_TIMEOUT_S = 5.0  # no answer by then is no reason to refuse
 
@@ -42,7 +43,8 @@ def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolv
     read = source.load(reading.script) if reading.script else None
     torch_line = _torch_line(read)
     compiles = reading.script if read and read.problem else None
-    reading, answer = commands.settle(reading, folder, env, ["torch"] if torch_line else [], compiles, timeout_s=TORCH_TIMEOUT_S)
+    reading, answer = commands.settle(reading, folder, env, modules=["torch"] if torch_line else [], compiles=compiles,
+                                      timeout_s=TORCH_TIMEOUT_S)
     warnings = list(reading.warnings)
     if isinstance(answer, python.Silence):
         warnings.append(f"{reading.interpreter} could not be asked what it has installed ({answer.why}).")

@@ -6,6 +6,7 @@ Never hard links: a script that writes through one would destroy the user's orig
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -25,6 +26,7 @@ MAX_FILES = 200_000
 _FICLONE = 0x40049409
 _SMALL = 256 * 1024  # below it one read and one write are quickest
 _THREADS = 3
+_WAITED_BYTES = 100_000_000
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -66,6 +68,7 @@ def freeze(folder: Path, target: Path, limit_bytes: int) -> FrozenInfo:
         temp.mkdir(mode=0o755)
         count = _copy(folder, temp, plan)
         os.rename(temp, target)
+        _settle_on_disk(target, plan.bytes)
     except OSError as e:
         shutil.rmtree(temp, ignore_errors=True)
         raise _explain(e, plan, target) from e
@@ -99,7 +102,8 @@ def _check_folder(folder: Path) -> None:
         homes.add(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
     if real == "/" or any(h == real or h.startswith(real + os.sep) for h in homes):
         what = "the root of the file system" if real == "/" else "your home folder" if real in homes else "a folder that holds your home"
-        raise InvalidSpec(f"{folder} is {what}; it is not copied.", hint="Put the script into a folder of its own (mkdir project), or run without --copy.")
+        raise InvalidSpec(f"{folder} is {what}; it is not copied.",
+                          hint="Put the script into a folder of its own (mkdir project), or run without --copy.")
 
 
 def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
@@ -132,7 +136,7 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
 def _too_big(folder: Path, total: int, weight: dict[str, int], limit: int) -> InvalidSpec:
     biggest = sorted(weight.items(), key=lambda item: -item[1])[:3]
     named = ", ".join(f"{name}{'/' if (folder / name).is_dir() else ''} ({format_size(size)})" for name, size in biggest)
-    return InvalidSpec(f"{folder} is too big to copy: {format_size(total)}, the limit is {format_size(limit)}. The biggest in it: {named}.",
+    return InvalidSpec(f"{folder} is too big to copy: {format_size(total)}, the limit is {format_size(limit)}. Its biggest: {named}.",
                        hint=f"Write what the run does not need into {IGNORE_FILE} (echo {biggest[0][0]} >> {IGNORE_FILE}), mount data with "
                             "--mount NAME=/abs, or raise copy_limit in config.toml.")
 
@@ -143,7 +147,7 @@ def _too_many(folder: Path, plan: _Plan) -> InvalidSpec:
         top = path.split(os.sep)[0]
         count[top] = count.get(top, 0) + 1
     named = ", ".join(f"{name} ({n} files)" for name, n in sorted(count.items(), key=lambda item: -item[1])[:3])
-    return InvalidSpec(f"{folder} holds too many files to copy: {len(plan.files)}, the limit is {MAX_FILES}. Most are in {named}.",
+    return InvalidSpec(f"{folder} has too many files to copy: {len(plan.files)}, the limit is {MAX_FILES}. Most are in {named}.",
                        hint=f"Write the folders that the run does not need into {IGNORE_FILE}.")
 
 
@@ -160,12 +164,15 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
             left = f"{format_size(free.f_bavail * free.f_frsize)} and {free.f_favail} inodes are free"
         except OSError:
             left = "it is full"
-        return TargetError(f"There is no room for the copy: it needs {format_size(plan.bytes)} and {len(plan.files)} files at {target.parent}, {left}.",
-                           hint="stoker gc removes old runs; or run without --copy.", retry=False)
+        needs = f"{format_size(plan.bytes)} and {len(plan.files)} files at {target.parent}"
+        return TargetError(f"There is no room for the copy: it needs {needs}, {left}.", retry=False,
+                           hint="stoker gc removes old runs; or run without --copy.")
     name = e.filename if isinstance(e.filename, str) else os.fspath(target)
     if e.errno in (errno.EACCES, errno.EPERM):
-        return Denied(f"{name} cannot be read or copied ({e.strerror}).", hint=f"chmod u+r it, or write a line with its name into {IGNORE_FILE}.")
-    return TargetError(f"{name} cannot be copied ({e.strerror}).", hint=f"Is the disk well? To leave it out, write its name into {IGNORE_FILE}.", retry=False)
+        return Denied(f"{name} cannot be read or copied ({e.strerror}).",
+                      hint=f"chmod u+r it, or write a line with its name into {IGNORE_FILE}.")
+    return TargetError(f"{name} cannot be copied ({e.strerror}).", retry=False,
+                       hint=f"Is the disk well? To leave it out, write its name into {IGNORE_FILE}.")
 
 
 # --- copying -------------------------------------------------------------------------------------------------------------
@@ -176,11 +183,33 @@ def _copy(folder: Path, temp: Path, plan: _Plan) -> int:
     count = _copy_files(folder, temp, plan.files)
     copied = {path for path, _ in plan.files} | plan.folders
     for path, info in plan.links:
-        _copy_link(folder, temp, path, info, copied, plan.skipped)
+        _copy_link(folder, temp, (path, info), copied, plan.skipped)
     for base in sorted(plan.folders, reverse=True):
         _keep_folder(os.path.join(folder, base), os.path.join(temp, base))
     _keep_folder(os.fspath(folder), os.fspath(temp))
     return count + len(plan.links)
+
+
+def _settle_on_disk(target: Path, size: int) -> None:
+    """Ask the file system to write everything down; code is waited for, a second at most, so that a lost plug does not tear it.
+
+    Large copies are written down in the background, within seconds: waiting for them would hold up whoever asked.
+    """
+    syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
+    if syncfs is None:
+        return
+
+    def write_down() -> None:
+        fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            syncfs(fd)
+        finally:
+            os.close(fd)
+
+    writer = threading.Thread(target=write_down, name="freeze-sync", daemon=True)
+    writer.start()
+    if size <= _WAITED_BYTES:
+        writer.join(1.0)
 
 
 def _keep_folder(source: str, copy: str) -> None:
@@ -322,8 +351,9 @@ def _write_at(out: int, data: bytes, at: int) -> int:
     return done
 
 
-def _copy_link(folder: Path, temp: Path, path: str, info: os.stat_result, copied: set[str], skipped: list[str]) -> None:
-    """A link stays a link. One that leads to a copied file leads to the copy; one that leads out leads to the same place as before."""
+def _copy_link(folder: Path, temp: Path, link: tuple[str, os.stat_result], copied: set[str], skipped: list[str]) -> None:
+    """A link stays a link. One to a copied file leads to the copy; one that leads out leads to the same place as before."""
+    path, info = link
     try:
         leads = os.readlink(folder / path)
     except FileNotFoundError:

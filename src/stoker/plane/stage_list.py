@@ -15,8 +15,8 @@ from stoker.base.errors import Denied, InvalidSpec
 from stoker.plane import stage_git
 
 IGNORE_FILE = ".stokerignore"
-JUNK = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox",
-                  ".ipynb_checkpoints", ".eggs", ".cache", ".direnv", ".DS_Store"})
+JUNK = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache",
+                  ".tox", ".nox", ".ipynb_checkpoints", ".eggs", ".cache", ".direnv", ".DS_Store"})
 _GIT_TIME_S = 60.0
 
 
@@ -122,7 +122,7 @@ def _is_junk(path: str) -> bool:
 
 
 def _start(folder: Path, *options: str) -> tuple[stage_git.Asked, IO[bytes]]:
-    said = tempfile.TemporaryFile()  # read to its end after the answer
+    said = tempfile.TemporaryFile()  # noqa: SIM115 - _whole reads and closes it
     return stage_git.ask(folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno()), said
 
 

@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +25,8 @@ RECORD_TIME_S = 0.5  # a run that starts at once waits for this
 HASHED_BYTES = 1_000_000  # a larger file is no code
 HASHED_TOTAL = 30_000_000
 DIFF_BYTES = 5_000_000
-CODE = frozenset({".py", ".pyx", ".pyi", ".sh", ".bash", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".txt", ".md", ".rst", ".ipynb", ".c", ".h", ".cc",
-                  ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".go", ".js", ".ts", ".jl", ".lua", ".r", ".sbatch", ".slurm", ".conf", ".gin", ".jsonnet", ".tcl"})
+CODE = frozenset((".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .toml .json .jsonnet .cfg .ini .conf .gin .txt .md .rst "
+                  ".c .h .cc .cpp .hpp .cu .cuh .rs .go .js .ts .jl .lua .r").split())
 _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _CHANGED_TIME_S = 2.0
@@ -60,8 +60,7 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     summary |= {"folder": os.fspath(folder), "recorded_at": iso(time.time()), "files": len(seen.files), "hashed": len(hashes),
                 "diff_bytes": len(diff), "cut": cut}
     manifest = {"complete": not seen.cut, "bulk": seen.bulk, "cut": cut, "folder": os.fspath(folder),
-                "files": [{"path": _text(path), "size": info.st_size, "mtime_ns": info.st_mtime_ns, **({"sha256": hashes[path]} if path in hashes else {})}
-                          for path, info in seen.files.items()]}
+                "files": [_manifest_line(path, info, hashes.get(path)) for path, info in seen.files.items()]}
     code_dir.mkdir(parents=True, exist_ok=True)
     rundir.write_json(code_dir / MANIFEST, manifest)
     rundir.write_whole(code_dir / DIFF, diff)
@@ -69,8 +68,13 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     return summary
 
 
+def _manifest_line(path: str, info: os.stat_result, sha256: str | None) -> dict:
+    line = {"path": _text(path), "size": info.st_size, "mtime_ns": info.st_mtime_ns}
+    return {**line, "sha256": sha256} if sha256 else line
+
+
 def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200) -> list[dict]:
-    """Files of `folder` that are new or changed since the record in `code_dir`: {"path", "size", "kind": "new"|"changed"}, the newest first.
+    """Files of `folder` that are not as the record in `code_dir` has them: {"path", "size", "kind": "new"|"changed"}, newest first.
 
     since: Unix time of the start, which decides for files that the record does not cover. At most `limit`; a folder too large to
     be walked in two seconds is told of as far as it was seen.
@@ -174,7 +178,7 @@ def _ask_git(folder: Path) -> dict[str, stage_git.Asked] | None:
         "head": ("rev-parse", "--verify", "-q", "HEAD"),
         "branch": ("symbolic-ref", "-q", "--short", "HEAD"),
         "remote": ("config", "--get-regexp", r"^remote\..*\.url$"),
-        "diff": ("diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-submodules=untracked", "HEAD"),
+        "diff": ("diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative", "HEAD"),
         "new": ("ls-files", "-z", "--others", "--exclude-standard"),
     }
     asked = {}
@@ -200,8 +204,9 @@ def _git_summary(folder: Path, asked: dict[str, stage_git.Asked] | None, deadlin
     new = stage_git.paths(said["new"])
     head = said["head"].decode().strip() or None
     summary = {"commit": head, "branch": said["branch"].decode("utf-8", "replace").strip() or None,
-               "dirty": bool(said["diff"] or new) if head else True, "remote": _remote(said["remote"].decode("utf-8", "replace")),
-               "new_files": len(new), "cut": cut, "untracked_code": [p for p in new if os.path.splitext(p)[1].lower() in _PATCHED]}
+               "dirty": bool(said["diff"] or new) if head else True, "new_files": len(new),
+               "remote": _remote(said["remote"].decode("utf-8", "replace")), "cut": cut,
+               "untracked_code": [p for p in new if os.path.splitext(p)[1].lower() in _PATCHED]}
     return summary, diff
 
 

@@ -29,7 +29,7 @@ LIVE = (State.STAGING, State.STARTING, State.RUNNING, State.STOPPING)
 class Seen:
     phase: str
     attempt: int | None = None
-    started_at: str | None = "1970-01-12T13:46:00.000Z"
+    started_at: float | None = NOW - 40
     used_s: float | None = 5.0
     exit: dict | None = None
     keep: dict | None = None
@@ -43,13 +43,13 @@ def a_run(state=State.RUNNING, wish=WISH_RUN, attempt=2, restarts=0, **more):
 
 
 def seen_of(phase, attempt):
-    exit_ = {"code": 1, "reason": "nonzero_exit", "ended_at": "1970-01-12T13:46:30.000Z", "used_s": 9.0, "evidence": {"code": 1}}
+    exit_ = {"code": 1, "reason": "nonzero_exit", "ended_at": NOW - 10, "used_s": 9.0, "evidence": {"code": 1}}
     if phase == "absent":
         return Seen("absent", None)
     if phase == "staged":
         return Seen("staged", None, started_at=None)
     if phase == "waiting":
-        exit_["restart"] = {"attempt": attempt + 1, "at": "1970-01-12T13:47:00.000Z"}
+        exit_["restart"] = {"attempt": attempt + 1, "at": NOW + 20}
     return Seen(phase, attempt, exit=exit_ if phase in ("ended", "waiting") else None)
 
 
@@ -138,7 +138,7 @@ def test_a_waiting_run_rests_and_is_stopped_without_its_machine():
 
 
 def test_no_wish_is_told_twice_and_a_second_stop_is():
-    run = a_run(wish=WISH_STOP, stop_sent=1, state=State.STOPPING, started_at=1_000_000 - 40.0)
+    run = a_run(wish=WISH_STOP, stop_sent=1, state=State.STOPPING, started_at=NOW - 40)
     assert decide(run, seen_of("stopping", 2), NOW) == []
     again = run.with_(stop_asked=2)
     assert facts_of(decide(again, seen_of("stopping", 2), NOW)) == {"stop_sent": 2}
@@ -146,7 +146,7 @@ def test_no_wish_is_told_twice_and_a_second_stop_is():
 
 def test_nothing_new_means_nothing_to_do():
     run = a_run(started_at=NOW - 40)
-    assert decide(run.with_(started_at=1_000_000 - 40.0), seen_of("running", 2), NOW) == []
+    assert decide(run.with_(started_at=NOW - 40), seen_of("running", 2), NOW) == []
 
 
 def test_an_abandoned_attempt_is_settled_and_the_restart_policy_followed():
@@ -154,11 +154,15 @@ def test_an_abandoned_attempt_is_settled_and_the_restart_policy_followed():
     settle = decide(run, seen_of("abandoned", 1), NOW)
     assert steps(settle) == ["set", "stop"] and settle[0].facts["settled_attempt"] == 1
     lost = Seen("ended", 1, exit={"code": None, "reason": "agent_lost", "used_s": 3.0, "evidence": {}})
-    again = facts_of(decide(run.with_(settled_attempt=1, state=State.STOPPING), lost, NOW))
-    assert (again["state"], again["attempt"], again["restart_at"]) == (State.STARTING, 2, NOW + 5.0)
-    second = run.with_(state=State.STARTING, attempt=2, restart_at=NOW + 5.0)
-    assert decide(second, lost, NOW + 4) == []
-    assert steps(decide(second, lost, NOW + 5)) == ["start"]
+    settled = run.with_(**settle[0].facts)
+    planned = facts_of(decide(settled, lost, NOW))
+    assert (planned["state"], planned["restart_at"]) == (State.STARTING, NOW + 5.0)
+    pausing = settled.with_(**planned)
+    assert decide(pausing, lost, NOW + 4) == []
+    again = decide(pausing, lost, NOW + 5)
+    assert steps(again) == ["start"] and again[0].facts == {"attempt": 2, "state": State.STARTING, "restart_at": None}
+    stopped = decide(pausing.with_(wish=WISH_STOP, stop_asked=1), lost, NOW + 1)
+    assert facts_of(stopped)["state"] is State.FAILED
 
 
 @pytest.mark.parametrize(("reason", "settled", "restarts", "limit", "again"), [
@@ -179,10 +183,10 @@ def test_who_follows_the_restart_policy(reason, settled, restarts, limit, again)
 
 @pytest.mark.parametrize("reason", list(REASONS))
 def test_each_reason_leads_to_its_state(reason):
-    ended = Seen("ended", 2, exit={"code": 7, "reason": reason, "used_s": 3.0, "evidence": {"detail": "x"}, "ended_at": "1970-01-12T13:46:30.000Z"})
+    ended = Seen("ended", 2, exit={"code": 7, "reason": reason, "used_s": 3.0, "evidence": {"detail": "x"}, "ended_at": NOW - 10})
     facts = facts_of(decide(a_run(gpu_uuids=("GPU-1",)), ended, NOW))
     assert (facts["state"], facts["reason"], facts["exit_code"], facts["gpu_uuids"]) == (REASONS[reason].state, reason, 7, ())
-    assert facts["ended_at"] == 1_000_000 - 10 and facts["evidence"]["detail"] == "x"
+    assert facts["ended_at"] == NOW - 10 and facts["evidence"]["detail"] == "x"
 
 
 def test_a_reason_from_a_newer_agent_is_kept():
@@ -193,16 +197,17 @@ def test_a_reason_from_a_newer_agent_is_kept():
 def test_limits_are_written_before_a_start_and_while_it_runs():
     run = a_run(State.STAGING, attempt=1, limits=Limits(seq=3, time_s=9))
     assert steps(decide(run, seen_of("staged", 0), NOW)) == ["limits", "start"]
-    assert steps(decide(run.with_(state=State.RUNNING, started_at=1_000_000 - 40.0), seen_of("running", 1), NOW)) == ["limits"]
+    assert steps(decide(run.with_(state=State.RUNNING, started_at=NOW - 40), seen_of("running", 1), NOW)) == ["limits"]
 
 
 def test_a_keep_typed_on_the_machine_is_obeyed_once():
     seen = seen_of("running", 2)
-    seen.keep = {"at": "1970-01-12T13:46:35.000Z", "time_s": 7200}
-    run = a_run(started_at=1_000_000 - 40.0)
+    seen.keep = {"at": NOW - 5, "time_s": 7200, "seq": 1}
+    run = a_run(started_at=NOW - 40)
     facts = facts_of(decide(run, seen, NOW))
     assert facts["limits"] == Limits(seq=2, time_s=7200.0)
     assert decide(run.with_(limits=facts["limits"], kept_at=facts["kept_at"], limits_written=2), seen, NOW) == []
+    assert decide(run.with_(limits=Limits(seq=2, time_s=9.0), limits_written=2), seen, NOW) == []  # a newer one came from here
 
 
 @pytest.mark.parametrize(("body", "code"), [({"code": 3}, 3), ({"code": 0}, 0), ({"code": None, "signal": 9}, 137), ({}, None)])

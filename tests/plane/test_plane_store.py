@@ -258,10 +258,14 @@ def test_a_full_disk_is_said_and_nothing_is_changed(store):
         assert q.counts() == {"pending": 1}
 
 
-def test_a_path_that_cannot_be_opened_is_denied(tmp_path):
+def test_a_folder_in_its_place_is_kept_aside_and_what_cannot_be_opened_is_denied(tmp_path):
     (tmp_path / "stoker.db").mkdir()
+    store = open_store(tmp_path / "stoker.db")
+    assert store.fresh and store.kept_aside.is_dir()
+    store.close()
+    (tmp_path / "file").write_text("x")
     with pytest.raises(Denied):
-        open_store(tmp_path / "stoker.db")
+        open_store(tmp_path / "file" / "stoker.db")
 
 
 def test_commits_are_on_disk_when_they_return(store):

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from stoker.base.spec import Limits
 from stoker.base.state import REASONS, Reachability, State
-from stoker.base.units import from_iso
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 
 LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
@@ -25,8 +24,8 @@ class Seen(Protocol):
 
     phase: str
     attempt: int | None
-    started_at: str | None
-    used_s: float | None
+    started_at: float | None
+    used_s: float | None  # over all attempts
     exit: dict | None
     keep: dict | None
 
@@ -83,8 +82,6 @@ def _not_begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> li
         return _set(run, **facts)  # the attempt before is still being ended
     if seen.phase == "staged" and run.state in (State.RUNNING, State.STOPPING):
         return _set(run, **facts, **_final("lost", {}, now))
-    if run.restart_at and now < run.restart_at:
-        return _set(run, **facts)
     limits = [] if run.limits_written >= run.limits.seq else [Action("limits", {"limits_written": run.limits.seq})]
     return [*_set(run, **facts), *limits, Action("start", {"state": State.STARTING, "restart_at": None})]
 
@@ -94,7 +91,7 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
     later = newest > run.attempt
     facts["attempt"] = newest
     if seen.started_at and seen.phase != "claimed":
-        facts["started_at"] = from_iso(seen.started_at)
+        facts["started_at"] = float(seen.started_at)
     if seen.phase == "ended":
         return _ended(run, seen, newest, now, facts)
     if seen.phase == "abandoned":
@@ -104,7 +101,7 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
     facts |= _keep(run, seen)
     if seen.phase == "waiting":
         restart = (seen.exit or {}).get("restart") or {}
-        facts |= {"state": State.STARTING, "restart_at": _moment(restart.get("at")), "used_s": seen.used_s or run.used_s}
+        facts |= {"state": State.STARTING, "restart_at": restart.get("at"), "used_s": seen.used_s or run.used_s}
     else:
         facts |= {"state": _forward(run.state, seen.phase, later), "restart_at": None}
     if run.wish != WISH_RUN and run.stop_sent < run.stop_asked:
@@ -125,15 +122,24 @@ def _forward(state: State, phase: str, later: bool) -> State:
 def _ended(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
     exit_ = seen.exit or {}
     reason = exit_.get("reason") or "agent_lost"
-    used = exit_.get("used_s") or seen.used_s or run.used_s
+    used = seen.used_s or exit_.get("used_s") or run.used_s
     facts |= {"used_s": used, "evidence": _evidence(exit_)}
     if _restarts(run, newest, reason, used):
-        wait = min(BACKOFF_MAX_S, run.spec.backoff_s * 2 ** (newest - run.first_attempt))
-        return _set(run, **facts, attempt_=newest + 1, state=State.STARTING, restart_at=now + wait)
-    ended = _moment(exit_.get("ended_at")) or now
-    facts |= _final(reason, facts["evidence"], ended)
+        return _restart(run, newest, now, facts)
+    facts |= _final(reason, facts["evidence"], exit_.get("ended_at") or now)
     facts["exit_code"] = exit_code(exit_)
     return [*_set(run, **facts), *_removal(run)]
+
+
+def _restart(run: Run, newest: int, now: float, facts: dict) -> list[Action]:
+    """Start it again in the place of the agent: once the pause is over."""
+    planned = run.state is State.STARTING and run.attempt == newest and run.restart_at is not None
+    if not planned:
+        wait = min(BACKOFF_MAX_S, run.spec.backoff_s * 2 ** (newest - run.first_attempt))
+        return _set(run, **facts, state=State.STARTING, restart_at=now + wait)
+    if now < run.restart_at:
+        return _set(run, **facts)
+    return [*_set(run, **facts), Action("start", {"attempt": newest + 1, "state": State.STARTING, "restart_at": None})]
 
 
 def _restarts(run: Run, newest: int, reason: str, used: float) -> bool:
@@ -169,18 +175,16 @@ def _final(reason: str, evidence: dict, now: float) -> dict:
 
 
 def _keep(run: Run, seen: Seen) -> dict:
-    """A `keep` typed on the machine becomes the limits here, once."""
-    at = _moment((seen.keep or {}).get("at"))
-    seconds = (seen.keep or {}).get("time_s")
-    if at is None or at <= run.kept_at or not isinstance(seconds, int | float):
+    """A `keep` typed on the machine becomes the limits here, once, unless they were changed here since."""
+    wish = seen.keep or {}
+    at, seconds = wish.get("at") or 0.0, wish.get("time_s")
+    if at <= run.kept_at or (wish.get("seq") or 0) < run.limits.seq:
         return {}
-    return {"kept_at": at, "limits": Limits(seq=run.limits.seq + 1, time_s=float(seconds))}
+    return {"kept_at": float(at), "limits": Limits(seq=run.limits.seq + 1, time_s=None if seconds is None else float(seconds))}
 
 
-def _set(run: Run, attempt_: int | None = None, **facts: object) -> list[Action]:
+def _set(run: Run, **facts: object) -> list[Action]:
     """Write those facts that are news."""
-    if attempt_ is not None:
-        facts["attempt"] = attempt_
     news = {k: v for k, v in facts.items() if getattr(run, k) != v}
     return [Action("set", news)] if news else []
 
@@ -188,15 +192,6 @@ def _set(run: Run, attempt_: int | None = None, **facts: object) -> list[Action]
 def _evidence(exit_: dict) -> dict:
     extra = {k: exit_[k] for k in ("signal_name", "code", "leftovers", "gaps") if exit_.get(k)}
     return {**extra, **(exit_.get("evidence") or {})}
-
-
-def _moment(text: object) -> float | None:
-    if isinstance(text, int | float):
-        return float(text)
-    try:
-        return from_iso(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
 
 
 def exit_code(exit_: dict) -> int | None:

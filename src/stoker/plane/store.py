@@ -85,6 +85,8 @@ def _look(path: Path) -> str:
         return "missing"
     except OSError as e:
         raise Denied(f"The database {path} cannot be opened ({e.strerror}).") from e
+    if path.is_dir():
+        return "foreign"
     if size == 0:
         return "missing"
     try:

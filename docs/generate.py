@@ -1,0 +1,128 @@
+"""Writes docs/reference.md from the tables in the code: verbs, states, reasons, exit codes, errors, words. `make docs` runs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from stoker.base.errors import ALL_ERRORS, StokerError
+from stoker.base.state import EXIT_CODES, REASONS, STATE_SENTENCES, Reachability, State
+from stoker.cli.main import SECTIONS, cli
+
+PAGE = Path(__file__).with_name("reference.md")
+
+REACHABILITY_SENTENCES = {
+    Reachability.OK: "the machine answers",
+    Reachability.UNREACHABLE: "the machine does not answer; the run keeps its last known state, and goes on there",
+    Reachability.UNKNOWN: "nobody has asked yet",
+}
+
+WORDS = {
+    "run": "Everything Stoker starts. It has an id, a name, a run folder and one or more attempts.",
+    "attempt": "One start of a run. A restart, or `stoker start` after it ended, adds one to the same run and folder.",
+    "run folder": "The folder that holds everything a run is, was asked and did. It is the truth; the database is only a list of them.",
+    "target": "A named place to run, from `config.toml`. `local` is this machine.",
+    "host": "A machine that can be reached: this one, or one behind `ssh`.",
+    "backend": "What holds compute on a host. Today: plain processes.",
+    "spec": "What was asked for. It never changes.",
+    "limits": "What may change while a run lives: its time.",
+    "state": "Where a run is, from `pending` to `done`, `failed` or `stopped`. Three facts are never merged: state, reachability, billing.",
+    "reason": "Why a run got into its state. A table maps it to a state, a sentence, and whether `--restarts` tries again.",
+    "evidence": "What the reason was read from: exit code, signal, memory counters, the last exception with file and line.",
+    "holder": "The small process that is the parent of a run's command: it keeps its terminal and learns how it ended.",
+    "agent": "Beside the holder: it samples, enforces limits, stops the tree, says why it ended. If it dies, the holder starts another.",
+    "server": "The background program that keeps the list of runs and decides what starts. It starts by itself; runs do not need it.",
+    "in place": "A run that works in the folder where you stand, as plain python would.",
+    "frozen copy": "A copy of your folder in the run folder, taken when you asked, so that later edits do not change a run that waits.",
+    "wish": "What a verb writes down; the server makes it true, and tries again until it is.",
+    "stop ladder": "How a run is ended: SIGINT, then SIGTERM, then SIGKILL, each after its grace, over every process it started.",
+    "slot": "One unit of CPU capacity. Counted only when you say how many there are.",
+    "pinned": "Kept by `stoker gc` whatever its age.",
+}
+
+
+def page() -> str:
+    """The whole page as text."""
+    return "\n".join([
+        "# Reference", "",
+        "Written by `make docs` from the tables in the code; do not edit it by hand.", "",
+        *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_words()])
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    head = list(head)
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head),
+            *("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows), ""]
+
+
+def _verbs() -> Iterator[str]:
+    yield from ["## Verbs", ""]
+    context = click.Context(cli, info_name="stoker")
+    for title, names in SECTIONS.items():
+        yield from [f"### {title}", ""]
+        for name in names:
+            command = cli.get_command(context, name)
+            if command is not None:
+                yield from _verb(command, f"stoker {name}", context)
+
+
+def _verb(command: click.Command, words: str, parent: click.Context) -> Iterator[str]:
+    context = click.Context(command, info_name=words.rpartition(" ")[2], parent=parent)
+    usage = " ".join([words, *command.collect_usage_pieces(context)])
+    yield from [f"**`{usage}`**", "", _plain(command.help), ""]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+    if options:
+        yield from _table(("option", "does"), ((_option(p, context), (p.help or "").strip()) for p in options))
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            yield from _verb(command.get_command(context, name), f"{words} {name}", context)
+
+
+def _plain(text: str | None) -> str:
+    """Help text without the marks and indents that are for the terminal."""
+    return "\n".join(line.strip() for line in (text or "").replace("\b\n", "").strip().splitlines())
+
+
+def _option(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    return names if option.is_flag or option.count else f"{names} {option.make_metavar(context)}"
+
+
+def _states() -> Iterator[str]:
+    yield from ["## States", "", "`pending -> staging -> starting -> running -> stopping -> done | failed | stopped`", ""]
+    yield from _table(("state", "means", "final"), ((f"`{s}`", STATE_SENTENCES[s], "yes" if s.final else "") for s in State))
+    yield from ["Whether the machine can be seen is another fact, and never changes the state:", ""]
+    yield from _table(("reachability", "means"), ((f"`{r}`", REACHABILITY_SENTENCES[r]) for r in Reachability))
+
+
+def _reasons() -> Iterator[str]:
+    yield from ["## Reasons", "", "Why a run ended. What to do about each: [troubleshooting](troubleshooting.md).", ""]
+    yield from _table(("reason", "state", "`stoker show` says", "`--restarts` tries again", "type next"), (
+        (f"`{r.name}`", f"`{r.state}`", r.sentence, "yes" if r.retry else "", r.next) for r in REASONS.values()))
+
+
+def _exit_codes() -> Iterator[str]:
+    yield from ["## Exit codes", "", "`stoker run` and `stoker wait` end with the exit code of the run itself (128 + the signal's number",
+                "if a signal ended it). Stoker's own codes:", ""]
+    yield from _table(("code", "means"), EXIT_CODES.items())
+
+
+def _errors() -> Iterator[str]:
+    yield from ["## Errors", "", 'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`.', ""]
+    yield from _table(("error", "means", "exit code", "HTTP"), (
+        (f"`{e.code}`", (e.__doc__ or StokerError.__doc__ or "").strip().splitlines()[0], e.exit_code, e.http_status) for e in ALL_ERRORS))
+
+
+def _words() -> Iterator[str]:
+    yield from ["## Words", ""]
+    yield from _table(("word", "means"), sorted(WORDS.items()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--print"]:
+        sys.stdout.write(page())
+    else:
+        PAGE.write_text(page(), "utf-8")

@@ -1,0 +1,106 @@
+"""Imports go down only. The table below is the picture of the house; to draw a new arrow, write a decision note first."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+
+import pytest
+from tree import AGENT, PACKAGE, REPO, imports, module_name, name_of, parse, python_files
+
+# room: (rooms of ours it may import, packages of others it may import)
+ARROWS: dict[str, tuple[set[str], set[str]]] = {
+    "base": (set(), set()),
+    "agent": (set(), set()),
+    "hosts": ({"base"}, set()),
+    "doctor": ({"base"}, set()),
+    "backends": ({"hosts", "base"}, set()),
+    "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
+    "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
+    "client": ({"base"}, {"websockets"}),
+    "cli": ({"client", "doctor", "base"}, {"click", "rich", "websockets"}),
+}
+BRINGS = {"fastapi": {"starlette", "anyio"}}  # what comes with a package, and is meant to be imported beside it
+
+
+def room(module: str) -> str:
+    """"plane" for stoker.plane.store; stoker.client and stoker.client_attach are one room of two files."""
+    parts = module.split(".")
+    return parts[1].split("_")[0] if len(parts) > 1 and not parts[1].startswith("__") else ""
+
+
+SOURCES = [p for p in python_files("src") if p.is_relative_to(PACKAGE)]
+IDS = [name_of(p) for p in SOURCES]
+
+
+def test_every_room_has_its_arrows_written_down():
+    rooms = {room(module_name(p)) for p in SOURCES} - {""}
+    assert rooms <= ARROWS.keys(), f"rooms without a line in ARROWS: {sorted(rooms - ARROWS.keys())}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=IDS)
+def test_imports_go_down_only(path):
+    here = room(module_name(path))
+    ours, others = ARROWS.get(here, (set(), set()))
+    for name in sorted(imports(path)):
+        top = name.split(".")[0]
+        if top == "stoker":
+            there = room(name)
+            assert not there or there == here or there in ours, f"{name_of(path)} imports {name}: {here} may only import {sorted(ours) or 'nothing of ours'}"
+        else:
+            known = top in sys.stdlib_module_names or top in others
+            assert known, f"{name_of(path)} imports {top}: {here} may only import {sorted(others) or 'the standard library'}"
+
+
+def test_the_agent_is_one_file_that_imports_nothing_of_ours():
+    assert AGENT.exists()
+    assert not [n for n in imports(AGENT) if n.startswith("stoker")]
+    assert [p.name for p in SOURCES if room(module_name(p)) == "agent"] in (["__init__.py", "agent.py"], ["agent.py"])
+
+
+def test_no_module_waits_for_itself():
+    graph = {module_name(p): set() for p in SOURCES}
+    for path in SOURCES:
+        for name in imports(path, at_start_only=True):
+            target = name if name in graph else name.rpartition(".")[0]
+            if target in graph and target != module_name(path):
+                graph[module_name(path)].add(target)
+    done: set[str] = set()
+
+    def walk(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, f"import loop: {' -> '.join([*trail[trail.index(module):], module])}"
+        if module in done:
+            return
+        for other in sorted(graph[module]):
+            walk(other, (*trail, module))
+        done.add(module)
+
+    for module in graph:
+        walk(module, ())
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.name == "__init__.py"], ids=[i for i in IDS if i.endswith("__init__.py")])
+def test_a_package_does_nothing_when_imported(path):
+    quiet = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
+    for node in parse(path).body:
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        assert text or isinstance(node, quiet), f"{name_of(path)} line {node.lineno} works at import"
+
+
+def test_what_is_installed_is_used_and_what_is_used_is_installed():
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = {re.split(r"[<>=!~\[; ]", text)[0].replace("-", "_") for text in project["dependencies"]}
+    used = {name.split(".")[0] for p in SOURCES for name in imports(p)} - sys.stdlib_module_names - {"stoker"}
+    brought = wanted.union(*(BRINGS.get(w, set()) for w in wanted))
+    assert not used - brought, f"imported, and not in pyproject.toml: {sorted(used - brought)}"
+    assert not wanted - used, f"in pyproject.toml, and nothing imports it: {sorted(wanted - used)}"
+
+
+def test_the_versions_that_are_known_good_are_versions_of_what_is_needed():
+    project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    names = {re.split(r"[<>=!~\[; ]", text)[0].lower() for text in asked} - {"stoker", "safetensors"}
+    pinned = {line.split("==")[0].lower() for line in (REPO / "constraints.txt").read_text("utf-8").splitlines() if "==" in line}
+    assert not names - pinned, f"constraints.txt has no version of {sorted(names - pinned)}"

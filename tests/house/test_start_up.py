@@ -1,0 +1,56 @@
+"""What is typed all day must not load what it does not need; what runs on other people's machines must load there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+
+import pytest
+from tree import AGENT
+
+HEAVY = {"sqlalchemy", "alembic", "fastapi", "starlette", "uvicorn", "pydantic", "torch", "numpy", "rich", "httpx", "websockets", "asyncio"}
+
+PROBE = """
+import json, sys
+from stoker.cli.main import main
+code = main({words!r})
+print(json.dumps({{"code": code, "modules": sorted(sys.modules)}}), file=sys.stderr)
+"""
+
+
+def loaded(*words: str) -> dict:
+    """What `stoker WORDS` printed, and the modules it had loaded when it was done."""
+    done = subprocess.run([sys.executable, "-c", PROBE.format(words=list(words))], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return {**json.loads(done.stderr.splitlines()[-1]), "text": done.stdout}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("ps", "--help"), ("--version",)], ids=" ".join)
+def test_help_loads_nothing_heavy(words):
+    seen = loaded(*words)
+    assert seen["code"] == 0
+    assert seen["text"].strip()
+    heavy = HEAVY & {m.split(".")[0] for m in seen["modules"]}
+    assert not heavy, f"`stoker {' '.join(words)}` loads {sorted(heavy)}"
+    rooms = {m for m in seen["modules"] if m.startswith(("stoker.plane", "stoker.server", "stoker.backends", "stoker.hosts"))}
+    assert not rooms
+
+
+@pytest.mark.parametrize("module", ["stoker.client", "stoker.doctor", "stoker.base.state", "stoker.cli.main"])
+def test_clients_do_not_load_the_server(module):
+    code = f"import sys, {module}; print(*sorted({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    heavy = {"sqlalchemy", "alembic", "fastapi", "uvicorn", "torch", "numpy"} & set(done.stdout.split())
+    assert not heavy
+
+
+def test_the_agent_is_python_3_8():
+    ast.parse(AGENT.read_text("utf-8"), str(AGENT), feature_version=(3, 8))
+
+
+def test_the_agent_starts_without_site_packages(tmp_path):
+    done = subprocess.run([sys.executable, "-I", "-S", str(AGENT), "probe", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])["cpus"]

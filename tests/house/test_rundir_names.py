@@ -53,3 +53,10 @@ def test_every_crash_point_is_in_the_contract():
                 used.add(node.args[0].value)
     assert used, f"no call of {crash.point.__name__} was found"
     assert not used - written, f"docs/contracts.md does not name {sorted(used - written)}"
+
+
+def test_what_else_the_agent_writes_is_documented():
+    text = (REPO / "docs/run-folder.md").read_text("utf-8")
+    files = {v for v in constants(parse(AGENT)).values() if re.fullmatch(r"\.?[a-z]+\.(json|jsonl|log|spare)", v)}
+    assert files
+    assert not sorted(f for f in files if f not in text)

@@ -91,15 +91,17 @@ def make_home(where: Home) -> Home:
         raise Denied(f"The state folder {where.path} lies on a network file system ({kind}), where locks and SQLite are not safe.",
                      hint=f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)")
     if where.socket.parent != where.server:
-        _private_folder(where.socket.parent)
+        private_folder(where.socket.parent)
     return where
 
 
-def _private_folder(folder: Path) -> None:
+def private_folder(folder: Path) -> Path:
+    """`folder`, made if need be, when it is ours alone: the place for sockets. Raises Denied."""
     folder.mkdir(mode=0o700, exist_ok=True)
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-        raise Denied(f"{folder} is not a private folder of yours.", hint="Choose a shorter STOKER_HOME.")
+        raise Denied(f"{folder} is not a private folder of yours.", hint=f"Remove it (it is made again), or: chmod 700 {folder}")
+    return folder
 
 
 NETWORK_FILESYSTEMS = frozenset(

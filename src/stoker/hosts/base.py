@@ -1,0 +1,185 @@
+"""What every host promises: run a program there, talk to one, carry files both ways. How, is the leaf's business."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from stoker.base.errors import TargetError
+
+TAIL_BYTES = 64 * 1024  # of stderr is kept of a stream
+KILL_AFTER_S = 2.0  # from SIGTERM to SIGKILL when a stream is closed
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended. `code` is as a shell tells it: 128 + n after signal n, 127 no such program, 126 not executable."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def message(self) -> str:
+        """The last line of stderr, for a sentence."""
+        lines = self.err.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else f"exit code {self.code}"
+
+
+class Host(ABC):
+    """A machine on which we may run programs as one user.
+
+    Every method may be called from any thread, and again after any failure: a lost connection is made anew by the next call.
+    Commands are lists of words and reach the program unchanged, whatever bytes they hold (NUL excepted); no shell reads them.
+    They start in `home()`; relative paths count from there. A machine that cannot be reached raises TargetError(retry=True); one
+    that refuses us, or answers with nonsense, TargetError(retry=False). That a command itself fails is no error here.
+    """
+
+    name: str
+
+    @abstractmethod
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
+        """Run a command to its end, with all its output in memory.
+
+        After `timeout_s` TargetError(retry=True) is raised; the command itself is then killed, on a far machine by its own clock and
+        a few seconds later, with what it started in its process group. Whoever leaves the group (a daemon) is left alone.
+        """
+
+    @abstractmethod
+    def open(self, argv: Sequence[str]) -> Stream:
+        """Start a command and talk to it. What is opened must end by itself when its stdin ends or its stdout breaks: nobody can kill
+        it on a machine that is out of reach. Raises TargetError when the machine cannot be reached now."""
+
+    @abstractmethod
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file or folder to the machine, under exactly that name; missing parents are made.
+
+        Whole or absent: written beside the target, then renamed; when interrupted nothing is left, and what a power cut left is removed
+        by the next put to that target. A file replaces a file; a folder never replaces anything. Kept: permission bits, modification times
+        to the nanosecond, symlinks as they are (the named source itself is followed), empty folders, any name. Hard links become
+        separate files; sockets, pipes and devices are left out. Raises NotFound (no source), TargetError.
+        """
+
+    @abstractmethod
+    def get(self, source: str, target: Path) -> None:
+        """The same from the machine to here. Nothing is written outside `target`, whatever the machine sends."""
+
+    def give(self, source: Path, target: str) -> None:
+        """`put` of something the caller has no more use for: it may be moved instead of copied, and may or may not be gone afterwards."""
+        self.put(source, target)
+
+    @abstractmethod
+    def forward(self, port_or_socket: str) -> AbstractContextManager[Path]:
+        """A unix socket here that reaches a TCP port of the machine's own loopback ("8888"), or a unix socket there ("/path")."""
+
+    @abstractmethod
+    def python(self) -> str:
+        """The absolute path of an interpreter >= 3.8 there, found once. Raises TargetError(retry=False) where there is none."""
+
+    @abstractmethod
+    def home(self) -> str:
+        """The absolute home folder of our user there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what this object itself opened. Twice is harmless; a later call opens it again."""
+
+
+class Stream:
+    """A running command: `.stdin` and `.stdout` are raw binary files, `.pid` is the local process.
+
+    With a `mark` the command runs on a far machine, and its exit code comes as a last line on stderr, so that "it ended" and "the
+    connection was cut" are never confused.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], what: str, mark: bytes = b"") -> None:
+        self._process = process
+        self._what = what
+        self._end = re.compile(rb"\n?" + re.escape(mark) + rb" (\d+)\n") if mark else None
+        self._tail = b""
+        self._closed = False
+        self.pid = process.pid
+        self.stdin: BinaryIO = process.stdin
+        self.stdout: BinaryIO = process.stdout
+        self._reader = threading.Thread(target=self._drain, name=f"stderr-{process.pid}", daemon=True)
+        self._reader.start()
+
+    def _drain(self) -> None:
+        with self._process.stderr as pipe:
+            while data := pipe.read(TAIL_BYTES):
+                self._tail = (self._tail + data)[-TAIL_BYTES:]
+
+    def stderr_tail(self) -> str:
+        """The last of what it wrote to stderr, at most 64 KiB."""
+        tail = self._end.sub(b"", self._tail) if self._end else self._tail
+        return tail.decode("utf-8", "replace")
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """The exit code as a shell tells it; None while it runs, after `timeout_s`. TargetError(retry=True) when the connection was cut."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        self._reader.join(None if deadline is None else max(0.1, deadline - time.monotonic()))
+        if self._end is None or self._closed:
+            return shell_code(code)
+        found = self._end.findall(self._tail)
+        if not found:
+            raise TargetError(f"The connection to {self._what} was cut.", hint="Try again; nothing that runs there is harmed.", retry=True)
+        return int(found[-1])
+
+    def close(self) -> None:
+        """End it and wait for that: stdin and stdout are closed, then TERM and KILL to its process group. Twice is harmless."""
+        self._closed = True
+        for pipe in (self.stdin, self.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        if self._process.poll() is None:
+            end_group(self._process)
+        self._reader.join(KILL_AFTER_S)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[bytes]:
+    """A child with three raw pipes in a session of its own, so that the terminal's Ctrl-C is not for it. Raises OSError."""
+    return subprocess.Popen(list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=cwd,
+                            start_new_session=True)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """TERM, then KILL to the process group of a child that leads one; returns when the child is reaped."""
+    for what, patience in ((signal.SIGTERM, KILL_AFTER_S), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, what)
+        try:
+            process.wait(patience)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def shell_code(code: int) -> int:
+    """An exit code as a shell tells it, from one as `subprocess` tells it."""
+    return 128 - code if code < 0 else code
+
+
+def timed_out(argv: Sequence[str], host: str, timeout_s: float) -> TargetError:
+    return TargetError(f"'{os.path.basename(argv[0])}' on {host} did not end within {timeout_s:g} s.",
+                       hint="The machine may be overloaded or the connection stuck; try again.", retry=True)

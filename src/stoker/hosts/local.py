@@ -1,0 +1,112 @@
+"""This machine, as a host like any other: processes, copies, and nothing the others could not do too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from stoker.base.errors import NotFound, StokerError, TargetError
+from stoker.hosts import tree
+from stoker.hosts.base import Finished, Host, Stream, end_group, shell_code, spawn, timed_out
+from stoker.hosts.relay import relay
+
+
+class LocalHost(Host):
+    """The machine that this process runs on."""
+
+    name = "local"
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
+        try:
+            process = spawn(argv, cwd=self.home())
+        except OSError as e:
+            return _not_started(argv, e)
+        with process:
+            try:
+                out, err = process.communicate(stdin, timeout_s)
+            except subprocess.TimeoutExpired:
+                end_group(process)
+                raise timed_out(argv, self.name, timeout_s) from None
+            except BaseException:
+                end_group(process)
+                raise
+        return Finished(shell_code(process.returncode), out, err)
+
+    def open(self, argv: Sequence[str]) -> Stream:
+        try:
+            return Stream(spawn(argv, cwd=self.home()), self.name)
+        except OSError as e:
+            raise TargetError(f"'{argv[0]}' cannot be started: {e.strerror}.", retry=False) from e
+
+    def put(self, source: Path, target: str) -> None:
+        self._copy(source, os.path.join(self.home(), target))
+
+    def get(self, source: str, target: Path) -> None:
+        self._copy(os.path.join(self.home(), source), target)
+
+    def give(self, source: Path, target: str) -> None:
+        """By rename where both lie on one file system."""
+        with _explained():
+            if tree.move(source, os.path.join(self.home(), target)):
+                return
+        self.put(source, target)
+
+    def _copy(self, source: Path | str, target: Path | str) -> None:
+        with _explained():
+            tree.copy(source, target)
+
+    @contextmanager
+    def forward(self, port_or_socket: str) -> Iterator[Path]:
+        if port_or_socket.isdigit():
+            with relay(int(port_or_socket)) as path:
+                yield path
+        else:
+            yield Path(os.path.join(self.home(), port_or_socket))
+
+    def python(self) -> str:
+        """The interpreter below our own virtual environment: it stays when the environment is replaced."""
+        return getattr(sys, "_base_executable", None) or sys.executable
+
+    def home(self) -> str:
+        folder = os.path.expanduser("~")
+        return folder if os.path.isdir(folder) else "/"
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> Finished:
+    """What a shell would say of a program that cannot be started."""
+    code = 127 if isinstance(error, FileNotFoundError) else 126
+    return Finished(code, b"", os.fsencode(f"{argv[0]}: {error.strerror}\n"))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """The errors of `tree` in Stoker's words."""
+    try:
+        yield
+    except Exception as e:
+        known = explain_tree_error(e)
+        if known is None:
+            raise
+        raise known from e
+
+
+def explain_tree_error(error: Exception) -> StokerError | None:
+    """A failed transfer in one sentence; None for what is not a failed transfer."""
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"There is no file or folder {error.filename!s}.", hint="Check the path.")
+    if isinstance(error, tree.Exists):
+        return TargetError(f"{error}; it was not replaced.", hint="Remove it, or choose another name.", retry=False)
+    if isinstance(error, tree.Torn):
+        return TargetError(f"The copy was interrupted: {error}.", hint="Nothing was left behind; try again.", retry=True)
+    if isinstance(error, OSError):
+        where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+        return TargetError(f"The copy failed: {error.strerror or error}{where}.", retry=False,
+                           hint="Check free space and who owns the folder.")
+    return None

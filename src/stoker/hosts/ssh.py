@@ -1,0 +1,274 @@
+"""Any machine that the user reaches by typing `ssh NAME`: their own OpenSSH, their config, keys, agent and jump hosts.
+
+One connection (a private control master) carries everything. The login shell there, which may be fish or csh, sees one fixed line;
+what to run follows on stdin, so no word of ours is ever read by a shell that we do not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import re
+import secrets
+import select
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from stoker.base.config import private_folder
+from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
+from stoker.hosts import tree
+from stoker.hosts.base import Finished, Host, Stream, end_group, spawn, timed_out
+from stoker.hosts.local import explain_tree_error
+from stoker.hosts.ssh_says import explain
+
+OPTIONS = ("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlPersist=no", "BatchMode=yes",
+           "LogLevel=INFO", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+CONNECT_S = 30.0  # from asking for a connection to a running command there, name look-up and log-in included
+FAR_GRACE_S = 5  # the far side's clock ends a command this long after ours gave up
+_FIND_PYTHON = """
+try() { "$1" -I -S -c 'import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)' 2>/dev/null; }
+for p in python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python "$HOME/miniconda3/bin/python" \
+    "$HOME/anaconda3/bin/python" /usr/libexec/platform-python; do try "$p" && exit; done
+try "$("${SHELL:-sh}" -lc 'command -v python3' 2>/dev/null </dev/null | tail -n 1)"
+"""
+_BOOT = "import os,sys\nn=int(sys.argv[1]); b=b''\nwhile len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(6)\nexec(compile(b,'tree.py','exec'))"
+_numbers = itertools.count(1)
+
+
+class SshHost(Host):
+    """A machine behind sshd. `where` is what one types after `ssh`; `options` are further `-o` settings."""
+
+    def __init__(self, where: str, *, options: Sequence[str] = ()) -> None:
+        self.name = where
+        self._destination = parse_destination(where)
+        self._options = [word for each in (*OPTIONS, *options) for word in ("-o", each)]
+        self._lock = threading.Lock()
+        self._master: Stream | None = None
+        self._control = ""
+        self._python = self._home = ""
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
+        mark = _mark()
+        far = script(argv, mark, math.ceil(timeout_s) + FAR_GRACE_S)
+        with self._client(far) as process:
+            try:
+                out, err = process.communicate(far + stdin, timeout_s)
+            except subprocess.TimeoutExpired:
+                end_group(process)
+                raise timed_out(argv, self.name, timeout_s) from None
+            except BaseException:
+                end_group(process)
+                raise
+        _, found, out = out.partition(mark + b"\n")
+        if not found:
+            raise explain(err.decode("utf-8", "replace"), self.name, process.returncode)
+        ends = list(re.finditer(rb"\n" + mark + rb" (\d+)\n", err))
+        if not ends:
+            raise _cut(self.name)
+        return Finished(int(ends[-1][1]), out, err[:ends[-1].start()] + err[ends[-1].end():])
+
+    def open(self, argv: Sequence[str]) -> Stream:
+        mark = _mark()
+        far = script(argv, mark)
+        stream = Stream(self._client(far), self.name, mark)
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                stream.stdin.write(far)
+            answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
+        except BaseException:
+            stream.close()
+            raise
+        if answered:
+            return stream
+        stream.close()
+        raise explain(stream.stderr_tail(), self.name, 255)
+
+    def put(self, source: Path, target: str) -> None:
+        if not os.path.exists(source):
+            raise NotFound(f"There is no file or folder {source}.", hint="Check the path.")
+        with self._tree("receive", target) as stream:
+            failure = None
+            try:
+                tree.pack(source, stream.stdin)
+                stream.stdin.close()
+            except BrokenPipeError:
+                pass  # the far end gave up, and says why
+            except OSError as e:
+                failure = e
+            if failure is not None:
+                raise explain_tree_error(failure) from failure
+            _check(stream, f"{self.name}:{target}")
+
+    def get(self, source: str, target: Path) -> None:
+        with self._tree("send", source) as stream:
+            try:
+                tree.unpack(stream.stdout, target)
+            except tree.Torn as e:
+                _check(stream, f"{self.name}:{source}")
+                raise explain_tree_error(e) from e
+            except (OSError, tree.Exists) as e:
+                raise explain_tree_error(e) from e
+            _check(stream, f"{self.name}:{source}")
+
+    @contextmanager
+    def forward(self, port_or_socket: str) -> Iterator[Path]:
+        far = f"127.0.0.1:{port_or_socket}" if port_or_socket.isdigit() else os.path.join(self.home(), port_or_socket)
+        self._connect()
+        control = self._control
+        path = f"{control}-{next(_numbers)}"
+        self._ask(control, "forward", f"{path}:{far}")
+        try:
+            yield Path(path)
+        finally:
+            with contextlib.suppress(TargetError):
+                self._ask(control, "cancel", f"{path}:{far}")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def python(self) -> str:
+        if not self._python:
+            lines = self.run(["sh", "-c", _FIND_PYTHON]).out.decode("utf-8", "surrogateescape").splitlines()
+            if not lines or not lines[-1].startswith("/"):
+                raise TargetError(f"{self.name} has no Python 3.8 or newer.", retry=False,
+                                  hint=f"Install one there: ssh {self.name}, then apt-get install python3")
+            self._python = lines[-1]
+        return self._python
+
+    def home(self) -> str:
+        if not self._home:
+            found = os.fsdecode(self.run(["sh", "-c", 'printf %s "$HOME"']).out)
+            if not found.startswith("/"):
+                raise TargetError(f"{self.name} does not say where our home folder is.", hint=f"ssh {self.name} 'echo $HOME'", retry=False)
+            self._home = found
+        return self._home
+
+    def close(self) -> None:
+        with self._lock:
+            self._hang_up()
+
+    def _connect(self) -> None:
+        """A living control master, or TargetError. Its own command is a `cat` that ends with our end of its stdin, however we end."""
+        with self._lock:
+            if self._master is not None and self._master.wait(0) is None:
+                return
+            self._hang_up()
+            self._control = str(private_folder(Path(f"/tmp/stoker-{os.getuid()}")) / f"m{os.getpid()}-{next(_numbers)}")
+            mark = _mark()
+            stream = Stream(self._spawn("yes", f"exec sh -c 'echo {mark.decode()}; exec cat >/dev/null'"), self.name)
+            answered = False
+            try:
+                answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
+                if not answered:
+                    raise explain(stream.stderr_tail(), self.name, stream.wait(1.0))
+            finally:
+                if not answered:
+                    stream.close()
+            self._master = stream
+
+    def _hang_up(self) -> None:
+        if self._master is not None:
+            self._master.close()
+            self._master = None
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._control)
+
+    def _client(self, far: bytes) -> subprocess.Popen[bytes]:
+        self._connect()
+        return self._spawn("no", f"exec sh -c 'eval \"$(dd bs=1 count={len(far)} 2>/dev/null)\"'")
+
+    def _spawn(self, master: str, command: str) -> subprocess.Popen[bytes]:
+        argv = ["ssh", *self._options, "-o", f"ControlMaster={master}", "-o", f"ControlPath={self._control}", *self._destination, command]
+        try:
+            return spawn(argv)
+        except OSError as e:
+            raise TargetError("The program `ssh` cannot be started on this machine.", hint="Install it: apt-get install openssh-client",
+                              retry=False) from e
+
+    def _ask(self, control: str, verb: str, forwarding: str) -> None:
+        argv = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={control}", "-O", verb, "-L", forwarding, self._destination[-1]]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT_S, check=False)
+        if done.returncode:
+            raise explain(done.stderr.decode("utf-8", "replace"), self.name, 255)
+
+    @contextmanager
+    def _tree(self, verb: str, path: str) -> Iterator[Stream]:
+        """The far end of a transfer: the same file as the near end, sent ahead."""
+        text = Path(tree.__file__).read_bytes()
+        with self.open([self.python(), "-I", "-S", "-c", _BOOT, str(len(text)), verb, path]) as stream:
+            with contextlib.suppress(BrokenPipeError):
+                stream.stdin.write(text)
+            yield stream
+
+
+def parse_destination(where: str) -> list[str]:
+    """The words one types after `ssh`: "box", "me@10.0.0.7", "-p 12345 root@host". Raises InvalidSpec."""
+    try:
+        words = shlex.split(where)
+    except ValueError as e:
+        raise InvalidSpec(f"'{where}' is not something one types after ssh: {e}.") from e
+    hint = "Write what you type after ssh, e.g. me@10.0.0.7 or -p 12345 root@host; more belongs into ~/.ssh/config."
+    if not words or words[-1].startswith("-") or not words[-1]:
+        raise InvalidSpec(f"'{where}' names no machine.", hint=hint)
+    options = iter(words[:-1])
+    for word in options:
+        if re.fullmatch(r"-[piJloF]", word):
+            if next(options, None) is None:
+                raise InvalidSpec(f"'{where}' names no machine.", hint=hint)
+        elif not re.fullmatch(r"-([piJloF].+|[46C]+)", word):
+            raise InvalidSpec(f"'{word}' in '{where}' is not an option of ssh that Stoker passes on.", hint=hint)
+    return words
+
+
+def script(argv: Sequence[str], mark: bytes, timeout_s: int = 0) -> bytes:
+    """What sh is given: say that we are here, run the words as they are, tell the exit code on stderr."""
+    clock = f"if timeout -k 1 9 true 2>/dev/null; then set -- timeout -k {FAR_GRACE_S} {timeout_s}; fi\n" if timeout_s else ""
+    words = os.fsencode(shlex.join(argv))
+    return (b"printf '%s\\n' " + mark + b"\nset --\n" + clock.encode() + b'"$@" ' + words + b"\nprintf '\\n%s %d\\n' " + mark + b" $? >&2")
+
+
+def _cut(host: str) -> TargetError:
+    return TargetError(f"The connection to {host} was cut.", hint="Try again; nothing that runs there is harmed.", retry=True)
+
+
+def _check(stream: Stream, where: str) -> None:
+    """Raise what the far end of a transfer tells by its exit code."""
+    code = stream.wait(CONNECT_S)
+    if code == 0:
+        return
+    said = (stream.stderr_tail().strip().splitlines() or ["no reason given"])[-1]
+    raise _transfer_error(code, where, said)
+
+
+def _transfer_error(code: int | None, where: str, said: str) -> StokerError:
+    if code == tree.EXIT_NO_SOURCE:
+        return NotFound(f"There is no file or folder {where}.", hint="Check the path.")
+    if code == tree.EXIT_EXISTS:
+        return TargetError(f"{where} exists already; it was not replaced.", hint="Remove it, or choose another name.", retry=False)
+    if code in (tree.EXIT_TORN, None):
+        return TargetError(f"The copy to or from {where} was interrupted.", hint="Nothing was left behind; try again.", retry=True)
+    return TargetError(f"The copy to or from {where} failed: {said}.", hint="Check free space and who owns the folder there.", retry=False)
+
+
+def _mark() -> bytes:
+    """A word that no login message holds by chance: our output begins after it."""
+    return b"stoker-" + secrets.token_hex(8).encode()
+
+
+def _read_mark(stdout: object, mark: bytes, timeout_s: float) -> bool:
+    """Read up to and including the mark, a byte at a time so that nothing after it is taken. False when the stream ended before."""
+    deadline = time.monotonic() + timeout_s
+    seen = b""
+    while not seen.endswith(mark):
+        ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(stdout.fileno(), 1) if ready else b""
+        if not data:
+            return False
+        seen = (seen + data)[-len(mark):]
+    return True

@@ -1,0 +1,2961 @@
+"""The agent: the one file that starts a run on a machine, keeps it, ends it and says why it ended.
+
+Standard library only, Python 3.8 to 3.13, Linux; it imports nothing of ours and needs no server, no network and no
+rights. Run it as `python -I -S agent.py VERB ...`; docs/contracts.md, section 1, is what it promises.
+
+In order: words - files - processes - claim and start - holder - spawn - agent proper - ladder - telemetry - last
+words - observing - following - verbs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Words. base/rundir.py and base/state.py hold the same names; tests/house compares them.
+
+VERSION = 1
+
+SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
+AGENT, HEARTBEAT, OUT, ERR = "agent.json", "heartbeat", "out.log", "err.log"
+TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
+CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
+STATUS_SPARE, EXIT_SPARE = ".status.spare", ".exit.spare"  # blocks kept back so that last words fit on a full disk
+
+RUN_MARK, RUN_DIR_MARK, DAEMON_MARK = "STOKER_RUN", "STOKER_RUN_DIR", "STOKER_DAEMON"
+
+TICK_S = 2.0  # heartbeat and telemetry
+THIN_AFTER_S, THIN_TICK_S = 3600.0, 10.0  # telemetry of long runs
+CLAIM_S = 5.0  # a claimed folder without agent.json is young for that long, then abandoned
+NATURAL_S = 0.3  # what a run leaves behind may end by itself for that long before it is told to
+LEFTOVER_GRACE_S = 5.0  # at most, for what is left after the run's own end
+KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
+BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
+INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
+TAIL_BYTES = 256 * 1024
+FRAME_MAX = 1 << 20
+FEED_MAX = 64 * 1024  # input held for a run that does not read it
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
+KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT", "STOKER_IDENTITY")
+
+
+class Problem(Exception):
+    """An answer that is an error: a word for programs and a sentence for people."""
+
+    def __init__(self, error: str, detail: str) -> None:
+        super().__init__(detail)
+        self.error, self.detail = error, detail
+
+
+_crash_name, _, _crash_count = os.environ.get("STOKER_CRASH_AT", "").partition(":")
+_crash_left = int(_crash_count) if _crash_count.isdigit() else 1
+
+
+def crash_point(name: str) -> None:
+    """SIGKILL this process if STOKER_CRASH_AT=name[:n] says so and this is the n-th time; else nothing."""
+    global _crash_left
+    if name != _crash_name:
+        return
+    _crash_left -= 1
+    if _crash_left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def forget_crash_points() -> None:
+    """A process that replaces a crashed one does not crash at the same place."""
+    global _crash_name
+    _crash_name = ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files
+
+class Attempt:
+    """The paths of attempt n of the run in run_dir."""
+
+    def __init__(self, run_dir: str, n: int) -> None:
+        self.run_dir = os.path.abspath(run_dir)
+        self.n = n
+        self.id = os.path.basename(self.run_dir)
+        self.root = os.path.dirname(os.path.dirname(self.run_dir))
+        self.folder = os.path.join(self.run_dir, ATTEMPTS, str(n))
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def json(self, name: str) -> dict | None:
+        return read_json(self.path(name))
+
+    def sibling(self, n: int) -> Attempt:
+        return Attempt(self.run_dir, n)
+
+
+def attempt_numbers(run_dir: str) -> list[int]:
+    """The attempts that were claimed, in order."""
+    try:
+        return sorted(int(name) for name in os.listdir(os.path.join(run_dir, ATTEMPTS)) if name.isdigit())
+    except OSError:
+        return []
+
+
+def newest_attempt(run_dir: str) -> Attempt | None:
+    numbers = attempt_numbers(run_dir)
+    return Attempt(run_dir, numbers[-1]) if numbers else None
+
+
+def read_bytes(path: str, limit: int = -1) -> bytes:
+    with open(path, "rb") as f:
+        return f.read(limit)
+
+
+def read_json(path: str) -> dict | None:
+    """The JSON object in a file; None when it is missing or torn."""
+    try:
+        body = json.loads(read_bytes(path).decode("utf-8", "surrogateescape"))
+    except (OSError, ValueError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+
+
+def write_whole(path: str, data: bytes, sync: bool = False, spare: str | None = None) -> None:
+    """Write beside, rename: readers see the old content or the new. On a full disk the blocks of `spare`, or of the
+    old file, are used instead. Raises OSError when even that fails."""
+    temp = "%s.tmp-%d" % (path, os.getpid())
+    try:
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(fd, data)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temp, path)
+        return
+    except OSError as e:
+        unlink(temp)
+        if e.errno not in FULL:
+            raise
+        full = e
+    if spare and os.path.exists(spare):
+        fill(spare, data, len(data))
+        os.replace(spare, path)
+        return
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        size = -1
+    if len(data) > size:
+        raise full
+    fill(path, data + b" " * (size - len(data)), size)  # padded with spaces, so that a reader never sees an old end
+
+
+def fill(path: str, data: bytes, size: int) -> None:
+    """Overwrite in place: needs no new block."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        write_all(fd, data)
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_json(path: str, body: dict, sync: bool = False, spare: str | None = None, pad: int = 0) -> None:
+    data = (json.dumps(body, ensure_ascii=True) + "\n").encode()
+    write_whole(path, data.ljust(pad), sync, spare)
+
+
+def write_once(path: str, body: dict) -> bool:
+    """Write the file unless it exists; False when somebody was faster. Several may try at once."""
+    temp = "%s.tmp-%d" % (path, os.getpid())
+    if os.path.exists(path):
+        return False
+    write_json(temp, body, sync=True)
+    try:
+        os.link(temp, path)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here: the last one wins, with the same content but for the times
+        os.replace(temp, path)
+    finally:
+        unlink(temp)
+    return True
+
+
+def append_line(path: str, body: dict) -> None:
+    """One JSON line. What cannot be written (full disk) is left out: nothing may depend on it."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, (json.dumps(body, ensure_ascii=True) + "\n").encode())
+        finally:
+            os.close(fd)
+    except OSError:
+        pass
+
+
+def reserve(path: str, size: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as e:
+        if e.errno in FULL:
+            raise
+        write_all(fd, b" " * size)
+    finally:
+        os.close(fd)
+
+
+def unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def stamp_of(path: str) -> tuple | None:
+    """Changes whenever the file is replaced or rewritten; None when there is none."""
+    try:
+        s = os.stat(path)
+    except OSError:
+        return None
+    return (s.st_ino, s.st_mtime_ns, s.st_size)
+
+
+def read_tail(path: str, limit: int) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            f.seek(max(0, os.fstat(f.fileno()).st_size - limit))
+            return f.read(limit)
+    except OSError:
+        return b""
+
+
+def last_json_line(path: str) -> dict | None:
+    for line in reversed(read_tail(path, 8192).split(b"\n")):
+        try:
+            body = json.loads(line.decode("utf-8", "replace"))
+        except ValueError:
+            continue
+        if isinstance(body, dict):
+            return body
+    return None
+
+
+def number(value: object, default: float = 0.0) -> float:
+    """A number out of a file that anybody may have written."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else default
+
+
+def encode(text: str) -> bytes:
+    """argv, environment and paths as bytes: always UTF-8 with surrogate escapes, whatever the locale here."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes and the machine
+
+class Proc:
+    """One line of the process table."""
+
+    __slots__ = ("pid", "name", "state", "ppid", "pgrp", "sid", "ticks", "threads", "start", "rss_pages")
+
+    def __init__(self, pid: int, raw: bytes) -> None:
+        end = raw.rindex(b")")
+        f = raw[end + 2:].split()
+        self.pid = pid
+        self.name = raw[raw.index(b"(") + 1:end].decode("utf-8", "replace")
+        self.state = f[0].decode()
+        self.ppid, self.pgrp, self.sid = int(f[1]), int(f[2]), int(f[3])
+        self.ticks = int(f[11]) + int(f[12])
+        self.threads = int(f[17])
+        self.start = int(f[19])
+        self.rss_pages = int(f[21])
+
+    @property
+    def dead(self) -> bool:
+        return self.state == "X" or (self.state == "Z" and self.threads <= 1)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (self.pid, self.start)
+
+
+def proc(pid: int) -> Proc | None:
+    try:
+        return Proc(pid, read_bytes("/proc/%d/stat" % pid))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def all_procs() -> dict[int, Proc]:
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            p = proc(int(name))
+            if p:
+                found[p.pid] = p
+    return found
+
+
+def who(pid: int) -> dict | None:
+    p = proc(pid)
+    return {"pid": pid, "start": p.start} if p else None
+
+
+def lives(known: dict | None) -> bool:
+    """Is this very process still there, and not a later one with its number?"""
+    if not isinstance(known, dict) or not isinstance(known.get("pid"), int):
+        return False
+    p = proc(known["pid"])
+    return p is not None and not p.dead and p.start == known.get("start")
+
+
+def machine_identity() -> dict:
+    """Which machine, and since when: a restarted container keeps its host's boot id. STOKER_IDENTITY is the tests' seam."""
+    seam = os.environ.get("STOKER_IDENTITY")
+    if seam:
+        try:
+            body = json.loads(seam)
+        except ValueError:
+            body = None
+        return body if isinstance(body, dict) else {"hostname": os.uname().nodename, "boot_id": seam, "init_start": 0}
+    try:
+        boot = read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
+    except OSError:
+        boot = ""
+    first = proc(1)
+    return {"hostname": os.uname().nodename, "boot_id": boot, "init_start": first.start if first else None}
+
+
+def same_boot(one: object, other: dict) -> bool:
+    """May pids of `one` be looked up under `other`? A host's name may change while it runs, so it does not count here."""
+    return isinstance(one, dict) and all(one.get(k) == other.get(k) for k in ("boot_id", "init_start"))
+
+
+def caretakers_live(record: dict | None) -> bool:
+    """Is the holder or the agent proper of this agent.json alive?"""
+    if not record or not same_boot(record.get("machine"), machine_identity()):
+        return False
+    return lives(record.get("holder")) or lives(record.get("agent"))
+
+
+def environ_of(pid: int) -> bytes:
+    try:
+        return b"\0" + read_bytes("/proc/%d/environ" % pid)
+    except OSError:
+        return b""
+
+
+class Tree:
+    """Which processes belong to a run, whatever they did to hide: forked, left their session, renamed themselves.
+
+    They are the descendants of the holder (a subreaper, so orphans come back to it) and of the run's first process, the
+    members of its session, and whoever carries both marks of the run in the environment, with all below them. Daemons of
+    ours and servers of terminal multiplexers, with all below them, are somebody else's.
+    """
+
+    def __init__(self, att: Attempt, holder: int, agent: int, run: dict | None) -> None:
+        self.marks = [b"\0" + encode(k + "=" + v) + b"\0" for k, v in ((RUN_MARK, att.id), (RUN_DIR_MARK, att.run_dir))]
+        self.holder, self.agent, self.run = holder, agent, run or {}
+        self.uid = os.geteuid()
+
+    def look(self) -> list[Proc]:
+        """Living members, by a full scan of the process table."""
+        table = all_procs()
+        children: dict[int, list[int]] = {}
+        for p in table.values():
+            children.setdefault(p.ppid, []).append(p.pid)
+
+        def below(roots: list[int], stop: set[int]) -> set[int]:
+            seen: set[int] = set()
+            todo = list(roots)
+            while todo:
+                pid = todo.pop()
+                if pid in seen or pid in stop or pid not in table:
+                    continue
+                seen.add(pid)
+                todo.extend(children.get(pid, ()))
+            return seen
+
+        ours = {self.agent, os.getpid()}
+        roots = list(children.get(self.holder, ())) if self.holder else []
+        first = table.get(self.run.get("pid", 0))
+        if first is not None and first.start == self.run.get("start"):
+            roots.append(first.pid)
+        roots += self._session(table, first)
+        found = below(roots, ours)
+        marked = [pid for pid in table if pid not in found and pid not in ours and pid != self.holder and self._marked(pid)]
+        found |= below(marked, ours)
+        mine = self.run.get("pid")
+        spared = below([pid for pid in found if pid != mine and self._foreign(table[pid])], set())
+        return [table[pid] for pid in sorted(found - spared - {self.holder}) if not table[pid].dead]
+
+    def _session(self, table: dict[int, Proc], first: Proc | None) -> list[int]:
+        sid = self.run.get("sid")
+        if not sid:
+            return []
+        leader = table.get(sid)
+        if leader is not None and leader is not first:
+            return []  # the number was given to somebody else: our session is gone
+        return [p.pid for p in table.values() if p.sid == sid and p.start >= self.run.get("start", 0)]
+
+    def _marked(self, pid: int) -> bool:
+        env = environ_of(pid)
+        return all(mark in env for mark in self.marks)
+
+    def _foreign(self, p: Proc) -> bool:
+        if p.name.split(":")[0] in MULTIPLEXERS and "client" not in p.name:
+            return True
+        return b"\0" + DAEMON_MARK.encode() + b"=1\0" in environ_of(p.pid)
+
+
+def send(p: Proc, sig: int) -> None:
+    """Signal this very process; nothing when it has gone."""
+    now = proc(p.pid)
+    if now is None or now.start != p.start:
+        return
+    try:
+        os.kill(p.pid, sig)
+    except OSError:
+        pass
+
+
+def kill_all(tree: Tree, rounds: int = 8) -> None:
+    """SIGKILL to every member. They are stopped first, so that one that forks faster than we look cannot get away."""
+    stopped: dict[tuple[int, int], Proc] = {}
+    for _ in range(rounds):
+        fresh = [p for p in tree.look() if p.key not in stopped]
+        if not fresh:
+            break
+        for p in fresh:
+            stopped[p.key] = p
+            send(p, signal.SIGSTOP)
+    for p in stopped.values():
+        send(p, signal.SIGKILL)
+
+
+def name_process(name: str) -> None:
+    try:
+        with open("/proc/self/comm", "w") as f:
+            f.write(name)
+    except OSError:
+        pass
+
+
+def become_subreaper() -> bool:
+    """Orphans below us become our children. Kept over exec. Without ctypes they are found by session and mark alone."""
+    try:
+        import ctypes
+        return ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0
+    except Exception:
+        return False
+
+
+def close_inherited(keep: set[int]) -> None:
+    """Close every descriptor from 3 on but those."""
+    try:
+        fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        fds = list(range(3, 4096))
+    for fd in fds:
+        if fd > 2 and fd not in keep:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Claim and start
+
+def claim(att: Attempt) -> bool:
+    """Make the attempt's folder; False when somebody has. Raises Problem when it cannot be made."""
+    try:
+        os.makedirs(os.path.dirname(att.folder), exist_ok=True)
+        os.mkdir(att.folder)
+    except FileExistsError:
+        return False
+    except OSError as e:
+        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be made: %s" % (att.folder, e.strerror))
+    try:
+        reserve(att.path(STATUS_SPARE), 4096)
+        reserve(att.path(EXIT_SPARE), 65536)
+    except OSError as e:
+        for name in (STATUS_SPARE, EXIT_SPARE):
+            unlink(att.path(name))
+        os.rmdir(att.folder)  # nothing was started: the number is free again
+        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be written: %s" % (att.folder, e.strerror))
+    return True
+
+
+def launch(att: Attempt, gpus: str, wait_s: float) -> str:
+    """Detach a holder for a claimed attempt. Gives what it said within wait_s: "spawned", "failed ..." or "" (still at it)."""
+    ready, tell = os.pipe()
+    try:
+        child = os.fork()
+    except OSError as e:
+        os.close(ready)
+        os.close(tell)
+        return "no holder: " + (e.strerror or str(e))
+    if child == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                exec_holder(att, gpus, tell)
+            os._exit(0)
+        except BaseException as e:
+            os.write(tell, ("no holder: %s" % e).encode())
+        finally:
+            os._exit(1)
+    os.close(tell)
+    os.waitpid(child, 0)
+    said = b""
+    deadline = time.monotonic() + wait_s
+    poller = select.poll()
+    poller.register(ready, select.POLLIN)
+    while poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        data = os.read(ready, 4096)
+        if not data:
+            break
+        said += data
+    os.close(ready)
+    return said.decode("utf-8", "replace")
+
+
+def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
+    """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
+    me = os.path.abspath(__file__)
+    write_agent_record(att, {"holder": who(os.getpid())})
+    mask = os.umask(0o022)
+    env = {k: v for k, v in os.environ.items() if k in KEPT_ENV or k.startswith("LC_")}
+    env[DAEMON_MARK] = "1"
+    if not _crash_name:
+        env.pop("STOKER_CRASH_AT", None)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    log = os.open(att.path(CARETAKER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for source, target in ((null, 0), (null, 1), (log, 2)):
+        os.dup2(source, target)
+    close_inherited({tell})
+    os.set_inheritable(tell, True)
+    become_subreaper()
+    os.execve(sys.executable, [sys.executable, "-I", "-S", me, "_hold", att.run_dir, str(att.n), str(tell), str(mask), gpus], env)
+
+
+def write_agent_record(att: Attempt, changes: dict) -> dict:
+    """agent.json with some fields changed. Only the holder writes it."""
+    record = att.json(AGENT) or {"version": VERSION, "attempt": att.n, "machine": machine_identity(), "holder": None, "agent": None, "run": None}
+    record.update(changes)
+    size = len(json.dumps(record)) + 1
+    write_json(att.path(AGENT), record, pad=(size + 767) // 512 * 512)
+    return record
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The holder: parent of the run. It owns the pty master and the input pipe, reaps, and keeps an agent proper alive.
+
+class Holder:
+    def __init__(self, att: Attempt, gpus: str, tell: int, mask: int) -> None:
+        self.att, self.gpus, self.tell_fd, self.mask = att, gpus, tell, mask
+        self.spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
+        self.poll = select.poll()
+        self.on: dict = {}  # fd -> what to do when it is ready
+        self.done = False
+        self.started_at = self.started_mono = 0.0
+        self.run: dict | None = None
+        self.run_pid = 0  # 0 once it was reaped
+        self.exec_fd = -1
+        self.failure = b""
+        self.status: dict | None = None
+        self.interrupt: dict | None = None  # the last signal that a caller passed on
+        self.out_fd = self.master = self.slave = self.feed_fd = -1
+        self.feed = bytearray()
+        self.feed_ends = False
+        self.feed_retry = 0.0
+        self.mark = b""  # rest of a gap mark that is not written yet
+        self.lost = 0  # bytes dropped since the last mark
+        self.gaps: list[dict] = []
+        self.callers: dict[int, tuple] = {}
+        self.agent_pid = 0
+        self.link: socket.socket | None = None
+        self.agent_since = self.respawn_at = 0.0
+        self.backoff = 0.1
+        self.agents = 0
+
+    def live(self) -> None:
+        """Until the agent proper says that all is done."""
+        self._catch_children()
+        self._spawn()
+        self._fork_agent()
+        self._open_door()
+        while not self.done:
+            try:
+                self._step()
+            except Exception:
+                log_exception()
+                time.sleep(0.2)  # whatever is wrong must not become a busy loop; the run itself goes on
+        unlink(self.att.path(SOCKET))
+
+    def _step(self) -> None:
+        for fd, events in self.poll.poll(self._timeout()):
+            act = self.on.get(fd)
+            if act:
+                act(events)
+        now = time.monotonic()
+        if self.respawn_at and now >= self.respawn_at:
+            self._fork_agent()
+        if self.feed_retry and now >= self.feed_retry:
+            self._feed()
+
+    def _timeout(self) -> int | None:
+        due = [t for t in (self.respawn_at, self.feed_retry) if t]
+        return max(0, int((min(due) - time.monotonic()) * 1000) + 1) if due else None
+
+    def _watch(self, fd: int, events: int, act: object) -> None:
+        self.poll.register(fd, events)
+        self.on[fd] = act
+
+    def _unwatch(self, fd: int) -> None:
+        if self.on.pop(fd, None) is not None:
+            self.poll.unregister(fd)
+
+    # -- children
+
+    def _catch_children(self) -> None:
+        wake, ring = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(ring, False)
+        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._watch(wake, select.POLLIN, lambda _events: self._children(wake))
+
+    def _children(self, wake: int) -> None:
+        try:
+            os.read(wake, 4096)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.run_pid:
+                self._run_ended(status)
+            elif pid == self.agent_pid:
+                self._agent_ended(status)
+
+    def _run_ended(self, status: int) -> None:
+        mono = time.monotonic()
+        self._exec_news(0)
+        self.run_pid = 0
+        self._close_feed()
+        used = mono - self.started_mono
+        self.status = {"status": status, "ended_mono": mono, "ended_at": self.started_at + used, "used_s": used}
+        if self.failure:
+            self.status["start_failed"] = self.failure.decode("utf-8", "replace")
+        try:
+            write_json(self.att.path(STATUS), self.status, sync=True, spare=self.att.path(STATUS_SPARE))
+        except OSError:
+            log_exception()  # the agent proper is told anyway
+        crash_point("status_written")
+        self._tell({"m": "ended", "status": self.status})
+
+    def _agent_ended(self, status: int) -> None:
+        self.agent_pid = 0
+        if self.link is not None:
+            self._unwatch(self.link.fileno())
+            self.link.close()
+            self.link = None
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+            self.done = True
+            return
+        now = time.monotonic()
+        if now - self.agent_since > 60:
+            self.backoff = 0.1
+        self.respawn_at = now + self.backoff
+        self.backoff = min(self.backoff * 2, 5.0)
+
+    def _fork_agent(self) -> None:
+        self.respawn_at = 0.0
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            self.respawn_at = time.monotonic() + 1.0
+            return
+        if pid == 0:
+            code = 1
+            try:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                close_inherited({theirs.fileno()})
+                name_process("stoker-agent")
+                if self.agents:
+                    forget_crash_points()
+                Agent(self, theirs).live()
+                code = 0
+            except BaseException:
+                log_exception()
+            finally:
+                os._exit(code)
+        theirs.close()
+        ours.setblocking(False)
+        self.agents += 1
+        self.agent_pid, self.link, self.agent_since = pid, ours, time.monotonic()
+        self._watch(ours.fileno(), select.POLLIN, lambda _events: self._agent_says())
+        self._record({"agent": who(pid)})
+
+    def _record(self, changes: dict) -> None:
+        try:
+            write_agent_record(self.att, changes)
+        except OSError:
+            log_exception()
+
+    def _tell(self, message: dict) -> None:
+        """To the agent proper. It looks at the folder too, so a message that does not fit may be lost."""
+        if self.link is not None:
+            try:
+                self.link.send(json.dumps(message).encode())
+            except OSError:
+                pass
+
+    def _agent_says(self) -> None:
+        try:
+            data = self.link.recv(65536) if self.link is not None else b""
+        except OSError:
+            data = b""
+        if not data:
+            if self.link is not None:
+                self._unwatch(self.link.fileno())
+            return
+        message = json.loads(data.decode())
+        if message["m"] == "signal":
+            self._signal(message["signal"])
+        elif message["m"] == "drain":
+            while self.master >= 0 and self._pump():
+                pass
+            self._tell({"m": "drained", "gaps": self.gaps, "lost": self.lost})
+
+    # -- the run
+
+    def _spawn(self) -> None:
+        att, spec = self.att, self.spec
+        argv = [encode(a) for a in (spec.get("argv") or spec.get("command") or [])]
+        cwd = os.path.join(att.run_dir, WORK) if spec.get("copy") else (spec.get("folder") or "/")
+        env = run_environment(att, spec, cwd, self.gpus)
+        self.started_at, self.started_mono = time.time(), time.monotonic()
+        self._record({"holder": who(os.getpid()), "started_at": self.started_at, "started_mono": self.started_mono, "tty": bool(spec.get("tty")),
+                      "argv": spec.get("argv") or spec.get("command"), "cwd": cwd, "log_before": oom_counters()})
+        try:
+            if att.json(EXIT) or not argv:
+                raise Problem("start_failed", "there is no command in spec.json" if not argv else "the attempt was settled before it began")
+            stdio = self._open_stdio()
+            report, self.exec_fd = os.pipe()
+            report, self.exec_fd = self.exec_fd, report
+            pid = os.fork()
+        except (OSError, Problem) as e:
+            self._not_started(str(e))
+            return
+        if pid == 0:
+            become_run(argv, env, encode(cwd), stdio, self.slave, self.mask, report)
+        os.close(report)
+        for fd in stdio:
+            if fd not in (self.slave, self.out_fd):
+                os.close(fd)
+        p = proc(pid)
+        self.run_pid = pid
+        self.run = {"pid": pid, "start": p.start if p else None, "sid": pid}
+        self._watch(self.exec_fd, select.POLLIN, self._exec_news)
+        crash_point("spawned")
+
+    def _not_started(self, detail: str) -> None:
+        self.failure = detail.encode("utf-8", "replace")
+        self.status = {"status": None, "ended_mono": self.started_mono, "ended_at": self.started_at, "used_s": 0.0, "start_failed": detail}
+        try:
+            write_json(self.att.path(STATUS), self.status, sync=True, spare=self.att.path(STATUS_SPARE))
+        except OSError:
+            log_exception()
+        self._ready(b"failed " + self.failure)
+
+    def _open_stdio(self) -> list[int]:
+        """Descriptors for 0, 1, 2 of the run; opens the pty master or the input pipe on our side."""
+        att, spec = self.att, self.spec
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self.out_fd = os.open(att.path(OUT), flags, 0o644)
+        kind = spec.get("stdin") or "none"
+        source = -1
+        if kind == "none":
+            source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        elif kind == "file":
+            source = os.open(os.path.join(att.run_dir, STDIN), os.O_RDONLY | os.O_CLOEXEC)
+        if spec.get("tty"):
+            self.master, self.slave = open_pty()
+            os.set_blocking(self.master, False)
+            self._watch(self.master, select.POLLIN, self._master_ready)
+            if kind == "attached":
+                self.feed_fd = self.master
+            return [self.slave if source < 0 else source, self.slave, self.slave]
+        if source < 0:
+            source, self.feed_fd = os.pipe()
+            os.set_blocking(self.feed_fd, False)
+        err = os.open(att.path(ERR), flags, 0o644) if spec.get("split_stderr") else self.out_fd
+        return [source, self.out_fd, err]
+
+    def _exec_news(self, _events: int) -> None:
+        """The exec pipe closed (the command runs) or carries why it does not."""
+        if self.exec_fd < 0:
+            return
+        data = os.read(self.exec_fd, 4096)
+        if data:
+            self.failure += data
+            return
+        self._unwatch(self.exec_fd)
+        os.close(self.exec_fd)
+        self.exec_fd = -1
+        if self.failure:
+            self._ready(b"failed " + self.failure)
+            return
+        self._record({"run": self.run})
+        self._ready(b"spawned")
+        self._tell({"m": "started", "run": self.run})
+
+    def _ready(self, word: bytes) -> None:
+        """To whoever started us, if they still wait."""
+        if self.tell_fd < 0:
+            return
+        try:
+            os.write(self.tell_fd, word)
+        except OSError:
+            pass
+        os.close(self.tell_fd)
+        self.tell_fd = -1
+
+    def _signal(self, sig: int) -> None:
+        """To the foreground process group, as a terminal would."""
+        if not self.run_pid:
+            return
+        group = self.run_pid
+        if self.master >= 0:
+            try:
+                group = os.tcgetpgrp(self.master) or self.run_pid
+            except OSError:
+                pass
+        for target in {group, self.run_pid}:
+            try:
+                os.killpg(target, sig)
+                return
+            except OSError:
+                continue
+
+    # -- output of a pty
+
+    def _master_ready(self, _events: int) -> None:
+        self._pump()
+
+    def _pump(self) -> bool:
+        """Move what the pty holds, up to 256 KB, to the log. True when there was something."""
+        chunks, size = [], 0
+        while size < 262144:
+            try:
+                data = os.read(self.master, 65536)
+            except BlockingIOError:
+                break
+            except OSError:  # EIO: no slave is open any more. We hold one, so this is the end.
+                self._unwatch(self.master)
+                break
+            if not data:
+                break
+            chunks.append(data)
+            size += len(data)
+        if chunks:
+            self._log(b"".join(chunks))
+        return bool(chunks)
+
+    def _log(self, data: bytes) -> None:
+        """Append to out.log. A full disk never blocks the run: bytes that do not fit are counted, and a line in the log
+        says so once there is room again."""
+        if self.lost and not self.mark:
+            self.mark = b"\n[stoker: %d bytes of output lost here: disk full]\n" % self.lost
+            marked, self.lost = self.lost, 0
+            self.mark = self._append(self.mark)
+            if self.mark and self.mark.startswith(b"\n[stoker"):  # not a byte of it fitted: no room yet
+                self.lost, self.mark = marked, b""
+            else:
+                self._gap(marked)
+        elif self.mark:
+            self.mark = self._append(self.mark)
+        if self.lost or self.mark:
+            self.lost += len(data)
+            return
+        self.lost += len(self._append(data))
+
+    def _append(self, data: bytes) -> bytes:
+        """What could not be written."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self.out_fd, view):]
+            except OSError:
+                break
+        return bytes(view)
+
+    def _gap(self, count: int) -> None:
+        gap = {"bytes": count, "offset": size_of(self.att.path(OUT))}
+        self.gaps = self.gaps[-99:] + [gap]
+        self._tell({"m": "gap", "gap": gap})
+
+    # -- the door: input, window size, signals
+
+    def _open_door(self) -> None:
+        door = None
+        try:
+            unlink(self.att.path(SOCKET))
+            door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            folder = os.open(self.att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                door.bind("/proc/self/fd/%d/%s" % (folder, SOCKET))
+            finally:
+                os.close(folder)
+            os.chmod(self.att.path(SOCKET), 0o600)
+            door.listen(16)
+            door.setblocking(False)
+        except OSError:  # no sockets on this file system: wishes are still found in the folder, within a tick
+            log_exception()
+            if door is not None:
+                door.close()
+            return
+        self._watch(door.fileno(), select.POLLIN, lambda _events: self._caller(door))
+
+    def _caller(self, door: socket.socket) -> None:
+        try:
+            conn, _ = door.accept()
+        except OSError:
+            return
+        conn.setblocking(False)
+        self.callers[conn.fileno()] = (conn, bytearray())
+        self._watch(conn.fileno(), select.POLLIN, lambda _events: self._caller_says(conn))
+        self._backpressure()
+
+    def _caller_says(self, conn: socket.socket) -> None:
+        fd = conn.fileno()
+        buffer = self.callers[fd][1]
+        try:
+            data = conn.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        buffer += data
+        good = True
+        while good and len(buffer) >= 5:
+            kind, size = struct.unpack_from(">cI", buffer)
+            if size > FRAME_MAX:
+                good = False
+                break
+            if len(buffer) < 5 + size:
+                break
+            payload = bytes(buffer[5:5 + size])
+            del buffer[:5 + size]
+            self._frame(kind, payload)
+        if not data or not good:  # a caller that leaves does not end the input: others may come
+            self._unwatch(fd)
+            del self.callers[fd]
+            conn.close()
+
+    def _frame(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"i":
+            if self.feed_fd >= 0 and not self.feed_ends:
+                self._note_interrupt_key(payload)
+                self.feed += payload
+                self._feed()
+        elif kind == b"e":
+            self._end_input()
+        elif kind == b"w":
+            self._resize(payload)
+        elif kind == b"s":
+            self._pass_on(payload)
+        elif kind == b"k":
+            self._tell({"m": "kill"})
+        elif kind == b"n":
+            self._tell({"m": "look"})
+
+    def _pass_on(self, name: bytes) -> None:
+        sig = getattr(signal, "SIG" + name.decode("ascii", "replace").upper().replace("SIG", "", 1), None)
+        if not isinstance(sig, signal.Signals):
+            return
+        self._interrupted(int(sig))
+        self._signal(int(sig))
+
+    def _interrupted(self, sig: int) -> None:
+        self.interrupt = {"signal": sig, "mono": time.monotonic()}
+        self._tell({"m": "passed", "interrupt": self.interrupt})
+
+    def _note_interrupt_key(self, data: bytes) -> None:
+        """Ctrl-C and Ctrl-\\ typed into the pty become signals in the kernel; remember that a person sent them."""
+        if self.slave < 0 or not (b"\x03" in data or b"\x1c" in data):
+            return
+        import termios
+        try:
+            if termios.tcgetattr(self.slave)[3] & termios.ISIG:
+                self._interrupted(int(signal.SIGINT if b"\x03" in data else signal.SIGQUIT))
+        except termios.error:
+            pass
+
+    def _resize(self, payload: bytes) -> None:
+        if self.master < 0:
+            return
+        try:
+            size = json.loads(payload.decode())
+            set_window(self.master, int(size["rows"]), int(size["cols"]))
+        except (OSError, ValueError, KeyError, TypeError, struct.error):
+            pass
+
+    def _end_input(self) -> None:
+        if self.feed_fd < 0 or self.feed_ends:
+            return
+        if self.slave >= 0:  # what a person types: Ctrl-D, twice when the line has begun; the terminal stays usable
+            self.feed += b"\x04" if not self.feed or self.feed.endswith(b"\n") else b"\x04\x04"
+        else:
+            self.feed_ends = True
+        self._feed()
+
+    def _feed(self) -> None:
+        """Hand input to the run as fast as it takes it; callers wait while more than FEED_MAX is held."""
+        self.feed_retry = 0.0
+        while self.feed and self.feed_fd >= 0:
+            try:
+                del self.feed[:os.write(self.feed_fd, memoryview(self.feed)[:4096].tobytes())]
+            except BlockingIOError:
+                break
+            except OSError:  # nobody reads it any more
+                self._close_feed()
+        if self.feed and self.slave >= 0:
+            self.feed_retry = time.monotonic() + 0.02  # a pty says it is writable when it is not
+        elif self.feed and self.feed_fd not in self.on:
+            self._watch(self.feed_fd, select.POLLOUT, lambda _events: self._feed())
+        elif not self.feed and self.slave < 0 and self.feed_fd >= 0:
+            self._unwatch(self.feed_fd)
+            if self.feed_ends:
+                self._close_feed()
+        self._backpressure()
+
+    def _backpressure(self) -> None:
+        events = select.POLLIN if len(self.feed) < FEED_MAX else 0
+        for fd in self.callers:
+            self.poll.modify(fd, events)
+
+    def _close_feed(self) -> None:
+        self.feed.clear()
+        self.feed_retry = 0.0
+        if self.feed_fd >= 0 and self.feed_fd != self.master:
+            self._unwatch(self.feed_fd)
+            os.close(self.feed_fd)
+        self.feed_fd = -1
+        self._backpressure()
+
+
+def log_exception() -> None:
+    """To the caretaker log, which is our stderr."""
+    import traceback
+    try:
+        sys.stderr.write("%s pid %d\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), os.getpid()))
+        traceback.print_exc()
+        sys.stderr.flush()
+    except Exception:
+        pass
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Spawn
+
+def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes, bytes]:
+    """The environment of the run, as bytes: what the client sent, and our few variables."""
+    try:
+        packed = read_bytes(os.path.join(att.run_dir, ENV))
+    except OSError:
+        packed = encode("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\0HOME=%s\0" % os.path.expanduser("~"))
+    env = dict(item.split(b"=", 1) for item in packed.split(b"\0") if b"=" in item[1:])
+    for name in (b"STOKER_DAEMON", b"STOKER_CRASH_AT", b"STOKER_IDENTITY"):
+        env.pop(name, None)
+    ours = {RUN_MARK: att.id, RUN_DIR_MARK: att.run_dir, "STOKER_ATTEMPT": str(att.n)}
+    if b"PWD" in env:
+        ours["PWD"] = cwd
+    if spec.get("home"):
+        ours["HOME"] = spec["home"]
+    if spec.get("unbuffered"):
+        ours["PYTHONUNBUFFERED"] = "1"
+    if gpus:
+        ours["CUDA_VISIBLE_DEVICES"] = gpus
+    env.update((encode(k), encode(v)) for k, v in ours.items())
+    return env
+
+
+def open_pty() -> tuple[int, int]:
+    """A pty whose output is not rewritten: the log gets the script's own bytes, the client restores CR LF."""
+    import termios
+    try:
+        master, slave = os.openpty()
+    except OSError as e:
+        raise Problem("start_failed", "no pseudo-terminal could be opened (%s)" % e.strerror)
+    mode = termios.tcgetattr(slave)
+    mode[0] |= 0o40000  # IUTF8
+    mode[1] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, mode)
+    set_window(master, 24, 80)
+    return master, slave
+
+
+def set_window(fd: int, rows: int, cols: int) -> None:
+    import fcntl
+    import termios
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[int], slave: int, mask: int, report: int) -> None:
+    """In the forked child: a session of its own, default signals, nothing of ours left open; then exec. Never returns."""
+    step = "it"
+    try:
+        os.setsid()
+        if slave >= 0:
+            import fcntl
+            import termios
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        step = "the folder " + cwd.decode("utf-8", "replace")
+        os.chdir(cwd)
+        step = argv[0].decode("utf-8", "replace")
+        signal.set_wakeup_fd(-1)
+        for sig in signal.valid_signals():
+            if sig not in (signal.SIGKILL, signal.SIGSTOP):
+                try:
+                    signal.signal(sig, signal.SIG_DFL)
+                except (OSError, ValueError):
+                    pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        restore_oom_score()
+        os.umask(mask)
+        for target, fd in enumerate(stdio):
+            os.dup2(fd, target)
+        close_inherited({report})
+        exec_found(argv, env)
+    except Problem as e:
+        os.write(report, encode(e.detail)[:2000])
+    except OSError as e:
+        os.write(report, encode("%s: %s" % (step, e.strerror))[:2000])
+    except BaseException as e:
+        os.write(report, repr(e).encode()[:2000])
+    finally:
+        os._exit(127)
+
+
+def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    """exec along the run's own PATH. Raises Problem with a sentence that says what is wrong with the command."""
+    name = argv[0]
+    shown = name.decode("utf-8", "replace")
+    places = [name] if b"/" in name else [os.path.join(d or b".", name) for d in env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":")]
+    denied = None
+    for place in places:
+        try:
+            os.execve(place, argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.exists(place):
+                first = read_bytes(os.fsdecode(place), 200).split(b"\n")[0]
+                named = first[2:].strip().decode("utf-8", "replace") if first.startswith(b"#!") else "its loader"
+                raise Problem("start_failed", "%s cannot be run: its interpreter %s does not exist" % (shown, named))
+        except PermissionError:
+            denied = denied or place
+        except OSError as e:
+            if e.errno == errno.ENOEXEC:
+                raise Problem("start_failed", "%s is not a program: it has no #! line" % shown)
+            raise
+    if denied is None:
+        raise Problem("start_failed", "%s: no such file" % shown if b"/" in name else "%s: no such command on PATH" % shown)
+    if os.path.isdir(denied):
+        raise Problem("start_failed", "%s is a folder" % shown)
+    raise Problem("start_failed", "%s is not executable" % shown)
+
+
+_oom_score = ""
+
+
+def lower_oom_score() -> None:
+    """The kernel should not pick the caretakers when memory runs out. Needs rights that we rarely have."""
+    global _oom_score
+    try:
+        _oom_score = read_bytes("/proc/self/oom_score_adj").decode().strip()
+        with open("/proc/self/oom_score_adj", "w") as f:
+            f.write("-900")
+    except OSError:
+        _oom_score = ""
+
+
+def restore_oom_score() -> None:
+    if _oom_score:
+        try:
+            with open("/proc/self/oom_score_adj", "w") as f:
+                f.write(_oom_score)
+        except OSError:
+            pass
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The agent proper: watches, limits, ends, explains, starts again. It may die at any moment: the holder forks another.
+
+class Agent:
+    def __init__(self, holder: Holder, link: socket.socket) -> None:
+        self.att, self.spec, self.gpus, self.link = holder.att, holder.spec, holder.gpus, link
+        self.first = holder.agents == 0
+        self.run, self.status = holder.run, holder.status
+        self.gaps, self.interrupt = holder.gaps, holder.interrupt
+        self.lost = holder.lost
+        self.started_at, self.started_mono = holder.started_at, holder.started_mono
+        self.holder_lives = True
+        self.drained = False
+        self.tree = Tree(self.att, os.getppid(), os.getpid(), self.run)
+        self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
+        self.sampler = Sampler(self.att, os.getppid(), os.getpid(), self.run, self.gpus)
+        self.stamps: dict[str, tuple | None] = {}
+        self.limits: dict = {}
+        self.keep: dict = {}
+        self.stop: dict | None = None
+        self.ladder: Ladder | None = None
+        self.phase = "running"
+        self.waits = False
+        self.next_tick = 0.0
+        self.next_telemetry = 0.0
+
+    def live(self) -> None:
+        """Until the attempt has ended and, if one was planned, the next one has been started."""
+        ended = self.att.json(EXIT)
+        if ended is None:
+            self._begin()
+            while not self._step():
+                pass
+            ended = self._finish()
+        self._after(ended)
+
+    def _begin(self) -> None:
+        if self.first:
+            self.event("started", pid=(self.run or {}).get("pid"))
+        else:
+            self.event("agent_restarted")
+        self._look()
+        before = self.att.json(HEARTBEAT) or {}
+        if not self.first and before.get("ladder") and self.status is None and self.ladder is None:
+            self._end(str(before["ladder"]), self._grace(None))
+        self.notify()
+
+    def _step(self) -> bool:
+        """One round; True when the tree is gone and the run's status known, or will never be."""
+        now = time.monotonic()
+        if self.ladder is None and self.status is None and now - self.started_mono >= self._limit_left():
+            self.event("limit", limit_s=self._limit())
+            self._end("limit_time", self._grace(None))
+        if self.ladder is None and (self.status is not None or not self.holder_lives):
+            self._end_by_itself()
+        due = self.next_tick
+        if self.ladder is not None:
+            if self.ladder.step(now):
+                return True
+            due = min(due, self.ladder.due)
+        else:
+            due = min(due, self.started_mono + self._limit_left())
+        if now >= self.next_tick:
+            self._tick(now)
+            due = min(due, self.next_tick) if self.ladder is not None else self.next_tick
+        self._wait(due)
+        return False
+
+    # -- news
+
+    def _wait(self, until: float) -> None:
+        """Sleep until then, or until the holder says something, or dies."""
+        timeout = max(0.0, until - time.monotonic())
+        if not self.holder_lives:
+            time.sleep(min(timeout, 0.5))
+            return
+        poller = select.poll()
+        poller.register(self.link.fileno(), select.POLLIN)
+        if poller.poll(int(timeout * 1000) + 1):
+            self._hear()
+
+    def _hear(self) -> None:
+        try:
+            data = self.link.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.holder_lives = False
+            self.event("holder_lost")
+            return
+        message = json.loads(data.decode())
+        word = message["m"]
+        if word == "started":
+            self.run = self.tree.run = self.sampler.run = message["run"]
+            self.notify()
+        elif word == "ended":
+            self.status = message["status"]
+            if self.ladder is not None:
+                self.ladder.due = 0.0
+        elif word == "look":
+            self._look()
+        elif word == "kill":
+            self._kill_asked()
+        elif word == "gap":
+            self.gaps = self.gaps + [message["gap"]]
+            self.event("gap", **message["gap"])
+        elif word == "passed":
+            self.interrupt = message["interrupt"]
+            self.event("signal", signal=signal_name(self.interrupt["signal"]))
+        elif word == "drained":
+            self.gaps, self.lost, self.drained = message["gaps"], message["lost"], True
+
+    def _changed(self, path: str) -> bool:
+        stamp = stamp_of(path)
+        if stamp == self.stamps.get(path):
+            return False
+        self.stamps[path] = stamp
+        return True
+
+    def _look(self) -> None:
+        """Wishes in the folder: limits, keep, stop."""
+        run_dir = self.att.run_dir
+        if self._changed(os.path.join(run_dir, LIMITS)):
+            seq = self.limits.get("seq")
+            self.limits = read_json(os.path.join(run_dir, LIMITS)) or self.limits
+            if seq is not None and seq != self.limits.get("seq"):
+                self.next_tick = 0.0  # echo it at once
+                self.event("limits", seq=self.limits.get("seq"))
+        if self._changed(os.path.join(run_dir, KEEP_WISH)):
+            self.keep = read_json(os.path.join(run_dir, KEEP_WISH)) or {}
+            self.notify()
+        if self._changed(self.att.path(STOP)):
+            stop = self.att.json(STOP)
+            if stop is not None:
+                self._stop_asked(stop)
+
+    def _stop_asked(self, stop: dict) -> None:
+        self.stop = stop
+        grace = self._grace(stop.get("grace_s"))
+        self.event("stop_wish", reason=stop.get("reason"), grace_s=grace)
+        if self.ladder is not None:
+            self.ladder.hurry(grace)
+        elif self.status is None:
+            self._end(str(stop.get("reason") or "stopped_by_user"), grace)
+
+    def _kill_asked(self) -> None:
+        """TERM now. Written as a wish, so that a new agent proper knows of it."""
+        try:
+            write_json(self.att.path(STOP), {"reason": "stopped_by_user", "grace_s": [0, self._grace(None)[1]], "at": time.time()})
+        except OSError:
+            self._stop_asked({"reason": "stopped_by_user", "grace_s": [0, self._grace(None)[1]]})
+        self._look()
+
+    def _grace(self, wished: object) -> tuple[float, float]:
+        pair = wished if isinstance(wished, (list, tuple)) and len(wished) == 2 else self.spec.get("grace_s") or (10.0, 10.0)
+        return (max(0.0, number(pair[0], 10.0)), max(0.0, number(pair[1], 10.0)))
+
+    def _limit(self) -> float | None:
+        """Running seconds over all attempts that are allowed; a `keep` typed here holds until a newer limit comes."""
+        source = self.limits
+        if "time_s" in self.keep and number(self.keep.get("seq"), -1) >= number(self.limits.get("seq"), 0):
+            source = self.keep
+        limit = source.get("time_s")
+        return number(limit) if limit is not None else None
+
+    def _limit_left(self) -> float:
+        limit = self._limit()
+        return float("inf") if limit is None else limit - self.used_before
+
+    # -- each 2 seconds
+
+    def _tick(self, now: float) -> None:
+        self.next_tick = now + TICK_S
+        self._look()
+        if self.phase != "waiting":
+            members = self.sampler.members()
+            waits = stdin_is_awaited(members, self.run)
+            if waits != self.waits:
+                self.waits = waits
+                self.notify()
+            if now >= self.next_telemetry:
+                used = now - self.started_mono
+                self.next_telemetry = now + (TICK_S if used < THIN_AFTER_S else THIN_TICK_S) - 0.1
+                append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
+        self._beat(now)
+
+    def _beat(self, now: float) -> None:
+        body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3), "limits_seq": self.limits.get("seq"),
+                "waits_for_input": self.waits, "out_bytes": size_of(self.att.path(OUT)), "err_bytes": size_of(self.att.path(ERR)),
+                "ladder": self.ladder.reason if self.ladder else None}
+        try:
+            write_json(self.att.path(HEARTBEAT), body, pad=512)
+        except OSError:
+            pass
+
+    def _used(self, now: float) -> float:
+        return self.status["used_s"] if self.status else max(0.0, now - self.started_mono)
+
+    def event(self, word: str, **facts: object) -> None:
+        append_line(self.att.path(EVENTS), dict({"at": time.time(), "event": word}, **facts))
+
+    def notify(self) -> None:
+        notify_watchers(self.att)
+
+    # -- the end
+
+    def _end(self, reason: str, grace: tuple[float, float]) -> None:
+        """Begin the stop ladder."""
+        self.phase = "stopping"
+        self.ladder = Ladder(self, reason, grace, natural=False)
+        self._beat(time.monotonic())
+        self.notify()
+
+    def _end_by_itself(self) -> None:
+        """The first process ended, or nobody can say any more: the same ladder over what is left."""
+        self.phase = "stopping"
+        grace = [min(g, LEFTOVER_GRACE_S) for g in self._grace((self.stop or {}).get("grace_s"))]
+        lost = self.status is None
+        self.ladder = Ladder(self, "agent_lost" if lost else "", (0.0, grace[1]) if lost else (grace[0], grace[1]), natural=not lost)
+
+    def pass_signal(self, sig: int) -> None:
+        """To the foreground process group: through the holder, who alone knows that the pid is still the run's."""
+        if self.holder_lives:
+            try:
+                self.link.send(json.dumps({"m": "signal", "signal": sig}).encode())
+            except OSError:
+                pass
+        elif lives(self.run) and self.run:
+            try:
+                os.killpg(self.run["pid"], sig)
+            except OSError:
+                pass
+
+    def _finish(self) -> dict:
+        crash_point("ladder_done")
+        self._drain()
+        ladder = self.ladder
+        reason = ladder.reason if ladder is not None and ladder.signalled_run else ""
+        if self.status is None:
+            self.status = self.att.json(STATUS)  # the holder may have written it as its last deed
+            if self.status is None and not self.holder_lives:
+                reason = reason or "agent_lost"
+        now = time.monotonic()
+        body = conclude(self.att, self.spec, self.status, reason, used_s=self._used(now), interrupt=self.interrupt, limit_s=self._limit(),
+                        gaps=self.gaps + ([{"bytes": self.lost, "offset": None}] if self.lost else []),
+                        leftovers=ladder.leftovers() if ladder else None)
+        if self.stop is None and self._limit_left() > body["used_s"]:
+            body["restart"] = plan_restart(self.att, self.spec, body)
+        crash_point("before_exit")
+        while True:
+            try:
+                write_json(self.att.path(EXIT), body, sync=True, spare=self.att.path(EXIT_SPARE))
+                break
+            except OSError:  # the last words are worth waiting for
+                log_exception()
+                self._wait(time.monotonic() + TICK_S)
+        crash_point("exit_written")
+        if body["restart"]:
+            self.event("restart_planned", **body["restart"])
+        self.notify()
+        return body
+
+    def _drain(self) -> None:
+        """Let the holder move what the pty still holds."""
+        if not self.holder_lives or not self.spec.get("tty"):
+            return
+        try:
+            self.link.send(b'{"m": "drain"}')
+        except OSError:
+            return
+        deadline = time.monotonic() + 5.0
+        while self.holder_lives and not self.drained and time.monotonic() < deadline:
+            self._wait(deadline)
+
+    def _after(self, ended: dict) -> None:
+        """Wait out the backoff, then start the next attempt; a stop calls it off."""
+        plan = ended.get("restart")
+        for spare in (STATUS_SPARE, EXIT_SPARE):
+            if not plan:
+                unlink(self.att.path(spare))
+        if not plan:
+            return
+        self.phase, self.ladder = "waiting", None
+        self.status = self.status or {"used_s": number(ended.get("used_s"))}
+        following = self.att.sibling(int(plan["attempt"]))
+        self.stop = None
+        while time.monotonic() < plan["mono"]:
+            now = time.monotonic()
+            if now >= self.next_tick:
+                self._tick(now)
+            else:
+                self._look()
+            if self.stop is not None:
+                break
+            self._wait(min(self.next_tick, plan["mono"]) if self.holder_lives else now + 0.5)
+        self._look()
+        if self.stop is not None and not os.path.isdir(following.folder):
+            self._call_off(ended)
+            return
+        self._restart(following)
+
+    def _call_off(self, ended: dict) -> None:
+        ended["restart"] = None
+        self.event("restart_called_off")
+        write_json(self.att.path(EXIT), ended, sync=True)
+        self.notify()
+
+    def _restart(self, following: Attempt) -> None:
+        """In a fresh holder, as `start` does. A folder that a dead predecessor of ours claimed is taken over."""
+        if not claim(following):
+            while not following.json(AGENT) and not following.json(EXIT) and folder_age(following) < CLAIM_S:
+                self._wait(time.monotonic() + 0.5)
+            if following.json(AGENT) or following.json(EXIT):
+                return
+        crash_point("restart_claimed")
+        forget_crash_points()
+        said = launch(following, self.gpus, 10.0)
+        if said.startswith("no holder"):
+            log_exception()
+            settle(following, "start_failed", said[len("no holder: "):])
+        notify_watchers(following)
+
+
+def used_by(att: Attempt) -> float:
+    """Running seconds of an earlier attempt."""
+    return number((att.json(EXIT) or att.json(HEARTBEAT) or {}).get("used_s"))
+
+
+def folder_age(att: Attempt) -> float:
+    """Seconds since the folder was claimed; very old when the clock makes no sense."""
+    try:
+        age = time.time() - os.stat(att.folder).st_ctime
+    except OSError:
+        return 1e9
+    return age if age >= 0 else 1e9
+
+
+def plan_restart(att: Attempt, spec: dict, body: dict) -> dict | None:
+    """The automatic restart that follows this end, if the spec allows one."""
+    allowed = int(number(spec.get("restarts")))
+    if allowed <= 0 or body["reason"] not in (spec.get("retry_reasons") or ()):
+        return None
+    backoff = number(spec.get("backoff_s"), 5.0)
+    done = 0
+    quick = body["used_s"] <= BACKOFF_RESET_S
+    for n in range(att.n - 1, 0, -1):  # automatic restarts in a row; a start by hand begins a new row
+        earlier = att.sibling(n).json(EXIT) or {}
+        if not earlier.get("restart"):
+            break
+        done += 1
+        quick = quick and number(earlier.get("used_s")) <= BACKOFF_RESET_S
+        if quick:
+            backoff = min(backoff * 2, BACKOFF_MAX_S)
+    if done >= allowed:
+        return None
+    return {"attempt": att.n + 1, "at": time.time() + backoff, "mono": time.monotonic() + backoff}
+
+
+def notify_watchers(att: Attempt) -> None:
+    """The run's id to every `watch` of this root. A watcher that died is unlinked."""
+    folder = os.path.join(att.root, "watch")
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".sock")]
+        if not names:
+            return
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    out.setblocking(False)
+    for name in names:
+        try:
+            out.sendto(encode(att.id), "/proc/self/fd/%d/%s" % (fd, name))
+        except ConnectionRefusedError:
+            unlink(os.path.join(folder, name))
+        except OSError:
+            pass
+    out.close()
+    os.close(fd)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The stop ladder: INT to the foreground, TERM to the tree, KILL to the tree, then see that nothing is left
+
+class Ladder:
+    """Takes steps when asked; `due` says when it wants to be asked again. Stages without grace are skipped."""
+
+    def __init__(self, agent: Agent, reason: str, grace: tuple[float, float], natural: bool) -> None:
+        self.agent, self.reason, self.grace = agent, reason, grace
+        self.signalled_run = False  # did the run's own process get a signal from us?
+        self.found: dict[tuple[int, int], Proc] = {}  # left behind by the first process
+        self.survivors: list[Proc] = []
+        self.sent: set[tuple[int, int, int]] = set()
+        self.due = 0.0
+        self.pause = 0.01
+        self.began = time.monotonic()
+        self.stage = "wait"
+        if not natural:
+            self._enter(self._after("wait"))
+
+    def hurry(self, grace: tuple[float, float]) -> None:
+        """A newer wish: its graces count from when the present stage began."""
+        self.grace = grace
+        self.due = 0.0
+
+    def leftovers(self) -> dict:
+        def facts(p: Proc) -> dict:
+            return {"pid": p.pid, "name": p.name}
+        return {"found": [facts(p) for p in list(self.found.values())[:100]], "survivors": [dict(facts(p), state=p.state) for p in self.survivors[:100]]}
+
+    def step(self, now: float) -> bool:
+        """Do what is due; True when nothing is left, or what is left cannot be killed."""
+        agent = self.agent
+        over = agent.status is not None or not agent.holder_lives
+        if self.stage == "int" and not over:
+            if now < self._ends():
+                self.due = self._ends()
+                return False
+        left = agent.tree.look()
+        if not left and over:
+            return True
+        if over and self.stage != "wait":
+            for p in left:
+                self.found.setdefault(p.key, p)
+        while self.stage != "kill" and now >= self._ends():
+            self._enter(self._after(self.stage))
+        if self.stage == "kill":
+            if now - self.began >= KILL_S + (20.0 if not over else 0.0):
+                self.survivors = left
+                agent.event("survivors", pids=[p.pid for p in left])
+                return True
+            self.signalled_run = self.signalled_run or not over
+            kill_all(agent.tree)
+            self.due = now + min(self.pause, 0.5)
+            self.pause *= 2
+            return False
+        if self.stage == "term" or (self.stage == "int" and over):
+            for p in left:
+                self._send_once(p)
+        self.pause = min(self.pause * 1.5, 0.25)
+        self.due = min(self._ends(), now + self.pause)
+        return False
+
+    def _ends(self) -> float:
+        if self.stage == "wait":
+            return self.began + NATURAL_S
+        grace = self.grace[0] if self.stage == "int" else self.grace[1]
+        return self.began + (min(grace, LEFTOVER_GRACE_S) if self.agent.status is not None else grace)
+
+    def _after(self, stage: str) -> str:
+        if stage == "wait" and self.grace[0] > 0:
+            return "int"
+        if stage in ("wait", "int") and self.grace[1] > 0:
+            return "term"
+        return "kill"
+
+    def _enter(self, stage: str) -> None:
+        self.stage, self.began, self.pause = stage, time.monotonic(), 0.01
+        agent = self.agent
+        agent.event("ladder", stage=stage.upper(), reason=self.reason or "leftovers")
+        if stage == "int" and agent.status is None and agent.holder_lives:
+            self.signalled_run = True
+            agent.pass_signal(signal.SIGINT)
+
+    def _send_once(self, p: Proc) -> None:
+        sig = signal.SIGINT if self.stage == "int" else signal.SIGTERM
+        if (p.pid, p.start, sig) in self.sent:
+            return
+        self.sent.add((p.pid, p.start, sig))
+        self.signalled_run = self.signalled_run or self.agent.status is None
+        send(p, sig)
+        send(p, signal.SIGCONT)  # one that is suspended hears nothing else
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Telemetry
+
+class Sampler:
+    """What the tree uses. The whole process table is read rarely: its cost stays below a five-hundredth of the time."""
+
+    def __init__(self, att: Attempt, holder: int, agent: int, run: dict | None, gpus: str) -> None:
+        self.att, self.holder, self.agent, self.run = att, holder, agent, run
+        self.known: dict[tuple[int, int], int] = {}  # process -> its CPU ticks at the last sample
+        self.pids: set[int] = set()
+        self.next_scan = 0.0
+        self.sampled = time.monotonic()
+        self.tick = os.sysconf("SC_CLK_TCK")
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        self.gpus = Gpus(wanted_gpus(att, gpus))
+        cwd = (att.json(AGENT) or {}).get("cwd")
+        self.disks = [att.run_dir] + ([cwd] if isinstance(cwd, str) and is_local(cwd) else [])
+
+    def members(self) -> list[Proc]:
+        now = time.monotonic()
+        if now >= self.next_scan:
+            began = time.process_time()
+            self._scan()
+            self.next_scan = now + max(10.0, (time.process_time() - began) * 500)
+        else:
+            self._grow()
+        found = [p for p in map(proc, sorted(self.pids)) if p is not None and not p.dead]
+        self.pids = {p.pid for p in found}
+        return found
+
+    def _scan(self) -> None:
+        table = all_procs()
+        children: dict[int, list[int]] = {}
+        for p in table.values():
+            children.setdefault(p.ppid, []).append(p.pid)
+        run = (self.run or {}).get("pid", 0)
+        todo = [p.pid for p in table.values() if p.ppid == self.holder or p.pid == run or (run and p.sid == run)]
+        self.pids = set()
+        while todo:
+            pid = todo.pop()
+            if pid not in self.pids and pid not in (self.agent, self.holder):
+                self.pids.add(pid)
+                todo.extend(children.get(pid, ()))
+
+    def _grow(self) -> None:
+        """Between scans: children of the main threads of those we know, where the kernel lists them."""
+        run = (self.run or {}).get("pid")
+        todo = list(self.pids) + ([run] if run and run not in self.pids else [])
+        while todo:
+            pid = todo.pop()
+            self.pids.add(pid)
+            try:
+                listed = read_bytes("/proc/%d/task/%d/children" % (pid, pid)).split()
+            except OSError:
+                continue
+            todo.extend(int(c) for c in listed if int(c) not in self.pids)
+
+    def sample(self, members: list[Proc]) -> dict:
+        now = time.monotonic()
+        spent = sum(max(0, p.ticks - self.known.get(p.key, 0)) for p in members)
+        span, self.sampled = max(0.01, now - self.sampled), now
+        self.known = {p.key: p.ticks for p in members}
+        free = [os.statvfs(d) for d in self.disks if os.path.isdir(d)]
+        return {"cpu_percent": round(100.0 * spent / self.tick / span, 1), "rss_bytes": sum(p.rss_pages for p in members) * self.page,
+                "processes": len(members), "gpus": self.gpus.sample(),
+                "disk_free_bytes": min((s.f_bavail * s.f_frsize for s in free), default=None),
+                "inodes_free": min((s.f_favail for s in free if s.f_files), default=None), "out_bytes": size_of(self.att.path(OUT))}
+
+
+def is_local(path: str) -> bool:
+    """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
+    best, kind = "", ""
+    try:
+        for line in read_bytes("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
+            left, _, right = line.partition(" - ")
+            mount = left.split()[4].replace("\\040", " ")
+            if (path == mount or path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+                best, kind = mount, right.split()[0]
+    except (OSError, IndexError):
+        return False
+    return not (kind.startswith(("nfs", "fuse", "smb", "cifs")) or kind in ("9p", "afs", "beegfs", "ceph", "gpfs", "lustre", "panfs"))
+
+
+# System call numbers of read and pselect6/select, to see what a process sleeps in.
+_READS = {"x86_64": ("0",), "aarch64": ("63",)}
+_SELECTS = {"x86_64": ("23", "270"), "aarch64": ("72",)}
+
+
+def stdin_is_awaited(members: list[Proc], run: dict | None) -> bool:
+    """Does the main thread of one of them sleep in a read of the run's terminal or input pipe? Best effort.
+
+    Where the kernel shows the system call, that is certain. Where it does not (Yama, containers), a sleep in the
+    terminal's read counts, and a sleep in a pipe's read only for a process without children.
+    """
+    try:
+        source = os.readlink("/proc/%d/fd/0" % run["pid"]) if run else ""
+    except OSError:
+        return False
+    if not source.startswith(("/dev/pts/", "pipe:")):
+        return False
+    return any(p.state == "S" and _reads_stdin(p, source) for p in members[:64])
+
+
+def _reads_stdin(p: Proc, source: str) -> bool:
+    machine = os.uname().machine
+    try:
+        call = read_bytes("/proc/%d/syscall" % p.pid).decode().split()
+        if len(call) < 2:
+            return False
+        if call[0] in _READS.get(machine, ()):
+            return os.readlink("/proc/%d/fd/%d" % (p.pid, int(call[1], 16))) == source
+        return call[0] in _SELECTS.get(machine, ()) and call[1] == "0x1" and os.readlink("/proc/%d/fd/0" % p.pid) == source
+    except OSError:
+        pass
+    try:
+        if os.readlink("/proc/%d/fd/0" % p.pid) != source:
+            return False
+        where = read_bytes("/proc/%d/wchan" % p.pid).decode()
+        if source.startswith("/dev/pts/"):
+            return where in ("n_tty_read", "wait_woken")
+        return where in ("pipe_read", "anon_pipe_read", "pipe_wait") and not read_bytes("/proc/%d/task/%d/children" % (p.pid, p.pid))
+    except OSError:
+        return False
+
+
+def wanted_gpus(att: Attempt, handed_out: str) -> list[str] | None:
+    """Uuids or indices of the run's GPUs; None = all of the machine."""
+    chosen = handed_out
+    if not chosen:
+        try:
+            env = read_bytes(os.path.join(att.run_dir, ENV)).split(b"\0")
+        except OSError:
+            env = []
+        for item in env:
+            if item.startswith(b"CUDA_VISIBLE_DEVICES="):
+                chosen = item.split(b"=", 1)[1].decode("utf-8", "replace")
+                if not chosen.strip() or chosen.strip() == "-1":
+                    return []
+    return [c.strip() for c in chosen.split(",") if c.strip()] if chosen else None
+
+
+class Gpus:
+    """GPU figures by NVML. Where its library is missing, by `nvidia-smi`, at most each 30 s and never waited for."""
+
+    def __init__(self, wanted: list[str] | None) -> None:
+        self.wanted = wanted
+        self.lib = None
+        self.devices: list[dict] = []
+        self.tried = wanted == []
+        self.child = None
+        self.last: list[dict] = []
+        self.next_ask = 0.0
+
+    def sample(self) -> list[dict]:
+        if not self.tried:
+            self.tried = True
+            self._open()
+        if self.lib is not None:
+            return [self._read(d) for d in self.devices]
+        return self._ask()
+
+    def facts(self) -> list[dict]:
+        """Once: index, uuid, name, memory_bytes, used_bytes of each."""
+        self.tried = True
+        self._open()
+        if self.lib is not None:
+            return [{"index": d["index"], "uuid": d["uuid"], "name": d["name"], "memory_bytes": self._memory(d)[0], "used_bytes": self._memory(d)[1]}
+                    for d in self.devices]
+        rows = nvidia_smi("index,uuid,name,memory.total,memory.used")
+        return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4])} for r in rows if len(r) == 5]
+
+    def _open(self) -> None:
+        if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/dxg"):
+            return  # no driver: do not even load the library
+        try:
+            import ctypes
+            lib = ctypes.CDLL("libnvidia-ml.so.1")
+            if lib.nvmlInit_v2() != 0:
+                return
+            count = ctypes.c_uint(0)
+            if lib.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+                return
+        except (ImportError, OSError, AttributeError):
+            return
+        self.lib = lib
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            if lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
+                continue
+            d = {"index": index, "handle": handle, "uuid": self._text("nvmlDeviceGetUUID", handle), "name": self._text("nvmlDeviceGetName", handle)}
+            if self.wanted is None or str(index) in self.wanted or any(d["uuid"].startswith(w) for w in self.wanted if w.startswith("GPU-")):
+                self.devices.append(d)
+
+    def _text(self, function: str, handle: object) -> str:
+        import ctypes
+        buffer = ctypes.create_string_buffer(96)
+        return buffer.value.decode("utf-8", "replace") if getattr(self.lib, function)(handle, buffer, 96) == 0 else ""
+
+    def _memory(self, d: dict) -> tuple[int | None, int | None]:
+        import ctypes
+        figures = (ctypes.c_ulonglong * 3)()  # total, free, used
+        if self.lib.nvmlDeviceGetMemoryInfo(d["handle"], ctypes.byref(figures)) != 0:
+            return (None, None)
+        return (figures[0], figures[2])
+
+    def _read(self, d: dict) -> dict:
+        import ctypes
+        rates = (ctypes.c_uint * 2)()  # gpu, memory; not known under MIG
+        known = self.lib.nvmlDeviceGetUtilizationRates(d["handle"], ctypes.byref(rates)) == 0
+        return {"uuid": d["uuid"], "index": d["index"], "busy_percent": rates[0] if known else None, "memory_bytes": self._memory(d)[1]}
+
+    def _ask(self) -> list[dict]:
+        """nvidia-smi in the background: what it said last time, and start it again when 30 s have passed."""
+        if self.child is not None and self.child.poll() is not None:
+            rows = [[part.strip() for part in line.split(",")] for line in self.child.stdout.read().decode("utf-8", "replace").splitlines()]
+            self.last = [{"uuid": r[1], "index": int(r[0]), "busy_percent": int(r[2]) if r[2].isdigit() else None, "memory_bytes": mib(r[3])}
+                         for r in rows if len(r) == 4 and r[0].isdigit() and (self.wanted is None or r[0] in self.wanted or r[1] in self.wanted)]
+            self.child = None
+        now = time.monotonic()
+        if self.child is None and now >= self.next_ask:
+            self.next_ask = now + 30.0
+            if not on_path("nvidia-smi"):
+                self.next_ask = float("inf")
+                return []
+            import subprocess
+            try:
+                self.child = subprocess.Popen(["nvidia-smi", "--query-gpu=index,uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"],
+                                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            except OSError:
+                pass
+        return self.last
+
+
+def on_path(name: str) -> bool:
+    return any(os.access(os.path.join(d, name), os.X_OK) for d in os.environ.get("PATH", "/usr/bin:/bin").split(":"))
+
+
+def nvidia_smi(fields: str) -> list[list[str]]:
+    if not on_path("nvidia-smi"):
+        return []
+    import subprocess
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [[part.strip() for part in line.split(",")] for line in done.stdout.decode("utf-8", "replace").splitlines()]
+
+
+def mib(text: str) -> int | None:
+    return int(text) * 1048576 if text.isdigit() else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Last words: why did it end
+
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP")
+GPU_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA error: out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+GPU_FAULTS = ("illegal memory access was encountered", "uncorrectable ECC error", "unspecified launch failure", "NVRM: Xid", "fallen off the bus",
+              "GPU is lost", "misaligned address", "illegal instruction was encountered", "hardware stack error", "CUDA_ERROR_ECC_UNCORRECTABLE",
+              "CUDA-capable device(s) is/are busy or unavailable", "launch timed out and was terminated")
+DISK_FULL = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
+DISK_WRITERS = ("PytorchStreamWriter failed", "file write failed", "iostream error", "unexpected pos")
+
+HINTS = (  # text in the last words -> what it certainly means
+    ("Torch not compiled with CUDA enabled", "This torch is a CPU build: the script asks for CUDA, which it cannot give."),
+    ("Cannot access accelerator device when none is available", "The script asks for a GPU, and torch sees none on this machine."),
+    ("No CUDA GPUs are available", "The script asks for a GPU, and torch sees none on this machine."),
+    ("Found no NVIDIA driver on your system", "There is no NVIDIA driver on this machine, or it is not visible in here."),
+    ("device-side assert triggered", "A CUDA kernel got a value out of range (often a label or an index); run it with CUDA_LAUNCH_BLOCKING=1 to see where."),
+    ("torchvision::nms does not exist", "torch and torchvision do not belong together: install versions that match."),
+    ("Dataset not found or corrupted", "The data set is not where the script looks for it; download it or change its path."),
+    ("URL fetch failure on", "A download failed: this machine did not reach that address."),
+    ("EOF when reading a line", "The script asked a question, and it has no input: give it --stdin FILE, or run it in the foreground."),
+    ("No API key configured. Use `wandb login`", "wandb has no key here: WANDB_MODE=offline lets it run without one."),
+    ("is killed by signal: Bus error", "A DataLoader worker found /dev/shm full: use fewer workers, or give the container more shared memory."),
+    ("Too many open files", "The limit on open files was reached: ulimit -n 65536, or fewer workers."),
+    ("use default_factory", "This code is older than Python 3.11: a dataclass default in it is no longer allowed."),
+    ("param 'initial_lr' is not specified in param_groups[0]", "A schedule was resumed without the optimizer's saved state: restore the optimizer first."),
+    ("Expected more than 1 value per channel when training", "A last batch of one sample met BatchNorm: drop_last=True in the DataLoader."),
+    ("Address already in use", "The port is taken, often by another torchrun on this machine: choose another --master_port."),
+    ("Unable to locate sufficient", "The script wants more GPUs than there are here."),
+)
+
+
+def conclude(att: Attempt, spec: dict, status: dict | None, reason: str, used_s: float, interrupt: dict | None = None, limit_s: float | None = None,
+             gaps: list | None = None, leftovers: dict | None = None) -> dict:
+    """The body of exit.json. `reason` is ours if we ended it ("" if it ended by itself)."""
+    record = att.json(AGENT) or {}
+    started = number(record.get("started_at"), time.time())
+    raw = (status or {}).get("status")
+    code = sig = None
+    if isinstance(raw, int):
+        if os.WIFSIGNALED(raw):
+            sig = os.WTERMSIG(raw)
+        else:
+            code = os.WEXITSTATUS(raw)
+    failed_start = (status or {}).get("start_failed")
+    if failed_start is not None:
+        code = sig = None
+    body = {"attempt": att.n, "code": code, "signal": sig, "signal_name": signal_name(sig) if sig else None, "reason": "", "evidence": {},
+            "started_at": started, "ended_at": started + used_s, "used_s": round(used_s, 3), "leftovers": leftovers or {"found": [], "survivors": []},
+            "out_bytes": size_of(att.path(OUT)), "err_bytes": size_of(att.path(ERR)), "gaps": gaps or [], "restart": None}
+    try:
+        found, evidence = explain(att, spec, body, record, failed_start, reason, interrupt)
+    except Exception:  # an odd log must not cost us the last words
+        log_exception()
+        found, evidence = reason or ("exited" if code == 0 else "nonzero_exit" if code is not None else "killed"), {}
+    if found == "limit_time" and limit_s is not None:
+        evidence["limit"] = format_duration(limit_s)
+    evidence.setdefault("code", code)
+    evidence.setdefault("signal_name", body["signal_name"])
+    body["reason"], body["evidence"] = found, {k: v for k, v in evidence.items() if v is not None}
+    return body
+
+
+def explain(att: Attempt, spec: dict, body: dict, record: dict, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
+    """Reason and evidence of an end."""
+    if failed_start is not None and not reason:
+        return "start_failed", {"detail": failed_start}
+    evidence: dict = {}
+    if body["code"] == 0 and not reason:
+        return "exited", evidence
+    out, err = read_tail(att.path(OUT), TAIL_BYTES), read_tail(att.path(ERR), TAIL_BYTES)
+    lines = clean_lines(out) + clean_lines(err)
+    words = LastWords(lines)
+    text = "\n".join(lines[-400:])
+    evidence["exception"] = words.exception
+    evidence["hint_text"] = next((hint for sign, hint in HINTS if sign in words.said or (not words.exception and sign in text)), None)
+    if body["code"] != 0:
+        evidence["tail"] = "\n".join((clean_lines(err[-4096:]) if err.strip() else clean_lines(out[-4096:]))[-20:])[-2000:]
+    if reason:
+        return reason, evidence
+    cwd = record.get("cwd")
+    return explain_failure(att, body, record, words, text, interrupt, cwd if isinstance(cwd, str) else att.run_dir, evidence), evidence
+
+
+def explain_failure(att: Attempt, body: dict, record: dict, words: LastWords, text: str, interrupt: dict | None, cwd: str, evidence: dict) -> str:
+    """The reason of an end that was not ours and not exit code 0. Adds what it found to the evidence."""
+    code, name = body["code"], body["signal_name"]
+    last_signal = name or signal_name(words.child_signal)
+    if interrupt and number(interrupt.get("mono")) <= time.monotonic():
+        sig = interrupt.get("signal")
+        soon = time.monotonic() - number(interrupt.get("mono")) < INTERRUPT_S
+        if body["signal"] == sig or code == 128 + int(number(sig)) or (soon and code):
+            evidence["interrupted"] = signal_name(sig)
+            return "stopped_by_user"
+    before, after = record.get("log_before") or {}, oom_counters()
+    source = "cgroup_oom_kill" if after.get("cgroup_oom_kill") is not None else "vmstat_oom_kill"
+    told, tells = number(before.get(source), -1), number(after.get(source), -1)
+    killed = last_signal == "SIGKILL" or code == 137 or "killed by signal: Killed" in text
+    if killed and 0 <= told < tells:
+        evidence.update(oom_kill_before=int(told), oom_kill_after=int(tells), oom_source=source)
+        return "host_oom"
+    if name == "SIGHUP":
+        return "hangup"
+    # The final exception decides. Only where there is none (a crash in compiled code, a shell, another language) is the text searched.
+    said = words.said or text[-8192:]
+    if any(sign in said for sign in DISK_FULL) or any(sign in said for sign in DISK_WRITERS) or code is not None:
+        where = full_disk(att, said, cwd)
+        if where and (any(sign in said for sign in DISK_FULL + DISK_WRITERS) or where["log"]):
+            evidence.update(path=where["path"], disk_free_bytes=where["disk_free_bytes"], inodes_free=where["inodes_free"])
+            return "disk_full"
+    if "device-side assert" not in said:
+        if any(sign in said for sign in GPU_OOM):
+            return "gpu_oom"
+        if any(sign in said for sign in GPU_FAULTS):
+            return "gpu_fault"
+    if name in CRASHES or (name is None and last_signal in CRASHES):
+        evidence["signal_name"] = last_signal
+        return "crashed"
+    return "killed" if name else "nonzero_exit"
+
+
+def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
+    """Which path has no room left: the one that the message names, else the fullest of those that the run surely used.
+
+    `log` tells that the log's own disk is full, which is proof without any words.
+    """
+    import re
+    named = re.search(r"(?:No space left on device|Disk quota exceeded): ['\"]([^'\"\n]+)['\"]", said)
+    places = [os.path.join(cwd, named.group(1))] if named else []
+    best = None
+    for place in places + [p for p in (cwd, att.run_dir, "/tmp", "/dev/shm") if p == att.run_dir or is_local(p)]:
+        at = place
+        while at and at != "/" and not os.path.exists(at):
+            at = os.path.dirname(at)
+        try:
+            s = os.statvfs(at or "/")
+        except OSError:
+            continue
+        facts = {"path": place, "disk_free_bytes": s.f_bavail * s.f_frsize, "inodes_free": s.f_favail if s.f_files else None, "log": False}
+        full = facts["disk_free_bytes"] < 1 << 18 or facts["inodes_free"] == 0
+        if place == att.run_dir and full:
+            facts["log"] = True
+        if named or full:
+            return facts
+        best = best or facts
+    return best if any(sign in said for sign in DISK_FULL) else None
+
+
+def clean_lines(raw: bytes) -> list[str]:
+    """Lines as a person saw them: tolerant of any bytes, without colours, progress bars cut at CR."""
+    import re
+    text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])", "", raw.decode("utf-8", "replace"))
+    return re.split(r"\r\n|\r|\n", text)
+
+
+class LastWords:
+    """What the end of a log says: the exception that ended the run, and under torchrun the first failing rank's own.
+
+    exception: {"type", "message", "file", "line", "rank"?} or None. said: the texts of that exception and of those it was
+    raised from. child_signal: the signal that killed the first failing rank, or 0.
+    """
+
+    def __init__(self, lines: list[str]) -> None:
+        self.found = parse_exceptions(lines)
+        self.root_rank: int | None = None
+        self.child_signal = 0
+        self.failed_ranks = 0
+        self._launcher(lines)
+        chosen = self._choose()
+        self.said = ""
+        self.exception = None
+        if chosen is not None:
+            self.said = "\n".join("%s: %s" % (e["type"], e["message"]) for e in [chosen] + chosen["from"])
+            rank = chosen["rank"] if chosen["rank"] is not None else self.root_rank
+            self.exception = {"type": chosen["type"], "message": chosen["message"][:1000], "file": chosen["file"], "line": chosen["line"]}
+            if rank is not None:
+                self.exception["rank"] = rank
+
+    def _launcher(self, lines: list[str]) -> None:
+        """torchrun's table: which rank failed first, and how."""
+        import re
+        at = next((i for i in range(len(lines) - 1, -1, -1) if "Root Cause (first observed failure)" in lines[i]), None)
+        if at is None:
+            return
+        for line in lines[at:at + 12]:
+            rank = re.search(r"\brank\s*:\s*(\d+) \(local_rank", line)
+            code = re.search(r"\bexitcode\s*:\s*(-?\d+)", line)
+            if rank:
+                self.root_rank = int(rank.group(1))
+            if code:
+                self.child_signal = max(0, -int(code.group(1)))
+        self.failed_ranks = 1 + sum(1 for line in lines[max(0, at - 200):at] if re.search(r"\brank\s*:\s*\d+ \(local_rank", line))
+
+    def _choose(self) -> dict | None:
+        own = [e for e in self.found if not e["launcher"]]
+        if self.root_rank is None:
+            return own[-1] if own else (self.found[-1] if self.found else None)
+        if self.child_signal:
+            own = [e for e in own if e["rank"] == self.root_rank]  # killed: what other ranks say is an effect
+            return own[-1] if own else None
+        ranked = [e for e in own if e["rank"] == self.root_rank]
+        if ranked:
+            return ranked[-1]
+        first = [e for e in own[-self.failed_ranks:] if not e["secondary"]]
+        return first[0] if first else (own[-1] if own else None)
+
+
+def parse_exceptions(lines: list[str]) -> list[dict]:
+    """All Python exceptions in a text, in the order in which they end; lines of interleaved ranks are told apart by prefix."""
+    import re
+    header = re.compile(r"Traceback \(most recent call last\):\s*$")
+    prefix = re.compile(r"^\[(?:rank|default|[a-z_]+)(\d+)\]:\s?")
+    frame = re.compile(r'^\s*File "(.+)", line (\d+)(?:, in .*)?$')
+    final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::(?: (.*))?)?$")
+    chained = re.compile(r"^(During handling of the above exception|The above exception was the direct cause)")
+    open_: dict[int | None, dict] = {}
+    ended: dict[int | None, dict] = {}  # the last one of each rank: for chains and message lines
+    found: list[dict] = []
+    for line in lines:
+        m = prefix.match(line)
+        rank = int(m.group(1)) if m else None
+        text = line[m.end():] if m else line
+        if header.search(text):
+            previous = ended.get(rank)
+            chain = [previous] + previous["from"] if previous is not None and previous.get("chained") else []
+            open_[rank] = {"frames": [], "from": chain}
+            continue
+        at = frame.match(text)
+        block = open_.get(rank)
+        if at:
+            if block is None:  # a SyntaxError at the top has no header
+                block = open_[rank] = {"frames": [], "from": []}
+            block["frames"].append((at.group(1), int(at.group(2))))
+            continue
+        if block is None:
+            last = ended.get(rank)
+            if last is not None:
+                if chained.match(text):
+                    last["chained"] = True
+                elif last["open"] and text[:1] in ("\t", " ") and text.strip() and last["open"] < 6:
+                    last["message"] += "\n" + text.strip()
+                    last["open"] += 1
+                elif text.strip():
+                    last["open"] = 0
+            continue
+        if not text.strip() or text[0] in " \t|+":
+            continue
+        m = final.match(text)
+        if not m or not block["frames"] and "." not in m.group(1) and not m.group(1)[0].isupper():
+            continue
+        e = make_exception(m.group(1), m.group(2) or "", block, rank)
+        found.append(e)
+        ended[rank] = e
+        del open_[rank]
+    return found
+
+
+def make_exception(kind: str, message: str, block: dict, rank: int | None) -> dict:
+    """The innermost frame of the user's own code names file and line; libraries are passed over."""
+    import re
+    library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
+    own = [f for f in block["frames"] if not library.search(f[0])]
+    file, line = (own or block["frames"] or [(None, None)])[-1]
+    launcher = kind.endswith(("ChildFailedError", "ProcessExitedException")) or any(
+        "/torch/distributed/run.py" in f or "/torch/distributed/launcher/" in f or "/distributed/elastic/" in f for f, _ in block["frames"])
+    secondary = bool(re.search(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket Timeout|SignalException|store.*closed",
+                               kind + " " + message))
+    return {"type": kind, "message": message, "file": file, "line": line, "rank": rank, "from": block["from"], "launcher": launcher, "secondary": secondary, "open": 1}
+
+
+def signal_name(sig: object) -> str | None:
+    try:
+        return signal.Signals(int(number(sig))).name
+    except ValueError:
+        return "signal %d" % int(number(sig)) if number(sig) else None
+
+
+def format_duration(seconds: float) -> str:
+    """The two largest units that matter, as in base/units.py: "2h", "1h 30m"."""
+    left, parts = round(max(0.0, seconds)), []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        n, left = divmod(left, size)
+        if n or (unit == "s" and not parts):
+            parts.append("%d%s" % (n, unit))
+    return " ".join(parts[:2])
+
+
+def cgroup_folders(controller: str) -> list[str]:
+    """Folders of our cgroup, innermost first, for a v1 controller or, with "", for v2. In a container the outer names do
+    not exist in here: then the top of the mount is ours."""
+    try:
+        rows = read_bytes("/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return []
+    for row in rows:
+        parts = row.split(":", 2)
+        if len(parts) < 3 or controller not in parts[1].split(","):
+            continue
+        if controller:
+            top = "/sys/fs/cgroup/" + controller
+        else:
+            top = "/sys/fs/cgroup" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "/sys/fs/cgroup/unified"
+        found, path = [], parts[2].rstrip("/")
+        while path:
+            if os.path.isdir(top + path):
+                found.append(top + path)
+            path = path.rpartition("/")[0]
+        return found + [top]
+    return []
+
+
+def key_value(path: str, key: str) -> int | None:
+    try:
+        for line in read_bytes(path).decode().splitlines():
+            parts = line.split()
+            if len(parts) == 2 and parts[0] == key:
+                return int(parts[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def oom_counters() -> dict:
+    """How many processes the kernel has killed for lack of memory: in our cgroup, and on the machine."""
+    in_group = None
+    for path in [f + "/memory.events" for f in cgroup_folders("")[:1]] + [f + "/memory.oom_control" for f in cgroup_folders("memory")[:1]]:
+        count = key_value(path, "oom_kill")
+        in_group = count if in_group is None else in_group
+    return {"cgroup_oom_kill": in_group, "vmstat_oom_kill": key_value("/proc/vmstat", "oom_kill")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settling: an attempt whose caretakers are dead
+
+def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
+    """Kill what is left of the tree and write the last words. May be called by several at once, and again."""
+    record = att.json(AGENT) or {}
+    ended = att.json(EXIT)
+    if ended is not None:
+        if ended.get("restart") and not os.path.isdir(att.sibling(att.n + 1).folder):
+            ended["restart"] = None
+            write_json(att.path(EXIT), ended, sync=True)
+        notify_watchers(att)
+        return
+    here = machine_identity()
+    run = record.get("run") if same_boot(record.get("machine"), here) else None
+    tree = Tree(att, 0, 0, run if isinstance(run, dict) else None)
+    survivors, found = end_tree(tree)
+    status = att.json(STATUS)
+    beat = att.json(HEARTBEAT) or {}
+    used = number((status or beat).get("used_s"))
+    if status is None and found and record.get("started_mono") is not None:
+        used = max(used, time.monotonic() - number(record.get("started_mono")))  # it ran on, unwatched, until now
+    if status is None and not reason:
+        restarted = record.get("machine") is not None and record.get("machine") != here
+        reason = "rebooted" if restarted else "agent_lost"
+    leftovers = {"found": [{"pid": p.pid, "name": p.name} for p in found[:100]], "survivors": [{"pid": p.pid, "name": p.name, "state": p.state} for p in survivors]}
+    body = conclude(att, read_json(os.path.join(att.run_dir, SPEC)) or {}, status, reason, used_s=used, leftovers=leftovers)
+    if detail:
+        body["evidence"]["detail"] = detail
+    write_once(att.path(EXIT), body)
+    notify_watchers(att)
+
+
+def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
+    """TERM, a short grace, KILL. Gives (survivors, found)."""
+    found = tree.look()
+    for p in found:
+        send(p, signal.SIGTERM)
+        send(p, signal.SIGCONT)
+    left = found
+    deadline = time.monotonic() + grace_s
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = tree.look()
+    deadline = time.monotonic() + 5.0
+    while left and time.monotonic() < deadline:
+        kill_all(tree)
+        time.sleep(0.05)
+        left = tree.look()
+    return left, found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Observing
+
+def observe(root: str, run_id: str) -> dict:
+    """What can be seen of a run now. Read-only."""
+    run_dir = os.path.join(root, "runs", run_id)
+    seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None, "heartbeat_age_s": None, "used_s": 0.0,
+            "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0, "telemetry": None, "exit": None, "keep": None, "run_pid": None}
+    if not valid_id(run_id) or not os.path.isdir(run_dir):
+        return seen
+    numbers = attempt_numbers(run_dir)
+    seen.update(phase="staged", attempts=numbers, keep=read_json(os.path.join(run_dir, KEEP_WISH)))
+    if not numbers:
+        return seen
+    att = Attempt(run_dir, numbers[-1])
+    record, ended, beat = att.json(AGENT) or {}, att.json(EXIT), att.json(HEARTBEAT) or {}
+    seen.update(attempt=att.n, started_at=record.get("started_at"), exit=ended, run_pid=(record.get("run") or {}).get("pid"),
+                heartbeat_at=beat.get("at"), limits_seq=beat.get("limits_seq"), out_bytes=size_of(att.path(OUT)), err_bytes=size_of(att.path(ERR)),
+                telemetry=last_json_line(att.path(TELEMETRY)))
+    seen["used_s"] = round(number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3)
+    if beat:
+        here = same_boot(record.get("machine"), machine_identity())
+        seen["heartbeat_age_s"] = round(time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3)
+    seen["phase"] = phase_of(att, record, ended, beat)
+    seen["waits_for_input"] = bool(beat.get("waits_for_input")) and seen["phase"] == "running"
+    return seen
+
+
+def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
+    if ended is not None and not ended.get("restart"):
+        return "ended"
+    living = caretakers_live(record)
+    if ended is not None:
+        return "waiting" if living else "abandoned"
+    if not living:
+        if record or folder_age(att) >= CLAIM_S:
+            return "ended" if att.json(EXIT) else "abandoned"  # it may have ended while we looked
+        return "claimed"
+    if beat.get("phase") == "stopping" or os.path.exists(att.path(STOP)):
+        return "stopping"
+    return "running" if record.get("run") else "claimed"
+
+
+def valid_id(run_id: str) -> bool:
+    return bool(run_id) and "/" not in run_id and "\0" not in run_id and not run_id.startswith(".")
+
+
+def run_ids(root: str) -> list[str]:
+    try:
+        return sorted(e.name for e in os.scandir(os.path.join(root, "runs")) if valid_id(e.name) and e.is_dir())
+    except OSError:
+        return []
+
+
+def say(body: dict) -> None:
+    """One JSON line on stdout, at once."""
+    write_all(1, (json.dumps(body, ensure_ascii=True) + "\n").encode())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Following logs
+
+class Changes:
+    """Wakes when something in a folder changes: by inotify where there is one, else by looking often."""
+
+    def __init__(self, folder: str) -> None:
+        self.fd = -1
+        try:
+            import ctypes
+            libc = ctypes.CDLL(None, use_errno=True)
+            fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            if fd >= 0 and libc.inotify_add_watch(fd, encode(folder), 0x2 | 0x80 | 0x100) >= 0:  # modify, moved to, create
+                self.fd = fd
+        except Exception:
+            pass
+        self.timeout_s = 0.5 if self.fd >= 0 else 0.03
+
+    def clear(self) -> None:
+        if self.fd >= 0:
+            try:
+                while os.read(self.fd, 65536):
+                    pass
+            except OSError:
+                pass
+
+
+class Log:
+    """One log file, read from an offset on."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        self.path = path
+        self.fd = -1
+        size = size_of(path)
+        self.offset = max(0, size + offset) if offset < 0 else min(offset, size)
+
+    def read(self, limit: int) -> bytes:
+        if self.fd < 0:
+            try:
+                self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return b""
+        data = os.pread(self.fd, limit, self.offset)
+        self.offset += len(data)
+        return data
+
+
+class Following:
+    """Is the attempt over? Asks cheaply: for exit.json each time, for the caretakers each 2 seconds."""
+
+    def __init__(self, att: Attempt) -> None:
+        self.att = att
+        self.next_look = 0.0
+        self.missing = 0
+
+    def over(self) -> bool:
+        if os.path.exists(self.att.path(EXIT)):
+            return True
+        now = time.monotonic()
+        if now >= self.next_look:
+            self.next_look = now + 2.0
+            record = self.att.json(AGENT)
+            alive = caretakers_live(record) or (record is None and folder_age(self.att) < CLAIM_S)
+            self.missing = 0 if alive else self.missing + 1
+        return self.missing >= 2
+
+
+def existing_attempt(run_dir: str, n: str) -> Attempt:
+    att = Attempt(run_dir, whole_number(n))
+    if not os.path.isdir(att.folder):
+        raise Problem("absent", "%s has no attempt %d" % (att.id, att.n))
+    return att
+
+
+class Attachment:
+    """The framed stream of one attempt: logs to stdout, frames from stdin to the holder's door."""
+
+    def __init__(self, att: Attempt, out: int, err: int, takes_input: bool) -> None:
+        self.att = att
+        self.logs = [(b"o", Log(att.path(OUT), out)), (b"r", Log(att.path(ERR), err))]
+        self.changes = Changes(att.folder)
+        self.following = Following(att)
+        self.waiting = bytearray()  # for stdout
+        self.typed = bytearray()  # for the door, whole frames or the beginning of one
+        self.input_open = takes_input
+        self.door = open_door(att) if takes_input else None
+        self.ending = False
+
+    def frame(self, kind: bytes, payload: bytes) -> None:
+        self.waiting += struct.pack(">cI", kind, len(payload)) + payload
+
+    def live(self) -> None:
+        os.set_blocking(0, False)
+        os.set_blocking(1, False)
+        tty = bool((self.att.json(AGENT) or {}).get("tty"))
+        self.frame(b"m", json.dumps({"attempt": self.att.n, "tty": tty, "out": self.logs[0][1].offset, "err": self.logs[1][1].offset}).encode())
+        while True:
+            over = self.following.over()
+            more = self._collect()
+            if over and not more and not self.ending:
+                self.ending = True
+                if os.path.exists(self.att.path(EXIT)):
+                    self.frame(b"x", read_bytes(self.att.path(EXIT)))
+            if not self._write():
+                return
+            if self.ending and not self.waiting:
+                return
+            if not (more and len(self.waiting) < 262144):
+                self._wait()
+            self._read()
+
+    def _collect(self) -> bool:
+        """Take from the logs what stdout can use; True when there may be more."""
+        more = False
+        for kind, log in self.logs:
+            if len(self.waiting) >= 262144:
+                return True
+            data = log.read(65536)
+            if data:
+                self.frame(kind, data)
+                more = True
+        return more
+
+    def _write(self) -> bool:
+        """False when nobody listens any more."""
+        while self.waiting:
+            try:
+                del self.waiting[:os.write(1, memoryview(self.waiting)[:65536].tobytes())]
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+        return True
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(1, select.POLLOUT if self.waiting else 0)  # an error there means: the reader has gone
+        if self.input_open and len(self.typed) < FEED_MAX:
+            poller.register(0, select.POLLIN)
+        if self.typed and self.door is not None:
+            poller.register(self.door.fileno(), select.POLLOUT)
+        if self.changes.fd >= 0 and not self.waiting:
+            poller.register(self.changes.fd, select.POLLIN)
+        for fd, events in poller.poll(self.changes.timeout_s * 1000):
+            if fd == 1 and events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                os._exit(0)
+        self.changes.clear()
+
+    def _read(self) -> None:
+        if self.input_open and len(self.typed) < FEED_MAX:
+            try:
+                data = os.read(0, 65536)
+                self.input_open = bool(data)  # end of our stdin is not end of the run's input: that is the frame "e"
+                self.typed += data
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.input_open = False
+        if not self.typed:
+            return
+        if self.door is None:
+            self.door = open_door(self.att)
+            if self.door is None:
+                if self.following.att.json(STATUS) or self.ending:
+                    self.typed.clear()
+                return
+        try:
+            del self.typed[:self.door.send(bytes(self.typed[:65536]))]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.door.close()
+            self.door = None
+            self.typed.clear()
+
+
+def open_door(att: Attempt) -> socket.socket | None:
+    """A connection to the holder; None when there is none (yet, or any more)."""
+    try:
+        folder = os.open(att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    door.setblocking(False)
+    try:
+        door.connect("/proc/self/fd/%d/%s" % (folder, SOCKET))
+        return door
+    except OSError:
+        door.close()
+        return None
+    finally:
+        os.close(folder)
+
+
+def wake(att: Attempt) -> None:
+    """Have the caretakers look at the folder now. Without it they look within two seconds."""
+    door = open_door(att)
+    if door is not None:
+        try:
+            door.send(struct.pack(">cI", b"n", 0))
+        except OSError:
+            pass
+        door.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Verbs
+
+def verb_start(args: list[str]) -> None:
+    """start RUN_DIR N [--gpus UUID,UUID]"""
+    (run_dir, n), options = arguments(args, 2, {"--gpus": 1})
+    att = Attempt(run_dir, whole_number(n))
+    if read_json(os.path.join(att.run_dir, SPEC)) is None:
+        raise Problem("no_spec", "%s holds no readable %s" % (att.run_dir, SPEC))
+    numbers = attempt_numbers(run_dir)
+    if att.n not in numbers and numbers:
+        last = att.sibling(numbers[-1])
+        if att.n < last.n:
+            raise Problem("state", "attempt %d has been made already" % last.n)
+        phase = observe(att.root, att.id)["phase"]
+        if phase not in ("ended", "waiting") and not last.json(EXIT):
+            raise Problem("state", "attempt %d is %s" % (last.n, phase))
+    if not claim(att):
+        say({"claimed": False, "attempt": att.n})
+        return
+    crash_point("claimed")
+    said = launch(att, options.get("--gpus", [""])[0], 10.0)
+    if said.startswith("no holder"):
+        settle(att, "start_failed", said[len("no holder: "):])
+    say({"claimed": True, "attempt": att.n})
+
+
+def verb_hold(args: list[str]) -> None:
+    """_hold RUN_DIR N READY_FD UMASK GPUS: what `start` detaches."""
+    run_dir, n, tell, mask, gpus = args
+    name_process("stoker-holder")
+    lower_oom_score()
+    os.set_inheritable(int(tell), False)
+    for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
+                signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXFSZ):
+        signal.signal(sig, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    Holder(Attempt(run_dir, int(n)), gpus, int(tell), int(mask)).live()
+
+
+def verb_poll(args: list[str]) -> None:
+    """poll ROOT [ID...]"""
+    if not args:
+        raise Problem("usage", verb_poll.__doc__ or "")
+    root = os.path.abspath(args[0])
+    for run_id in args[1:] or run_ids(root):
+        say(observe(root, run_id))
+
+
+def verb_watch(args: list[str]) -> None:
+    """watch ROOT"""
+    (root,), _ = arguments(args, 1, {})
+    root = os.path.abspath(root)
+    folder = os.path.join(root, "watch")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    name = "%d.sock" % os.getpid()
+    ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ear.setblocking(False)
+    unlink(os.path.join(folder, name))
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    ear.bind("/proc/self/fd/%d/%s" % (fd, name))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        watch_loop(root, ear)
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass
+    finally:
+        unlink(os.path.join(folder, name))
+
+
+def watch_loop(root: str, ear: socket.socket) -> None:
+    """All live runs at once and each 10 s, the others when they change. Runs that have ended cost one stat each round."""
+    live: set[str] = set()
+    ended: dict[str, tuple | None] = {}  # id -> stamp of its attempts folder when it had ended
+    poller = select.poll()
+    poller.register(0, select.POLLIN)
+    poller.register(1, 0)
+    poller.register(ear.fileno(), select.POLLIN)
+    next_round = 0.0
+
+    def tell(run_id: str, always: bool) -> None:
+        stamp = stamp_of(os.path.join(root, "runs", run_id, ATTEMPTS))
+        seen = observe(root, run_id)
+        over = seen["phase"] in ("ended", "absent", "staged")
+        if always or not over or run_id in live:
+            say(seen)
+        if over:
+            live.discard(run_id)
+            ended[run_id] = stamp
+        else:
+            live.add(run_id)
+            ended.pop(run_id, None)
+
+    while True:
+        now = time.monotonic()
+        if now >= next_round:
+            next_round = now + 10.0
+            present = set(run_ids(root))
+            for run_id in sorted(present | live):
+                if run_id not in ended or ended[run_id] != stamp_of(os.path.join(root, "runs", run_id, ATTEMPTS)):
+                    tell(run_id, False)
+            for run_id in set(ended) - present:
+                del ended[run_id]
+        changed: list[str] = []
+        for ready, events in poller.poll(max(0, int((next_round - time.monotonic()) * 1000) + 1)):
+            if ready == 0 and not os.read(0, 65536):
+                return
+            if ready == 1 and events & (select.POLLERR | select.POLLHUP):
+                return
+            if ready == ear.fileno():
+                changed += heard(ear)
+        for run_id in dict.fromkeys(changed):
+            if valid_id(run_id):
+                tell(run_id, True)
+
+
+def heard(ear: socket.socket) -> list[str]:
+    ids = []
+    while True:
+        try:
+            ids.append(ear.recv(4096).decode("utf-8", "surrogateescape"))
+        except OSError:
+            return ids
+
+
+def verb_stop(args: list[str]) -> None:
+    """stop RUN_DIR [--grace INT_S TERM_S] [--reason R]"""
+    (run_dir,), options = arguments(args, 1, {"--grace": 2, "--reason": 1})
+    att = newest_attempt(run_dir)
+    if att is None:
+        say({"attempt": None, "phase": "staged" if os.path.isdir(run_dir) else "absent"})
+        return
+    phase = observe(att.root, att.id)["phase"]
+    if phase != "ended":
+        spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
+        grace = [seconds(g) for g in options.get("--grace", [])] or list(spec.get("grace_s") or (10.0, 10.0))
+        wish = {"reason": options.get("--reason", ["stopped_by_user"])[0], "grace_s": grace, "at": time.time()}
+        try:
+            write_json(att.path(STOP), wish, sync=True, pad=256)
+        except OSError as e:
+            if phase != "abandoned":
+                raise Problem("disk_full" if e.errno in FULL else "cannot_write", "the stop wish cannot be written: %s" % e.strerror) from e
+        if phase == "abandoned":
+            settle(att)
+        else:
+            wake(att)
+    say({"attempt": att.n, "phase": observe(att.root, att.id)["phase"]})
+
+
+def verb_attach(args: list[str]) -> None:
+    """attach RUN_DIR N [--out OFF] [--err OFF] [--no-input]"""
+    (run_dir, n), options = arguments(args, 2, {"--out": 1, "--err": 1, "--no-input": 0})
+    offsets = [whole_number(options.get(o, ["0"])[0]) for o in ("--out", "--err")]
+    Attachment(existing_attempt(run_dir, n), offsets[0], offsets[1], "--no-input" not in options).live()
+
+
+def verb_read(args: list[str]) -> None:
+    """read RUN_DIR N out|err OFFSET [--limit BYTES] [--follow]"""
+    (run_dir, n, which, offset), options = arguments(args, 4, {"--limit": 1, "--follow": 0})
+    if which not in ("out", "err"):
+        raise Problem("usage", verb_read.__doc__ or "")
+    att = existing_attempt(run_dir, n)
+    log = Log(att.path(OUT if which == "out" else ERR), whole_number(offset))
+    left = whole_number(options["--limit"][0]) if "--limit" in options else -1
+    follow = "--follow" in options
+    changes = Changes(att.folder) if follow else None
+    following = Following(att)
+    while left:
+        over = not follow or following.over()
+        data = log.read(min(65536, left) if left > 0 else 65536)
+        if data:
+            write_all(1, data)
+            left -= len(data) if left > 0 else 0
+        elif over:
+            return
+        elif changes is not None and wait_for(changes):
+            return
+
+
+def wait_for(changes: Changes) -> bool:
+    """Until something changes; True when nobody reads our stdout any more."""
+    poller = select.poll()
+    poller.register(1, 0)
+    if changes.fd >= 0:
+        poller.register(changes.fd, select.POLLIN)
+    gone = any(fd == 1 for fd, _ in poller.poll(changes.timeout_s * 1000))
+    changes.clear()
+    return gone
+
+
+def verb_probe(args: list[str]) -> None:
+    """probe [PATH]"""
+    path = os.path.abspath(args[0]) if args else os.path.expanduser("~")
+    at = path
+    while at != "/" and not os.path.exists(at):
+        at = os.path.dirname(at)
+    disk, shm = space(at), space("/dev/shm")
+    memory, free = memory_bytes()
+    cpus = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    say({"identity": machine_identity(), "cpus": min(cpus, quota) if quota else cpus, "cpus_total": os.cpu_count(), "memory_bytes": memory,
+         "memory_free_bytes": free, "gpus": Gpus(None).facts(), "path": path, "disk_bytes": disk[0], "disk_free_bytes": disk[1], "inodes": disk[2],
+         "inodes_free": disk[3], "shm_bytes": shm[0], "shm_free_bytes": shm[1],
+         "python": {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}, "user": user_name(), "home": os.path.expanduser("~"),
+         "kernel": os.uname().release})
+
+
+def space(path: str) -> tuple:
+    """(bytes, bytes free to us, inodes, inodes free) of the file system there; None for what it does not say."""
+    try:
+        s = os.statvfs(path)
+    except OSError:
+        return (None, None, None, None)
+    return (s.f_blocks * s.f_frsize, s.f_bavail * s.f_frsize, s.f_files or None, s.f_favail if s.f_files else None)
+
+
+def memory_bytes() -> tuple[int | None, int | None]:
+    """(total, available), cut down to what our cgroup allows."""
+    facts = {}
+    try:
+        for line in read_bytes("/proc/meminfo").decode().splitlines():
+            name, _, rest = line.partition(":")
+            facts[name] = int(rest.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    total, free = facts.get("MemTotal"), facts.get("MemAvailable")
+    for folder, limit_name, used_name in ([(f, "memory.max", "memory.current") for f in cgroup_folders("")] +
+                                          [(f, "memory.limit_in_bytes", "memory.usage_in_bytes") for f in cgroup_folders("memory")]):
+        limit, used = first_number(folder, limit_name), first_number(folder, used_name)
+        if limit is not None and total is not None and limit < total:
+            total = limit
+            free = min(free or 0, max(0, limit - (used or 0)))
+    return total, free
+
+
+def cpu_quota() -> float | None:
+    """CPUs that the cgroup allows; None = no quota."""
+    best = None
+    for folder in cgroup_folders(""):
+        try:
+            quota, period = read_bytes(folder + "/cpu.max").split()
+            if quota != b"max":
+                best = min(best or 1e9, int(quota) / int(period))
+        except (OSError, ValueError):
+            pass
+    for folder in cgroup_folders("cpu"):
+        quota, period = first_number(folder, "cpu.cfs_quota_us"), first_number(folder, "cpu.cfs_period_us")
+        if quota and period and quota > 0:
+            best = min(best or 1e9, quota / period)
+    return round(best, 2) if best else None
+
+
+def first_number(folder: str, name: str) -> int | None:
+    try:
+        return int(read_bytes(os.path.join(folder, name)).split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def user_name() -> str:
+    try:
+        import pwd
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return str(os.getuid())
+
+
+def verb_rm(args: list[str]) -> None:
+    """rm RUN_DIR"""
+    (run_dir,), _ = arguments(args, 1, {})
+    run_dir = os.path.abspath(run_dir)
+    root, run_id = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
+    if os.path.basename(os.path.dirname(run_dir)) != "runs" or not valid_id(run_id):
+        raise Problem("not_a_run", "%s is not a run folder: it does not lie in a folder named runs" % run_dir)
+    phase = observe(root, run_id)["phase"]
+    if phase not in ("absent", "staged", "ended"):
+        raise Problem("state", "%s is %s" % (run_id, phase))
+    if phase != "absent":
+        aside = os.path.join(os.path.dirname(run_dir), ".rm-%s-%d" % (run_id, os.getpid()))
+        os.rename(run_dir, aside)  # at once absent for all who look
+        remove_tree(aside)
+    say({"removed": phase != "absent"})
+
+
+def remove_tree(path: str) -> None:
+    """Delete a folder, also one that holds read-only folders. Symlinks are removed, never followed."""
+    for folder, names, files in os.walk(path, topdown=True):
+        try:
+            os.chmod(folder, 0o700)
+        except OSError:
+            pass
+        for name in files + [n for n in names if os.path.islink(os.path.join(folder, n))]:
+            os.unlink(os.path.join(folder, name))
+    for folder, _, _ in os.walk(path, topdown=False):
+        os.rmdir(folder)
+
+
+VERBS = {"start": verb_start, "poll": verb_poll, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach, "read": verb_read,
+         "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
+
+
+def arguments(args: list[str], count: int, options: dict[str, int]) -> tuple[list[str], dict[str, list[str]]]:
+    """Positional arguments and options, each with a fixed number of values."""
+    plain, given = [], {}
+    todo = list(args)
+    while todo:
+        word = todo.pop(0)
+        if word in options:
+            given[word], todo = todo[:options[word]], todo[options[word]:]
+            if len(given[word]) != options[word]:
+                raise Problem("usage", "%s needs %d values" % (word, options[word]))
+        elif word.startswith("--"):
+            raise Problem("usage", "unknown option %s" % word)
+        else:
+            plain.append(word)
+    if len(plain) != count:
+        raise Problem("usage", "%d arguments are needed, %d were given" % (count, len(plain)))
+    return plain, given
+
+
+def whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Problem("usage", "'%s' is not a whole number" % text) from None
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise Problem("usage", "'%s' is not a number of seconds" % text)
+    return value
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) < 2 or argv[1] not in VERBS:
+        problem = Problem("usage", "agent.py %s ..." % "|".join(v for v in VERBS if not v.startswith("_")))
+    else:
+        try:
+            VERBS[argv[1]](argv[2:])
+            return 0
+        except Problem as e:
+            problem = e
+        except BrokenPipeError:
+            return 0
+        except OSError as e:
+            problem = Problem("system", str(e))
+    line = json.dumps({"error": problem.error, "detail": problem.detail}) + "\n"
+    try:
+        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read") else 1, line.encode())
+    except OSError:
+        pass
+    return 2 if problem.error == "usage" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -99,16 +99,17 @@ class Ground:
         self.user.mkdir()
         self.token = uuid.uuid4().hex
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON", "VIRTUAL_ENV", "PYENV", "CONDA"))}
-        self.env = {**kept, "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.user), "STOKER_HOME": str(self.home),
-                    "STOKER_GROUND": self.token, "LC_ALL": "C.UTF-8", "TERM": "xterm"}
+        self.env = {**kept, "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.user),
+                    "STOKER_HOME": str(self.home), "GROUND_TOKEN": self.token, "LC_ALL": "C.UTF-8", "TERM": "xterm"}
         self._children: list[subprocess.Popen] = []
 
     # ---- the command line
 
-    def stoker(self, *args: str, cwd: Path | None = None, stdin: bytes = b"", timeout_s: float = 60, env: dict[str, str] | None = None) -> Done:
+    def stoker(self, *args: str, cwd: Path | None = None, stdin: bytes = b"", timeout_s: float = 60,
+               env: dict[str, str] | None = None) -> Done:
         """Run `stoker ARGS` with pipes for all three streams."""
-        argv = [STOKER, *args]
-        proc = subprocess.run(argv, cwd=cwd or self.work, input=stdin, capture_output=True, timeout=timeout_s, env={**self.env, **(env or {})}, check=False)
+        proc = subprocess.run([STOKER, *args], cwd=cwd or self.work, input=stdin, capture_output=True, timeout=timeout_s,
+                              env={**self.env, **(env or {})}, check=False)
         return Done(list(args), proc.returncode, proc.stdout, proc.stderr)
 
     def start_stoker(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, **kwargs: object) -> subprocess.Popen:
@@ -116,6 +117,10 @@ class Ground:
         proc = subprocess.Popen([STOKER, *args], cwd=cwd or self.work, env={**self.env, **(env or {})}, **kwargs)
         self._children.append(proc)
         return proc
+
+    def keep(self, proc: subprocess.Popen) -> None:
+        """`close` ends this process too."""
+        self._children.append(proc)
 
     def terminal(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, argv: list[str] | None = None) -> Terminal:
         """`stoker ARGS` on a terminal of its own."""
@@ -176,7 +181,10 @@ class Ground:
 
     def until_log(self, run_id: str, text: bytes, attempt: int = 1, timeout_s: float = 20) -> bytes:
         """The log, once it holds `text`."""
-        return until(lambda: (log := self.log(run_id, attempt)) and text in log and log, timeout_s, f"{text!r} in the log of {run_id}: {self.log(run_id, attempt)[-300:]!r}")
+        def look() -> bytes | None:
+            log = self.log(run_id, attempt)
+            return log if text in log else None
+        return until(look, timeout_s, f"{text!r} in the log of {run_id}")
 
     def caretakers(self, run_id: str, attempt: int = 1) -> tuple[int, int]:
         """Process ids of the holder and of the agent proper."""
@@ -187,7 +195,10 @@ class Ground:
         return until(look, 15, f"living caretakers of {run_id}")
 
     def run_pid(self, run_id: str, attempt: int = 1) -> int:
-        return until(lambda: ((self.json_file(run_id, attempt, "agent.json") or {}).get("run") or {}).get("pid"), 15, f"process of {run_id}")
+        def look() -> int | None:
+            body = self.json_file(run_id, attempt, "agent.json") or {}
+            return (body.get("run") or {}).get("pid")
+        return until(look, 15, f"the process of {run_id}")
 
     # ---- the server
 
@@ -214,7 +225,7 @@ class Ground:
 
     def processes(self) -> list[int]:
         """All processes of this ground: by the token in their environment, or the state folder in their command line."""
-        marks = (f"STOKER_GROUND={self.token}".encode(), os.fsencode(self.root) + b"/")
+        marks = (f"GROUND_TOKEN={self.token}".encode(), os.fsencode(self.root) + b"/")
         found = []
         for entry in os.scandir("/proc"):
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -246,7 +257,7 @@ class Ground:
                 if stream:
                     stream.close()
         try:
-            if self.server_pids() or (self.home / "runs").is_dir() and any((self.home / "runs").iterdir()):
+            if self.server_pids() or any((self.home / "runs").glob("*")):
                 self.end_runs()
                 self.stoker("server", "stop", timeout_s=30)
         except (OSError, subprocess.TimeoutExpired):
@@ -270,7 +281,7 @@ class Terminal:
         self.initial = termios.tcgetattr(slave)
         self._slave = slave  # kept open: the settings can be read after the program is gone
         self.proc = subprocess.Popen(argv, cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                     preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                                     preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # noqa: PLW1509 - the child only execs
         self.seen = b""
 
     def resize(self, rows: int, columns: int) -> None:

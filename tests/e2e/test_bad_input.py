@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from benchmarks.ground import Done, Ground
 
 NAMES = ["two words", "it's \"quoted\"", "训练 一", "🚂🔥", "-rf", "$(reboot)", "a;b&c|d", "*", "--", "%s%n", "\\"]

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from benchmarks.ground import Ground, Terminal, alive, cmdline, kill, until
 
 FORK_AND_LEAVE = """

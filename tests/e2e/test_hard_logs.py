@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from benchmarks.ground import Ground, memory_bytes, until
 
 LOUD = """

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-
 from benchmarks.ground import FINAL, NUMBERED, Ground, alive, kill, numbered, until
 
 FIELDS = {"id", "name", "kind", "state", "reason", "exit_code", "attempts", "target", "created_at", "started_at", "ended_at", "folder", "workdir", "command",

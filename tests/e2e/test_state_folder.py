@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from test_bad_input import refused
-
 from benchmarks.ground import NUMBERED, Ground, numbered, until
+from test_bad_input import refused
 
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="needs root: mounts and owners")
 NOBODY = 65534

@@ -1,0 +1,123 @@
+"""Measure what Stoker claims: `python benchmarks/run.py [--short] [--only NAME] [--json FILE]`.
+
+The full form writes docs/benchmarks.md. The short form (under a minute, for CI) shows that everything can be measured; its
+numbers are rough.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sqlite3
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import beside, copying, kill_matrix, start_up, throughput, waiting
+from benchmarks.ground import REPO, Ground
+from benchmarks.measure import Row, number
+
+CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
+    "commands": start_up.commands,
+    "first-line": start_up.first_line,
+    "output": throughput.output,
+    "beside": beside.training,
+    "idle": beside.idle_server,
+    "copy": copying.frozen,
+    "queue": waiting.thousand,
+    "kill-server": kill_matrix.server,
+    "kill-agent": kill_matrix.agent,
+    "kill-all": kill_matrix.machine,
+}
+PACKAGES = ("stoker", "click", "fastapi", "uvicorn", "sqlalchemy")
+PAGE = REPO / "docs" / "benchmarks.md"
+
+
+def machine() -> dict:
+    """What the numbers were measured on."""
+    facts = {line.partition(":")[0].strip(): line.partition(":")[2].strip()
+             for name in ("cpuinfo", "meminfo") for line in Path("/proc", name).read_text().splitlines()}
+    return {"cores": len(os.sched_getaffinity(0)), "cpu": facts.get("model name", "unknown"),
+            "memory_bytes": int(facts["MemTotal"].split()[0]) * 1024, "kernel": platform.release(),
+            "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
+            **{name: metadata.version(name) for name in PACKAGES}, "load_before": round(os.getloadavg()[0], 2)}
+
+
+def measure(names: list[str], short: bool) -> tuple[list[dict], list[str]]:
+    """The rows of every claim, printed as they come; and what could not be measured. Each claim has a ground of its own."""
+    rows: list[dict] = []
+    failures: list[str] = []
+    for name in names:
+        began = time.monotonic()
+        print(f"\n{name}", flush=True)
+        ground = Ground()
+        try:
+            for row in CLAIMS[name](ground, short):
+                rows.append({"claim": name, **row.to_json()})
+                print("  " + row.line(), flush=True)
+        except Exception as e:
+            traceback.print_exc()
+            failures.append(f"{name}: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+        finally:
+            left = ground.close()
+        if left:
+            failures.append(f"{name}: processes were left behind: {'; '.join(left)[:300]}")
+        print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
+    return rows, failures
+
+
+def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> str:
+    """docs/benchmarks.md: only what this run has measured."""
+    lines = ["# Benchmarks", "",
+             f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` in {took_s / 60:.0f} minutes, in one run, both sides of every ratio side",
+             "by side (ABBA order, medians, 95 % interval by bootstrap). `make bench` writes this page again for your machine.", "",
+             f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_bytes'] / 1e9:.0f} GB, Linux {where['kernel']}, "
+             f"load {where['load_before']} at the start.",
+             f"Python {where['python']}, SQLite {where['sqlite']}, {', '.join(f'{k} {where[k]}' for k in PACKAGES)}.", "",
+             "| what | measured | 95 % interval | target | | n | sides |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        sign = "<=" if row["best"] == "low" else ">="
+        unit = row["unit"] if row["unit"] in ("x", "%") else f" {row['unit']}" if row["unit"] else ""
+        spread = f"{number(row['low'])} to {number(row['high'])}" if row["low"] is not None else ""
+        detail = row["detail"].replace("|", "\\|").replace("\n", " ")
+        verdict = "met" if row["met"] else "**missed**"
+        cells = (row["name"], number(row["value"]) + unit, spread, f"{sign} {number(row['target'])}{unit}", verdict, str(row["n"]), detail)
+        lines.append(f"| {' | '.join(cells)} |")
+    missed = [f"- {row['name']}: {number(row['value'])} instead of {number(row['target'])} {row['unit']} ({row['detail']})"
+              for row in rows if not row["met"]]
+    lines += ["", "## Missed targets", "", *(missed or ["None in this run."])]
+    if failures:
+        lines += ["", "## Not measured", "", *[f"- {text}" for text in failures]]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--short", action="store_true", help="small sizes, under a minute in all, no page")
+    parser.add_argument("--only", action="append", choices=list(CLAIMS), help="one claim (may be given again); no page")
+    parser.add_argument("--json", metavar="FILE", help="write machine and rows there")
+    args = parser.parse_args()
+    where, began = machine(), time.monotonic()
+    print(", ".join(f"{k} {v}" for k, v in where.items()))
+    rows, failures = measure(args.only or list(CLAIMS), args.short)
+    took = time.monotonic() - began
+    if args.json:
+        body = {"machine": where, "short": args.short, "took_s": took, "rows": rows, "failures": failures}
+        Path(args.json).write_text(json.dumps(body, indent=1) + "\n")
+    if not args.short and not args.only:
+        PAGE.write_text(page(rows, failures, where, took))
+    missed = sum(not row["met"] for row in rows)
+    print(f"\n{len(rows)} numbers, {missed} targets missed, {len(failures)} failures, {took:.0f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from threading import Lock
 from urllib.parse import quote, quote_from_bytes
 
 from stoker import __version__
@@ -272,6 +273,7 @@ class Pieces:
 
     def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._response, self._link = opened
+        self._reading = Lock()
         self._closed = False
 
     def __iter__(self) -> Pieces:
@@ -279,7 +281,8 @@ class Pieces:
 
     def __next__(self) -> bytes:
         try:
-            piece = b"" if self._closed else self._response.read1(PIECE)
+            with self._reading:
+                piece = b"" if self._closed else self._response.read1(PIECE)
         except (OSError, ValueError, HTTPException) as e:
             if not self._closed:
                 self.close()
@@ -296,7 +299,9 @@ class Pieces:
             self._link.shutdown(socket.SHUT_RDWR)  # wakes the reader; close alone would not
         except OSError:
             pass
-        self._link.close()
+        with self._reading:
+            self._response.close()
+            self._link.close()
 
 
 class Events:

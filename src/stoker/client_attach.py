@@ -10,12 +10,11 @@ import time
 from collections.abc import Iterator
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from stoker.base.errors import ServerError, StokerError, from_json
+from stoker.base.errors import ServerError, from_json
 
 HELLO_S = 60.0  # for the server's first answer
 PIECE = 1 << 16
@@ -36,6 +35,7 @@ class Attached:
         self._protocol = ClientProtocol(parse_uri("ws://stoker" + path), max_size=MESSAGE_MAX)
         self._thinking = threading.Lock()  # around the protocol: never held while waiting
         self._writing = threading.Lock()  # around the socket: held while the run takes no input
+        self._reading = threading.Lock()  # around the other end of it, so that its number is not given away under a reader
         self._waiting: list[tuple[str, bytes | dict]] = []
         self._closed = False
         self._readable = select.poll()
@@ -61,17 +61,18 @@ class Attached:
     def recv(self, timeout_s: float | None = None) -> tuple[str, bytes | dict] | None:
         """The next frame; None after `timeout_s`. Raises the error that the server tells of.
 
-        ("m", JSON) meta first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last · ("state", run) while the attempt
-        does not exist yet · ("closed", b"") when the connection has ended, from then on at each call.
+        ("m", JSON) meta first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last · ("state", run) first of all and
+        at each change until the attempt exists · ("closed", b"") when the connection has ended, from then on at each call.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._waiting:
-            if self._closed:
-                return "closed", b""
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._readable.poll(None if left is None else left * 1000):
-                return None
-            self._read()
+            with self._reading:
+                if self._closed:
+                    return "closed", b""
+                if not self._readable.poll(None if left is None else left * 1000):
+                    return None
+                self._read()
         kind, payload = self._waiting.pop(0)
         if kind == "error":
             raise from_json(payload)
@@ -99,7 +100,8 @@ class Attached:
             self._link.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self._link.close()
+        with self._reading:  # a reader was woken by that
+            self._link.close()
 
     def __enter__(self) -> Attached:
         return self
@@ -108,15 +110,17 @@ class Attached:
         self.close()
 
     def _shake_hands(self) -> None:
+        """Open the connection and wait for the first message, which tells the state of the run or why it cannot be attached."""
         self._link.settimeout(HELLO_S)
         self._protocol.send_request(self._protocol.connect())
         self._flush()
-        while self._protocol.state is State.CONNECTING and self._protocol.handshake_exc is None:
+        while not self._waiting and not self._closed and self._protocol.handshake_exc is None:
             self._read()
+        if not self._waiting:
+            raise ServerError("The Stoker server went away before it answered, or refused the attachment.")
+        if self._waiting[0][0] == "error":
+            raise from_json(self._waiting[0][1])
         self._link.settimeout(None)
-        failure = self._protocol.handshake_exc
-        if failure is not None:
-            raise _refusal(failure) from failure
 
     def _read(self) -> None:
         """Take what has arrived and sort it."""
@@ -170,15 +174,3 @@ class Attached:
         for piece in pieces:
             if piece:
                 self._link.sendall(piece)
-
-
-def _refusal(failure: Exception) -> StokerError:
-    """The error that a refused handshake tells of."""
-    if isinstance(failure, InvalidStatus):
-        try:
-            return from_json(json.loads(failure.response.body or b""))
-        except (ValueError, AttributeError):
-            return ServerError(f"The Stoker server refused the attachment (status {failure.response.status_code}).")
-    if isinstance(failure, WebSocketException | EOFError | OSError):
-        return ServerError("The Stoker server went away before it answered.")
-    return ServerError(f"The attachment failed: {type(failure).__name__}.")

@@ -1,7 +1,8 @@
 """The attach relay: one WebSocket of a client, one stream of a back end, frames both ways, nobody faster than the other side.
 
 Binary messages are frames of docs/contracts.md section 1 (kind byte, payload). Text messages come from the server only:
-`{"state": run}` while the attempt does not exist yet, `{"error": ...}` before it gives up, `{}` to find out whether the client lives.
+`{"state": run}` first and at each change until the attempt exists, `{"error": ...}` before it gives up, `{}` to find out whether the
+client lives.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from stoker.base.errors import InvalidSpec, StateError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane.service import Service
-from stoker.server.app import error_answer, unknown_error
+from stoker.server.app import unknown_error
 from stoker.server.streams import STREAMS
 
 FRAME_MAX = 16 << 20
@@ -41,15 +42,10 @@ class Relay:
         self._stream = None  # the back end's
 
     async def run(self) -> None:
-        try:
-            seen = await _call(self._plane.run, self._ref)
-        except StokerError as e:
-            await self._socket.send_denial_response(error_answer(e))
-            return
         await self._socket.accept()
         inbox = _Inbox(self._socket)
         try:
-            await _first(self._serve(seen, inbox), self._beat())
+            await _first(self._serve(inbox), self._beat())
             await self._close(1000)
         except WebSocketDisconnect:
             pass
@@ -64,8 +60,8 @@ class Relay:
                 with anyio.CancelScope(shield=True):
                     await _call(self._stream.close)
 
-    async def _serve(self, seen: dict, inbox: _Inbox) -> None:
-        if not await self._await_attempt(seen, inbox):
+    async def _serve(self, inbox: _Inbox) -> None:
+        if not await self._await_attempt(inbox):
             return
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(READ_AHEAD)
@@ -82,23 +78,24 @@ class Relay:
                             pass
                 raise
             finally:
-                sink.abort()
+                sink.abort() if sink.get_write_buffer_size() else sink.close()
         finally:
             source.close()
 
-    async def _await_attempt(self, seen: dict, inbox: _Inbox) -> bool:
+    async def _await_attempt(self, inbox: _Inbox) -> bool:
         """True with the stream open; False when the run became final without that attempt. The client hears of each change."""
         told, pause = None, FIRST_LOOK_S
-        while not await _call(self._open):
+        while True:
+            seen = await _call(self._plane.run, self._ref)
             if seen != told:
                 await self._socket.send_text(json.dumps({"state": seen}))
                 told, pause = seen, FIRST_LOOK_S
+            if await _call(self._open):
+                return True
             if State(seen["state"]).final:
                 return False
             await inbox.left(pause)
             pause = min(pause * 1.2, LONGEST_LOOK_S)
-            seen = await _call(self._plane.run, self._ref)
-        return True
 
     def _open(self) -> bool:
         try:

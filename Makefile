@@ -12,8 +12,8 @@ help:                ## print this list
 
 setup: $(STAMP)      ## make .venv with Stoker, its tests and torch in it
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Stoker needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' || { echo "This Python cannot make virtual environments: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "Stoker needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "This Python cannot make virtual environments: apt-get install python3-venv"; exit 1; }
 	@test -x $(PY) || { echo "making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "installing Stoker and torch into .venv (a minute or two)"
 	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' torch

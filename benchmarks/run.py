@@ -77,8 +77,8 @@ def measure(names: list[str], short: bool) -> tuple[list[dict], list[str]]:
 def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> str:
     """docs/benchmarks.md: only what this run has measured."""
     lines = ["# Benchmarks", "",
-             f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` in {took_s / 60:.0f} minutes, in one run, both sides of every ratio side",
-             "by side (ABBA order, medians, 95 % interval by bootstrap). `make bench` writes this page again for your machine.", "",
+             f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` in {took_s / 60:.0f} minutes, in one run, both sides of every ratio",
+             "side by side (ABBA order, medians, 95 % interval by bootstrap). `make bench` writes this page again for your machine.", "",
              f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_bytes'] / 1e9:.0f} GB, Linux {where['kernel']}, "
              f"load {where['load_before']} at the start.",
              f"Python {where['python']}, SQLite {where['sqlite']}, {', '.join(f'{k} {where[k]}' for k in PACKAGES)}.", "",

@@ -1,14 +1,12 @@
-"""Logs that are huge, have no newline, or are not text; and a clock that jumps."""
+"""Logs that are huge, have no newline, or are not text."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
-import sys
 
 import pytest
-from benchmarks.ground import Ground, memory_bytes, until
+from benchmarks.ground import Ground, memory_bytes
 
 LOUD = """
 import os
@@ -95,30 +93,3 @@ def test_the_end_of_the_log_reaches_every_follower(ground: Ground):
     followers = [ground.start_stoker("logs", "-f", run["id"], stdout=subprocess.PIPE) for _ in range(3)]
     texts = [f.communicate(timeout=60)[0] for f in followers]
     assert len(set(texts)) == 1 and texts[0].endswith(b"the end\n") and texts[0].count(b"\n") == 61
-
-
-def _jump(ground: Ground, seconds: int) -> list[str] | None:
-    """An argv prefix under which the wall clock is off by that much; None where there is none."""
-    for name in ("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/faketime/libfaketime.so.1"):
-        if os.path.exists(name):
-            return ["env", f"LD_PRELOAD={name}", f"FAKETIME={seconds:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC=1"]
-    return None
-
-
-def test_a_clock_set_back_by_an_hour_between_start_and_end(ground: Ground):
-    """The start lies an hour in the future: durations and order come from the monotonic clock and stay sane."""
-    prefix = _jump(ground, 3600)
-    if prefix is None:
-        pytest.skip("libfaketime is not installed")
-    run = subprocess.run([*prefix, sys.executable, "-m", "stoker.cli.main", "run", "-d", "--json", "--time", "1h", "--", "sh", "-c", "sleep 1; echo hello"],
-                         cwd=ground.work, env=ground.env, capture_output=True, check=True)
-    run_id = __import__("json").loads(run.stdout)["id"]
-    until(lambda: ground.log(run_id) == b"hello\n", 20, "the output")
-    ground.kill_server()
-    ended = ground.wait_state(run_id)
-    assert ended["state"] == "done"
-    assert 0 < ended["used_s"] < 60
-    assert ended["ended_at"] >= ended["started_at"]
-    assert ground.stoker("ps", "-a").ok().out
-    later = ground.detach("--", "true")
-    assert ground.wait_state(later["id"])["state"] == "done"

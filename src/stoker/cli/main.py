@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -124,7 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.ClickException as e:
         return _fail(_usage(e), own_failure, args)
     except (KeyboardInterrupt, click.Abort):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         return 130
     except BrokenPipeError:
         output.close_stdout()

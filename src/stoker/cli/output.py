@@ -1,20 +1,19 @@
 """How the command line speaks: tables, ages, errors, questions. What it prints for scripts is JSON or plain columns.
 
-Facts go to stdout, everything about Stoker itself goes to stderr. Rich is imported only to draw a table on a terminal.
+Facts go to stdout, everything about Stoker itself goes to stderr. Rich is imported only to draw a table on a terminal; the
+rest late too, since every command imports this.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import sys
 import time
-import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from stoker.base.errors import StokerError
-from stoker.base.units import format_duration, from_iso
+if TYPE_CHECKING:
+    from stoker.base.errors import StokerError
 
 SIGPIPE_CODE = 141  # 128 + SIGPIPE: what a program ends with when nobody reads its output
 
@@ -46,6 +45,8 @@ def json_wanted() -> bool:
 
 def print_json(body: object) -> None:
     """One JSON document on stdout, indented for people when it is a terminal."""
+    import json
+
     print(json.dumps(body, ensure_ascii=True, indent=2 if is_terminal(sys.stdout) else None))
 
 
@@ -59,7 +60,11 @@ def say(text: str) -> None:
 
 def print_error(error: StokerError) -> None:
     """`error: sentence` and `hint: ...` on stderr, or the same as a JSON object."""
-    text = json.dumps(error.to_json()) if _as_json else f"error: {error.message}\nhint: {error.hint}"
+    text = f"error: {error.message}\nhint: {error.hint}"
+    if _as_json:
+        import json
+
+        text = json.dumps(error.to_json())
     try:
         print(text, file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):
@@ -109,6 +114,8 @@ def ago(iso_time: str | None, now: float | None = None) -> str:
     """"3m ago" for an ISO time, with the largest unit only; "-" for none."""
     if not iso_time:
         return "-"
+    from stoker.base.units import format_duration, from_iso
+
     seconds = (time.time() if now is None else now) - from_iso(iso_time)
     if seconds < 0:
         return "just now"
@@ -119,6 +126,8 @@ def local_time(iso_time: str | None) -> str:
     """An ISO time as the clock on the wall shows it."""
     if not iso_time:
         return "-"
+    from stoker.base.units import from_iso
+
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(from_iso(iso_time)))
 
 
@@ -131,11 +140,15 @@ def shown(text: str) -> str:
 
 def command_line(command: Sequence[str]) -> str:
     """A command as one would type it."""
+    import shlex
+
     return shown(shlex.join(command))
 
 
 def type_ref(run: dict) -> str:
     """What to type for this run after a verb: its name or id, quoted for the shell, after `--` if it begins with a dash."""
+    import shlex
+
     ref = str(run.get("name") or run.get("id") or "")
     quoted = shown(shlex.quote(ref))
     return f"-- {quoted}" if ref.startswith("-") else quoted
@@ -145,6 +158,8 @@ def width(text: str) -> int:
     """Columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 

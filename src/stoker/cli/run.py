@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from stoker.base.errors import InvalidSpec
+from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.options import Duration, json_option, plane
 
@@ -85,18 +88,20 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     if unfinished and _continues(unfinished[0], o):
         before = unfinished[0]
         made = client.start(before["id"])
-        output.say(f"continuing {output.shown(before['name'])}, attempt {before['attempts'] + 1}")
-        attempt = before["attempts"] + 1
+        output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
-        made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
-        attempt = _next_attempt(made)
+        with _interrupts_deferred() as pressed:
+            made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
+        if pressed:
+            client.stop(made["id"])
+            return 130
         if unfinished and not o["new"] and not output.can_ask():
             output.say(f"{output.shown(unfinished[0]['name'])} ran this command here and is unfinished. "
                        f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
-    return _leave(made, o["as_json"]) if o["detach"] else _follow(made, attempt, o["as_json"])
+    return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"])
 
 
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
@@ -190,6 +195,27 @@ def _read(path: str) -> bytes:
         raise InvalidSpec(f"{path} cannot be read: {e.strerror}.") from e
 
 
+@contextlib.contextmanager
+def _interrupts_deferred() -> Iterator[list[int]]:
+    """Ctrl-C between the question and the answer would leave a run that nobody knows of; the second one is not deferred."""
+    pressed: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        yield pressed
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
     """Is the unfinished run of the same command to be continued? Asked on a terminal, yes by default."""
     if o["new"]:
@@ -204,11 +230,9 @@ def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
                       "Continue it?", default=True)
 
 
-def _next_attempt(made: dict) -> int:
-    """The attempt to follow; 0 for whichever comes first. A continued run has old attempts, whose output is not shown again."""
-    if made["attempts"] and made["state"] in ("pending", "staging"):
-        return made["attempts"] + 1
-    return made["attempts"]
+def next_attempt(made: dict) -> int:
+    """The attempt to follow: one that waits has not begun and is not counted. The output of older ones is not shown again."""
+    return made["attempts"] + (made["state"] in (State.PENDING, State.STAGING))
 
 
 def _leave(made: dict, as_json: bool) -> int:
@@ -222,11 +246,10 @@ def _leave(made: dict, as_json: bool) -> int:
     return 0
 
 
-def _follow(made: dict, attempt: int, as_json: bool) -> int:
+def _follow(made: dict, as_json: bool) -> int:
     from stoker.cli.follow import Follower
 
-    follower = Follower(made)
-    follower.attempt = attempt
+    follower = Follower(made, attempt=next_attempt(made))
     code = follower.follow()
     if as_json:
         import json

@@ -114,7 +114,7 @@ def attach(ref: str, no_input: bool) -> int:
                          hint=f"Its output: stoker logs {output.type_ref(run)}   Start it again: stoker start {output.type_ref(run)}")
     if output.is_terminal(sys.stderr):
         output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C goes to the run, Ctrl-Z leaves it running"))
-    return Follower(run, offsets=log_tail(run), take_input=not no_input).follow()
+    return Follower(run, offsets=log_tail(run), take_input=not no_input, visiting=True).follow()
 
 
 def log_tail(run: dict) -> tuple[int, int]:
@@ -196,16 +196,15 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
 @json_option("Print the run as JSON.")
 def start(ref: str, follow: bool, as_json: bool) -> int:
     """Start an ended run again, as one more attempt of the same run."""
-    before = plane().run(ref)
+    from stoker.cli.run import next_attempt
+
     run = plane().start(ref)
-    attempt = before["attempts"] + 1
+    attempt = next_attempt(run)
     if follow:
         from stoker.cli.follow import Follower
 
-        follower = Follower(run)
-        follower.attempt = attempt
         try:
-            return follower.follow()
+            return Follower(run, attempt=attempt).follow()
         except StokerError as e:
             output.print_error(e)
             return EXIT_OWN_FAILURE

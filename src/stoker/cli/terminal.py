@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import signal
 import termios
 from collections.abc import Iterator
@@ -58,13 +59,18 @@ class Terminal:
             self._watcher = _Watcher.start(self.fd, self._saved, raw_of(self._saved))
             atexit.register(self.restore)
 
+    def cooked(self) -> None:
+        """As it was found, for a while: `raw()` may follow."""
+        if self._saved is not None:
+            with _may_write(), contextlib.suppress(termios.error, OSError):
+                termios.tcsetattr(self.fd, termios.TCSADRAIN, self._saved)
+
     def restore(self) -> None:
         """Give the terminal back as it was found. Harmless when it never was changed, or is gone."""
-        saved, self._saved = self._saved, None
-        if saved is None:
+        if self._saved is None:
             return
-        with _may_write(), contextlib.suppress(termios.error, OSError):
-            termios.tcsetattr(self.fd, termios.TCSADRAIN, saved)
+        self.cooked()
+        self._saved = None
         if self._watcher is not None:
             self._watcher.end()
             self._watcher = None
@@ -142,3 +148,28 @@ def _watch(fd: int, pipe: int, saved: list, raw: list) -> None:
     # A shell that noticed the death first has its own settings in place by now: those are not ours to overwrite.
     if termios.tcgetattr(terminal)[:4] == raw[:4]:
         termios.tcsetattr(terminal, termios.TCSANOW, saved)
+
+
+class Modes:
+    """The terminal modes a run switched on (other screen, hidden cursor, mouse, ...), so that leaving it can undo them."""
+
+    _mode = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
+
+    def __init__(self) -> None:
+        self.changed: dict[bytes, bool] = {}
+
+    def see(self, data: bytes) -> None:
+        if b"\x1b[?" not in data:
+            return
+        for numbers, switch in self._mode.findall(data):
+            for number in numbers.split(b";"):
+                on = switch == b"h"
+                if on == (number in (b"25", b"7")):  # the two that are on in a fresh terminal
+                    self.changed.pop(number, None)
+                else:
+                    self.changed[number] = on
+
+    def undo(self) -> bytes:
+        """The bytes that put the terminal back."""
+        back = b"".join(b"\x1b[?" + number + (b"l" if on else b"h") for number, on in self.changed.items())
+        return back + b"\x1b[0m" if back else b""

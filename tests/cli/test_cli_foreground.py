@@ -1,0 +1,394 @@
+"""`stoker run` in the foreground is like plain python: the same bytes, streams, signals and exit code, on a terminal and on pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from benchmarks.ground import STOKER, Ground, Terminal, kill, until
+
+COLOURFUL = r"""
+import sys, os
+print("plain line")
+sys.stderr.write("to stderr\n"); sys.stderr.flush()
+sys.stdout.write("\rprogress 10%"); sys.stdout.flush()
+sys.stdout.write("\rprogress 99%\n"); sys.stdout.flush()
+os.write(1, b"\x1b[31mred\x1b[0m \xff\xfe \x00 \t|\n\n")
+print(os.isatty(0), os.isatty(1), os.isatty(2), os.get_terminal_size() if os.isatty(1) else None)
+sys.exit(7)
+"""
+SLEEPER = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+COUNTER = """
+import os, sys, time
+for i in range(int(sys.argv[1])):
+    os.write(1, b"line %d\\n" % i)
+    if len(sys.argv) > 2: os.write(2, b"error %d\\n" % i)
+    time.sleep(0.02)
+"""
+
+
+def lines(word: str, count: int) -> bytes:
+    return b"".join(f"{word} {i}\n".encode() for i in range(count))
+
+
+def plain(ground: Ground, *argv: str) -> Terminal:
+    """Plain python on a terminal, for comparison."""
+    return ground.terminal(argv=[sys.executable, *argv])
+
+
+# ---- bytes
+
+def test_a_terminal_sees_the_bytes_of_plain_python(ground: Ground):
+    ground.script("train.py", COLOURFUL)
+    bare, ours = plain(ground, "train.py"), ground.terminal("run", "train.py")
+    assert (bare.wait(), ours.wait()) == (7, 7)
+    told = ours.seen[len(bare.seen):]
+    assert ours.seen[:len(bare.seen)] == bare.seen
+    assert told.startswith(b"stoker: ") and told.count(b"\n") == 1
+    assert ours.settings() == ours.initial
+    ours.close()
+    bare.close()
+
+
+def test_pipes_carry_the_bytes_of_plain_python(ground: Ground):
+    ground.script("train.py", COLOURFUL)
+    bare = subprocess.run([sys.executable, "train.py"], cwd=ground.work, input=b"", capture_output=True, check=False)
+    done = ground.stoker("run", "train.py")
+    assert (done.stdout, done.code) == (bare.stdout, bare.returncode)
+    assert done.stderr.startswith(bare.stderr)
+    assert done.stderr[len(bare.stderr):].startswith(b"stoker: ")
+
+
+def test_a_run_that_ends_well_is_told_nothing_about(ground: Ground):
+    done = ground.stoker("run", "--", "sh", "-c", "echo out; echo err >&2")
+    assert (done.stdout, done.stderr, done.code) == (b"out\n", b"err\n", 0)
+
+
+def test_one_file_for_both_streams_keeps_their_order(ground: Ground):
+    ground.script("train.py", COUNTER)
+    with open(ground.root / "both", "wb") as f:
+        subprocess.run([STOKER, "run", "train.py", "20", "x"], cwd=ground.work, env=ground.env, stdin=subprocess.DEVNULL, stdout=f, stderr=f, check=True)
+    assert (ground.root / "both").read_bytes() == b"".join(b"line %d\nerror %d\n" % (i, i) for i in range(20))
+
+
+def test_buffering_is_that_of_plain_python(ground: Ground):
+    assert ground.stoker("run", "--", "python", "-c", "import os; print(os.environ.get('PYTHONUNBUFFERED'))").out == "None\n"
+
+
+@pytest.mark.parametrize(("command", "code"), [
+    (["true"], 0), (["false"], 1), (["sh", "-c", "exit 42"], 42), (["sh", "-c", "kill -TERM $$"], 143), (["sh", "-c", "kill -KILL $$"], 137),
+    (["python", "-c", "raise SystemExit(255)"], 255),
+])
+def test_the_exit_code_is_the_runs(ground: Ground, command: list[str], code: int):
+    assert ground.stoker("run", "--", *command).code == code
+
+
+def test_the_exit_line_says_what_to_type_next(ground: Ground):
+    done = ground.stoker("run", "--name", "broken", "--", "sh", "-c", "exit 3")
+    assert done.code == 3
+    assert "exit code 3" in done.err and "stoker logs" in done.err
+
+
+# ---- stdin
+
+def test_stdin_is_passed_through_to_its_end(ground: Ground):
+    data = os.urandom(3_000_000)
+    done = ground.stoker("run", "--", "sh", "-c", "sha256sum; echo more", stdin=data)
+    bare = subprocess.run(["sha256sum"], input=data, capture_output=True, check=True)
+    assert done.stdout == bare.stdout + b"more\n"
+
+
+def test_stdin_from_a_file_and_from_nothing(ground: Ground):
+    (ground.work / "words").write_bytes(b"a\x00b\n")
+    with open(ground.work / "words", "rb") as f:
+        done = subprocess.run([STOKER, "run", "cat"], cwd=ground.work, env=ground.env, stdin=f, capture_output=True, check=True)
+    assert done.stdout == b"a\x00b\n"
+    for closing in ("<&-", "</dev/null"):
+        done = subprocess.run(["sh", "-c", f"{STOKER} run -- sh -c 'cat; echo end' {closing}"], cwd=ground.work, env=ground.env,
+                              capture_output=True, check=True, timeout=60)
+        assert done.stdout == b"end\n"
+
+
+def test_a_pipe_that_is_written_to_later(ground: Ground):
+    ground.script("echo.py", "import sys\nfor line in sys.stdin: print('got', line, end='', flush=True)\nprint('end')\n")
+    client = ground.start_stoker("run", "echo.py", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    for word in (b"one\n", b"two\n"):
+        client.stdin.write(word)
+        assert client.stdout.readline() == b"got " + word
+    client.stdin.close()
+    assert client.stdout.read() == b"end\n"
+    assert client.wait(20) == 0
+
+
+def test_closed_output_of_the_client(ground: Ground):
+    done = subprocess.run(["sh", "-c", f"{STOKER} run -- sh -c 'echo x; echo y >&2; exit 5' >&- 2>&-"], cwd=ground.work, env=ground.env, check=False,
+                          timeout=60)
+    assert done.returncode == 5
+
+
+def test_a_reader_that_leaves(ground: Ground):
+    """`| head -1`: the client leaves with SIGPIPE's code and the run goes on."""
+    ground.script("train.py", COUNTER)
+    client = ground.start_stoker("run", "--name", "mine", "train.py", "100", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert client.stdout.readline() == b"line 0\n"
+    client.stdout.close()
+    assert client.wait(20) == 141
+    assert client.stderr.read().decode().count("stoker attach mine") == 1
+    assert ground.wait_state("mine")["state"] == "done"
+    assert ground.stoker("logs", "mine").stdout == lines("line", 100)
+
+
+# ---- signals
+
+STUBBORN = """
+import signal, sys, time
+for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+    signal.signal(getattr(signal, name), lambda n, frame: print("got", signal.Signals(n).name, flush=True))
+print("begun", flush=True)
+while True: time.sleep(0.05)
+"""
+
+
+def test_signals_of_the_client_are_handed_on(ground: Ground):
+    ground.script("train.py", STUBBORN)
+    client = ground.start_stoker("run", "--grace", "1s", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert client.stdout.readline() == b"begun\n"
+    for sign in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGINT):
+        client.send_signal(sign)
+        assert client.stdout.readline() == b"got " + sign.name.encode() + b"\n"
+    client.send_signal(signal.SIGINT)
+    assert client.wait(40) not in (0, None)
+    assert ground.runs()[0]["state"] == "stopped"
+    assert b"ending it" in client.stderr.read()
+
+
+def test_ctrl_c_on_pipes_is_what_python_gets(ground: Ground):
+    ground.script("train.py", "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
+    client = ground.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert client.stdout.readline() == b"begun\n"
+    client.send_signal(signal.SIGINT)
+    assert client.communicate(timeout=20)[0] == b"bye\n"
+    assert client.returncode == 3
+
+
+def test_ctrl_c_code_of_a_run_that_dies_of_it(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    term = ground.terminal("run", "train.py")
+    term.expect(b"begun")
+    term.send(b"\x03")
+    assert term.wait() == 130
+    assert b"KeyboardInterrupt" in term.seen
+    assert term.settings() == term.initial
+    term.close()
+
+
+def test_hangup_leaves_the_run_going_and_nohup_leaves_the_client_too(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    client = ground.start_stoker("run", "--name", "one", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert client.stdout.readline() == b"begun\n"
+    client.send_signal(signal.SIGHUP)
+    assert client.wait(20) == 129
+    assert ground.show("one")["state"] == "running"
+    deaf = subprocess.Popen(["nohup", STOKER, "run", "--new", "--name", "two", "train.py"], cwd=ground.work, env=ground.env, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    ground.keep(deaf)
+    assert deaf.stdout.readline() == b"begun\n"
+    deaf.send_signal(signal.SIGHUP)
+    ground.stoker("stop", "--force", "two").ok()
+    assert deaf.wait(30) != 129
+
+
+# ---- the terminal
+
+def test_ctrl_z_and_back_with_keyboard_and_size(ground: Ground):
+    ground.script("train.py", "import os\nprint('begun', flush=True)\nprint('got', input(), os.get_terminal_size(), flush=True)\ninput()\n")
+    term = ground.terminal("run", "--name", "two words", "train.py")
+    term.expect(b"begun")
+    term.send(b"\x1a")
+    assert term.wait() == 0
+    assert b"stoker attach 'two words'" in term.seen
+    assert term.settings() == term.initial
+    term.close()
+    back = Terminal([STOKER, "attach", "two words"], ground.work, ground.env, rows=50, columns=132)
+    ground.keep(back.proc)
+    back.expect(b"begun\r\n")
+    until(lambda: back.pump() or not back.settings()[3] & 0o10, 20, "raw keys")
+    back.send(b"hellp\x7fo\r")
+    back.expect(b"got hello os.terminal_size(columns=132, lines=50)")
+    back.send(b"\x04")
+    assert back.wait() == 1
+    assert b"EOFError" in back.seen
+    assert back.settings() == back.initial
+    back.close()
+
+
+def test_a_killed_client_gives_the_terminal_back(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    term = ground.terminal("run", "--name", "mine", "train.py")
+    term.expect(b"begun")
+    kill(term.proc.pid)
+    until(lambda: term.settings() == term.initial, 10, "the old settings")
+    term.close()
+    assert ground.show("mine")["state"] == "running"
+
+
+def test_in_the_background_of_a_shell_it_is_not_stopped(ground: Ground):
+    ground.script("train.py", COUNTER)
+    shell = ground.terminal(argv=["bash", "-c", f"set -m; {STOKER} run --name mine train.py 5 & wait; echo shell-end $?"])
+    shell.expect(b"shell-end 0")
+    assert b"".join(b"line %d\r\n" % i for i in range(5)) in shell.seen
+    shell.wait()
+    shell.close()
+
+
+def test_typed_ahead_is_not_lost(ground: Ground):
+    ground.script("train.py", "print('got', input())")
+    term = ground.terminal("run", "train.py")
+    term.send(b"early\r")
+    term.expect(b"got early", timeout_s=40)
+    assert term.wait() == 0
+    term.close()
+
+
+def test_modes_of_the_screen_are_undone_when_it_is_left(ground: Ground):
+    ground.script("train.py", "import time\nprint('\\x1b[?1049h\\x1b[?25lbegun', flush=True)\ntime.sleep(600)\n")
+    term = ground.terminal("run", "train.py")
+    term.expect(b"begun")
+    term.send(b"\x1a")
+    assert term.wait() == 0
+    assert b"\x1b[?1049l" in term.seen and b"\x1b[?25h" in term.seen
+    term.close()
+
+
+def test_no_terminal_when_told_so(ground: Ground):
+    ground.script("train.py", "import os; print([os.isatty(i) for i in range(3)])")
+    for flag, seen in (("--no-tty", b"[False, False, False]\r\n"), ("--tty", b"[True, True, True]\r\n")):
+        term = ground.terminal("run", "--new", flag, "train.py")
+        assert term.wait() == 0
+        assert term.seen == seen
+        term.close()
+    assert ground.stoker("run", "--tty", "train.py").out == "[True, True, True]\n"
+
+
+# ---- when the server dies
+
+@pytest.mark.parametrize("streams", ["pty", "pipes"])
+def test_kill_9_of_the_server_loses_and_doubles_nothing(ground: Ground, streams: str):
+    ground.script("train.py", COUNTER)
+    if streams == "pty":
+        term = ground.terminal("run", "train.py", "300")
+        for reached in (40, 150):
+            term.expect(b"line %d\r\n" % reached)
+            ground.kill_server()
+        assert term.wait(60) == 0
+        assert term.seen == lines("line", 300).replace(b"\n", b"\r\n")
+        term.close()
+        return
+    out, err = ground.root / "out", ground.root / "err"
+    with open(out, "wb") as o, open(err, "wb") as e:
+        client = ground.start_stoker("run", "train.py", "300", "both", stdin=subprocess.DEVNULL, stdout=o, stderr=e)
+        for reached in (b"line 40\n", b"line 150\n"):
+            until(lambda reached=reached: reached in out.read_bytes(), 40, str(reached))
+            ground.kill_server()
+        assert client.wait(60) == 0
+    assert out.read_bytes() == lines("line", 300)
+    assert err.read_bytes() == lines("error", 300)
+
+
+def test_keys_work_after_the_server_was_killed(ground: Ground):
+    ground.script("train.py", "print('begun', flush=True)\nprint('got', input())\n")
+    term = ground.terminal("run", "train.py")
+    term.expect(b"begun")
+    ground.kill_server()
+    term.send(b"hello\r")
+    term.expect(b"got hello", timeout_s=40)
+    assert term.wait() == 0
+    term.close()
+
+
+def test_leaving_while_the_server_is_away(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    term = ground.terminal("run", "--name", "mine", "train.py")
+    term.expect(b"begun")
+    ground.kill_server()
+    term.send(b"\x1a")
+    assert term.wait(40) == 0
+    term.close()
+    assert ground.show("mine")["state"] == "running"
+
+
+# ---- waiting, restarts, again
+
+def one_slot(ground: Ground) -> dict:
+    ground.home.mkdir(mode=0o700)
+    (ground.home / "config.toml").write_text("slots = 1\n")
+    ground.script("train.py", SLEEPER)
+    run = ground.detach("--name", "first", "--slots", "1", "train.py")
+    ground.wait_state(run["id"], "running")
+    return run
+
+
+def test_a_run_that_waits_says_for_what_and_ctrl_c_cancels_it(ground: Ground):
+    one_slot(ground)
+    term = ground.terminal("run", "--name", "second", "--slots", "1", "--", "echo", "never")
+    term.expect(b"second waits for")
+    term.expect(b"first")
+    assert b"never" not in term.seen
+    term.send(b"\x03")
+    assert term.wait(30) != 0
+    term.close()
+    assert ground.wait_state("second")["reason"] == "stopped_by_user"
+
+
+def test_a_run_that_waits_can_be_left_and_starts_in_its_turn(ground: Ground):
+    one_slot(ground)
+    client = ground.start_stoker("run", "--name", "third", "--slots", "1", "--", "echo", "my turn", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE)
+    assert b"third waits for" in client.stderr.readline()
+    term = ground.terminal("run", "--name", "second", "--slots", "1", "--", "true")
+    term.expect(b"waits for")
+    term.send(b"\x1a")
+    assert term.wait(30) == 0
+    term.close()
+    assert ground.show("second")["state"] == "pending"
+    ground.stoker("stop", "--force", "first").ok()
+    assert client.communicate(timeout=40)[0] == b"my turn\n"
+    assert ground.wait_state("second")["state"] == "done"
+
+
+def test_automatic_restarts_are_followed(ground: Ground):
+    ground.script("train.py", "import os, sys\nn = os.environ['STOKER_ATTEMPT']\nprint('attempt', n)\nsys.exit(0 if n == '3' else 1)\n")
+    done = ground.stoker("run", "--restarts", "3", "--backoff", "0.1s", "train.py")
+    assert (done.out, done.code) == ("attempt 1\nattempt 2\nattempt 3\n", 0)
+
+
+def test_the_same_command_again_in_a_script_is_a_new_run_and_says_so(ground: Ground):
+    ground.script("train.py", "raise SystemExit(1)")
+    ground.stoker("run", "train.py")
+    again = ground.stoker("run", "train.py")
+    assert len(ground.runs()) == 2
+    assert "stoker start" in again.err
+    assert "stoker start" not in ground.stoker("run", "--new", "train.py").err.replace("Next: stoker start", "")
+    runs = len(ground.runs())
+    ground.stoker("run", "--yes", "train.py")
+    assert len(ground.runs()) == runs
+
+
+def test_start_and_follow_shows_only_the_new_attempt(ground: Ground):
+    ground.script("train.py", "import os\nprint('attempt', os.environ['STOKER_ATTEMPT'])\nraise SystemExit(int(os.environ['STOKER_ATTEMPT']))\n")
+    assert ground.stoker("run", "--name", "mine", "train.py").code == 1
+    again = ground.stoker("start", "--attach", "mine")
+    assert (again.out, again.code) == ("attempt 2\n", 2)
+
+
+def test_the_first_line_does_not_wait_for_anything(ground: Ground):
+    """Not a benchmark: a fast command must not be lost between submit and attach."""
+    for i in range(5):
+        done = ground.stoker("run", "--new", "--", "echo", str(i))
+        assert (done.out, done.code) == (f"{i}\n", 0)
+    assert time.monotonic() > 0 and Path(ground.home).exists()

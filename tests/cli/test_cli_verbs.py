@@ -1,0 +1,213 @@
+"""The verbs about runs and the machine, against the real server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from benchmarks.ground import STOKER, Ground, until
+
+COUNTER = "import os, sys, time\nfor i in range(int(sys.argv[1])):\n    os.write(1, b'line %d\\n' % i)\n    time.sleep(0.02)\n"
+SLEEPER = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b"line %d\n" % i for i in range(count))
+
+
+def test_ps_is_columns_in_a_pipe_and_a_table_on_a_terminal(ground: Ground):
+    assert ground.stoker("ps").ok().stdout == b""
+    ground.detach("--name", "训练 🚂", "--", "true")
+    ground.detach("--name", "-rf", "--", "sh", "-c", "exit 3")
+    ground.wait_state("训练 🚂")
+    until(lambda: json.loads(ground.stoker("show", "--json", "--", "-rf").stdout)["state"] == "failed", 20, "the end of -rf")
+    text = ground.stoker("ps", "-a").ok().out
+    assert text.splitlines()[0].split() == ["NAME", "ID", "STATE", "SINCE", "RAN", "COMMAND"]
+    assert text.splitlines()[1].startswith("-rf ") and "failed (exit 3)" in text
+    assert text.splitlines()[2].startswith("训练 🚂 ") and "done" in text
+    term = ground.terminal("ps", "-a")
+    assert term.wait() == 0
+    assert "训练 🚂".encode() in term.seen and b"\x1b[" in term.seen
+    term.close()
+
+
+def test_show_opens_with_a_sentence_and_what_to_type(ground: Ground):
+    ground.script("train.py", "import sys\nopen('model.bin', 'wb').write(b'x' * 2048)\nraise ValueError('the loss is nan')\n")
+    ground.stoker("run", "--name", "mine", "--env", "SECRET=abc", "train.py")
+    text = ground.stoker("show", "mine").ok().out
+    first, second = text.splitlines()[:2]
+    assert first.startswith("mine: It ended with exit code 1")
+    assert second.startswith("Next: stoker logs")
+    for fact in ("ValueError: the loss is nan", "train.py:3", "model.bin", "2.0 kB", "exit code 1", "run folder", str(ground.work)):
+        assert fact in text, text
+    assert "abc" not in text
+    body = ground.stoker("show", "mine", "--json").json()
+    assert body["evidence"]["exception"]["line"] == 3
+
+
+def test_logs_of_attempts_streams_and_ends(ground: Ground):
+    ground.script("count.py", COUNTER)
+    ground.stoker("run", "--name", "mine", "--", "sh", "-c", "echo out $STOKER_ATTEMPT; echo err >&2; exit 1")
+    ground.stoker("start", "mine", "--attach")
+    assert ground.stoker("logs", "mine", "--attempt", "1").ok().stdout == b"out 1\n"
+    assert ground.stoker("logs", "mine").ok().stdout == b"out 2\n"
+    assert ground.stoker("logs", "mine", "--err").ok().stdout == b"err\n"
+    assert ground.stoker("logs", "mine", "--attempt", "7").code in (2, 3, 6)
+    ground.stoker("run", "--name", "count", "count.py", "50").ok()
+    assert ground.stoker("logs", "count", "--tail", "2").ok().stdout == b"line 48\nline 49\n"
+    assert ground.stoker("logs", "count", "--since", "1h").ok().stdout == lines(50)
+
+
+def test_logs_follow_over_the_death_of_the_server(ground: Ground):
+    ground.script("count.py", COUNTER)
+    ground.detach("--name", "mine", "count.py", "150")
+    follow = ground.start_stoker("logs", "-f", "mine", stdout=subprocess.PIPE)
+    assert follow.stdout.readline() == b"line 0\n"
+    ground.kill_server()
+    assert follow.communicate(timeout=60)[0] == lines(150)[7:]
+    assert follow.returncode == 0
+
+
+def test_logs_into_a_closed_pipe(ground: Ground):
+    ground.script("big.py", "print('x' * 5_000_000)")
+    ground.stoker("run", "--name", "mine", "big.py").ok()
+    done = subprocess.run(["sh", "-c", f"{STOKER} logs mine | head -c 10; echo"], cwd=ground.work, env=ground.env, capture_output=True, check=True,
+                          timeout=60)
+    assert (done.stdout, done.stderr) == (b"xxxxxxxxxx\n", b"")
+
+
+def test_ctrl_c_ends_the_watching_not_the_run(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    ground.detach("--name", "mine", "train.py")
+    for words in (("logs", "-f", "mine"), ("wait", "mine")):
+        term = ground.terminal(*words)
+        if words[0] == "logs":
+            term.expect(b"begun")
+        else:
+            until(lambda term=term: ground.stoker("ps").code == 0 and term.proc.poll() is None, 10, "the wait")
+        until(lambda term=term: term.proc.poll() is not None or term.send(b"\x03") or (term.pump(0.3) and False), 20, "the end")
+        assert term.proc.returncode == 130
+        assert b"Traceback" not in term.seen
+        term.close()
+    assert ground.show("mine")["state"] == "running"
+
+
+def test_wait_for_several_gives_the_first_code_that_is_not_0(ground: Ground):
+    for name, code in (("a", 0), ("b", 4), ("c", 5)):
+        ground.detach("--name", name, "--", "sh", "-c", f"exit {code}")
+    assert ground.stoker("wait", "a").code == 0
+    assert ground.stoker("wait", "a", "b", "c").code == 4
+    assert [r["name"] for r in json.loads(ground.stoker("wait", "a", "b", "--json").stdout)] == ["a", "b"]
+
+
+def test_wait_survives_the_death_of_the_server(ground: Ground):
+    ground.script("train.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nraise SystemExit(6)\n")
+    ground.detach("--name", "mine", "train.py")
+    waiting = ground.start_stoker("wait", "mine", stderr=subprocess.PIPE)
+    ground.wait_state("mine", "running")
+    ground.kill_server()
+    (ground.work / "go").touch()
+    assert waiting.wait(60) == 6
+
+
+def test_stop_start_keep_and_rm(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    ground.detach("--name", "mine", "--time", "1h", "train.py")
+    ground.wait_state("mine", "running")
+    kept = ground.stoker("keep", "mine", "3h", "--json").json()
+    assert kept["limits"]["time_s"] > 3600
+    assert ground.stoker("keep", "mine", "--pin", "--json").json()["pinned"] is True
+    assert ground.stoker("keep", "mine", "--unpin", "--json").json()["pinned"] is False
+    stopped = ground.stoker("stop", "mine", "--json").json()
+    assert [r["state"] for r in stopped] == ["stopped"]
+    assert ground.stoker("start", "mine", "--json").json()["id"] == stopped[0]["id"]
+    ground.wait_state("mine", "running")
+    several = ground.stoker("stop", "nosuch", "mine")
+    assert several.code == 3
+    assert ground.show("mine")["state"] == "stopped"
+    term = ground.terminal("rm", "mine")
+    term.expect(b"[y/N]")
+    term.send(b"\r")
+    assert term.wait() == 1
+    term.close()
+    assert ground.show("mine")["state"] == "stopped"
+    ground.stoker("rm", "mine").ok()
+    assert ground.stoker("show", "mine").code == 3
+
+
+def test_gc_shows_asks_and_frees(ground: Ground):
+    run = ground.detach("--", "true")
+    ground.wait_state(run["id"])
+    shown = ground.stoker("gc", "--older", "0s", "--dry-run").ok()
+    assert run["name"] in shown.out and "FILES" in shown.out
+    assert ground.stoker("gc", "--older", "0s").code == 2
+    term = ground.terminal("gc", "--older", "0s")
+    term.expect(b"[y/N]")
+    term.send(b"y\r")
+    assert term.wait() == 0
+    assert b"freed" in term.seen
+    term.close()
+    assert ground.runs() == []
+
+
+def test_top_once_and_live(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    ground.detach("--name", "mine", "train.py")
+    ground.wait_state("mine", "running")
+    assert "mine" in ground.stoker("top", "--once").ok().out
+    term = ground.terminal("top")
+    term.expect(b"mine")
+    term.send(b"\x03")
+    assert term.wait() == 130
+    assert term.seen.endswith(b"\x1b[?25h\x1b[?1049l") and b"Traceback" not in term.seen
+    term.close()
+
+
+def test_server_verbs(ground: Ground):
+    assert ground.stoker("server", "status").code == 1
+    assert ground.stoker("server", "status", "--json").stdout == b'{"running": false}\n'
+    started = ground.stoker("server", "start", "--json").json()
+    assert started["running"] and ground.stoker("server", "status", "--json").json()["pid"] == started["pid"]
+    assert "runs go on" in ground.stoker("server", "stop").ok().out
+    assert ground.stoker("server", "status").code == 1
+    assert ground.stoker("server", "stop").ok()
+
+
+def test_enable_writes_a_unit_that_systemd_would_take(ground: Ground):
+    """systemctl and loginctl are programs at the edge: these note what they were asked."""
+    for name in ("systemctl", "loginctl"):
+        ground.script(name, f'#!/bin/sh\necho {name} "$@" >> {ground.root}/asked\n', 0o755, folder=ground.root / "bin")
+    env = {"PATH": f"{ground.root}/bin:{ground.env['PATH']}"}
+    assert "logged out" in ground.stoker("server", "enable", env=env).ok().out or True
+    unit = ground.user / ".config/systemd/user/stoker.service"
+    text = unit.read_text()
+    assert f'Environment="STOKER_HOME={ground.home}"' in text
+    assert '"-m" "stoker.server" "--wait"' in text and "KillMode=process" in text
+    asked = (ground.root / "asked").read_text()
+    assert "systemctl --user enable stoker.service" in asked and "loginctl enable-linger" in asked
+    ground.stoker("server", "disable", env=env).ok()
+    assert not unit.exists()
+
+
+def test_enable_where_there_is_no_systemd(ground: Ground):
+    ground.script("systemctl", "#!/bin/sh\necho 'Failed to connect to bus' >&2\nexit 1\n", 0o755, folder=ground.root / "bin")
+    done = ground.stoker("server", "enable", env={"PATH": f"{ground.root}/bin:{ground.env['PATH']}"})
+    assert done.code == 6
+    assert "Failed to connect to bus" in done.err and "cron" in done.err
+
+
+def test_doctor_prints_lines_and_what_to_do(ground: Ground):
+    ground.script("train.py", "import no_such_package_at_all\nx = input('how many?')\n")
+    done = ground.stoker("doctor", "train.py")
+    assert done.code == 1
+    assert "train.py:1" in done.out and "no_such_package_at_all" in done.out
+    listed = json.loads(ground.stoker("doctor", "--json", "train.py").stdout)
+    assert {"level", "topic", "message", "hint", "file", "line"} <= set(listed[0])
+
+
+def test_completion_offers_the_runs(ground: Ground):
+    ground.detach("--name", "baseline", "--", "true")
+    env = {"_STOKER_COMPLETE": "bash_complete", "COMP_WORDS": "stoker show ba", "COMP_CWORD": "2"}
+    assert ground.stoker(env=env).out.split() == ["plain,baseline"]
+    assert sys.executable

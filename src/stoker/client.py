@@ -11,13 +11,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 from threading import Lock
-from urllib.parse import quote, quote_from_bytes
 
 from stoker import __version__
 from stoker.base import config
 from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, from_json
+from stoker.client_http import Answer, Broken, quoted, request
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -188,14 +187,14 @@ class Client:
             raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Let the script read large input from a file.")
         return self._again_once(method, lambda: self._exchange(method, path + _query(query), body, patience_s))
 
-    def _stream(self, path: str, query: dict) -> tuple[HTTPResponse, socket.socket]:
-        def begin() -> tuple[HTTPResponse, socket.socket]:
-            response, link = self._send("GET", path + _query(query), None, ANSWER_S)
-            if response.status != 200:
+    def _stream(self, path: str, query: dict) -> tuple[Answer, socket.socket]:
+        def begin() -> tuple[Answer, socket.socket]:
+            answer, link = self._send("GET", path + _query(query), None, ANSWER_S)
+            if answer.status != 200:
                 with link:
-                    raise _told(response.status, response.read())
+                    raise _told(answer.status, answer.read())
             link.settimeout(None)  # a quiet log is not a dead server
-            return response, link
+            return answer, link
         return self._again_once("GET", begin)
 
     def _again_once(self, method: str, attempt: Callable):
@@ -215,29 +214,28 @@ class Client:
             raise ServerError("The Stoker server went away twice.", hint=f"See the end of {self.home.server_log}.") from e
 
     def _exchange(self, method: str, path: str, body: bytes | None, patience_s: float):
-        response, link = self._send(method, path, body, patience_s)
+        answer, link = self._send(method, path, body, patience_s)
         with link:
             try:
-                raw = response.read()
-            except (OSError, HTTPException) as e:
+                raw = answer.read()
+            except (OSError, Broken) as e:
                 raise _Cut from e
-        if response.status != 200:
-            raise _told(response.status, raw)
+        if answer.status != 200:
+            raise _told(answer.status, raw)
         return _json(raw)
 
-    def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[HTTPResponse, socket.socket]:
-        connection = HTTPConnection("stoker")
-        link = connection.sock = self._socket(patience_s)
+    def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[Answer, socket.socket]:
+        link = self._socket(patience_s)
         try:
             try:
-                connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+                link.sendall(request(method, path, body))
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it may have refused a large body and told us why
-            return connection.getresponse(), link
+            return Answer(link), link
         except TimeoutError as e:
             link.close()
             raise ServerError(f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)) from e
-        except (OSError, HTTPException) as e:
+        except (OSError, Broken) as e:
             link.close()
             raise _Cut from e
         except BaseException:
@@ -271,8 +269,8 @@ class Client:
 class Pieces:
     """The bytes of a streamed answer. `close` may be called from any thread, while another one waits in `next`."""
 
-    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
-        self._response, self._link = opened
+    def __init__(self, opened: tuple[Answer, socket.socket]) -> None:
+        self._answer, self._link = opened
         self._reading = Lock()
         self._closed = False
 
@@ -282,8 +280,8 @@ class Pieces:
     def __next__(self) -> bytes:
         try:
             with self._reading:
-                piece = b"" if self._closed else self._response.read1(PIECE)
-        except (OSError, ValueError, HTTPException) as e:
+                piece = b"" if self._closed else self._answer.read1()
+        except (OSError, ValueError, Broken) as e:
             if not self._closed:
                 self.close()
                 raise ServerError("The Stoker server went away in the middle of its answer.", hint="Ask again; nothing is lost.") from e
@@ -300,14 +298,14 @@ class Pieces:
         except OSError:
             pass
         with self._reading:
-            self._response.close()
+            self._answer.close()
             self._link.close()
 
 
 class Events:
     """The server-sent events of an answer as dicts; closed like Pieces."""
 
-    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
+    def __init__(self, opened: tuple[Answer, socket.socket]) -> None:
         self._pieces = Pieces(opened)
         self._rest = b""
 
@@ -335,13 +333,13 @@ class _Cut(Exception):
 def _path(ref: str, verb: str = "") -> str:
     if not ref:
         raise NotFound("No run was named.")
-    return "/v1/runs/" + quote(ref, safe="", errors="surrogateescape") + (f"/{verb}" if verb else "")
+    return "/v1/runs/" + quoted(ref) + (f"/{verb}" if verb else "")
 
 
 def _query(words: dict) -> str:
     """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
     pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
-    found = [f"{name}={quote_from_bytes(os.fsencode(_word(value)), safe='')}" for name, value in pairs if value is not None]
+    found = [f"{name}={quoted(_word(value))}" for name, value in pairs if value is not None]
     return "?" + "&".join(found) if found else ""
 
 

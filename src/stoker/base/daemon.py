@@ -13,8 +13,9 @@ _DROPPED = ("STOKER_ATTEMPT", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__", "OLDPWD", "P
 
 
 def server_command(*options: str) -> list[str]:
-    """The argv that starts the server. -P: what lies in the folder where somebody stands is never imported."""
-    return [sys.executable, "-P", "-m", "stoker.server", *options]
+    """The argv that starts the server. -P: what lies in the folder where somebody stands is never imported. utf8: names mean the
+    same bytes whatever the locale of the shell that came first."""
+    return [sys.executable, "-P", "-X", "utf8", "-m", "stoker.server", *options]
 
 
 def server_environment(environ: Mapping[str, str], where: Home) -> dict[str, str]:

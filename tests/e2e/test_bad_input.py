@@ -9,20 +9,9 @@ import sys
 
 import pytest
 from benchmarks.ground import Done, Ground
+from parts import refused
 
 NAMES = ["two words", "it's \"quoted\"", "训练 一", "🚂🔥", "-rf", "$(reboot)", "a;b&c|d", "*", "--", "%s%n", "\\"]
-
-
-def refused(done: Done, code: int, *words: str) -> None:
-    """One error sentence with these words, one hint, this exit code."""
-    lines = [line for line in done.err.splitlines() if line.strip()]
-    assert done.code == code, (done.code, done.err)
-    errors = [line for line in lines if line.startswith("error: ")]
-    hints = [line for line in lines if line.startswith("hint: ")]
-    assert len(errors) == 1 and len(hints) == 1, done.err
-    assert "Traceback" not in done.err
-    for word in words:
-        assert word.lower() in done.err.lower(), (word, done.err)
 
 
 def test_no_such_file(common: Ground):

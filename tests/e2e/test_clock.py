@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from benchmarks.ground import NUMBERED, Ground, numbered, until
+from parts import missing
 
 # The wall clock of every process that has this loaded is off by the number in OFFSET_FILE; the monotonic clock is not touched.
 CLOCK_C = r"""
@@ -52,7 +53,7 @@ int gettimeofday(struct timeval *restrict v, void *restrict zone) {
 def clock(ground: Ground):
     """A function that sets the wall clock of everything on this ground, in seconds from the true time."""
     if not shutil.which("gcc"):
-        pytest.skip("gcc is not installed")
+        missing("gcc")
     source, library, offset = ground.root / "clock.c", ground.root / "clock.so", ground.root / "offset"
     source.write_text(CLOCK_C)
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", f'-DOFFSET_FILE="{offset}"', str(source), "-o", str(library), "-ldl"], check=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.ground import Ground, Terminal, alive, cmdline, kill, until
+from parts import missing
 
 FORK_AND_LEAVE = """
 import os, sys, time
@@ -130,7 +131,7 @@ def test_a_process_that_stops_itself_is_not_lost(ground: Ground):
 @pytest.mark.real("tmux")
 def test_a_tmux_server_first_started_inside_a_run_survives_it(ground: Ground):
     if not shutil.which("tmux"):
-        pytest.skip("tmux is not installed")
+        missing("tmux")
     socket = ground.root / "t"
     ground.script("train.sh", f"#!/bin/sh\ntmux -S '{socket}' new-session -d -s mine 'sleep 600'\nsleep 1\necho made\n", 0o755)
     run = ground.detach("--grace", "1s", "./train.sh")

@@ -6,29 +6,13 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from benchmarks.ground import NUMBERED, Ground, numbered, until
-from test_bad_input import refused
+from parts import missing, refused, root_only, tmpfs
 
-root_only = pytest.mark.skipif(os.getuid() != 0, reason="needs root: mounts and owners")
 NOBODY = 65534
-
-
-@contextmanager
-def tmpfs(where: Path, options: str) -> Iterator[None]:
-    """A small file system at `where`, or a skip with the reason."""
-    where.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "stoker-test", str(where)], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"cannot mount a tmpfs: {made.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(where)], check=False)
 
 
 def fill(folder: Path) -> Path:
@@ -126,8 +110,10 @@ def test_others_may_not_look_in(ground: Ground):
 @root_only
 def test_on_a_network_file_system(ground: Ground):
     sftp = next((p for p in ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server") if Path(p).exists()), None)
-    if not shutil.which("sshfs") or not sftp or not Path("/dev/fuse").exists():
-        pytest.skip("needs sshfs, sftp-server and /dev/fuse")
+    if not shutil.which("sshfs") or not sftp:
+        missing("sshfs or sftp-server")
+    if not Path("/dev/fuse").exists():
+        pytest.skip("this machine has no /dev/fuse")
     ground.home.mkdir()
     there = ground.root / "there"
     there.mkdir()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from benchmarks.ground import BIN, Ground, kill, until
-from test_state_folder import root_only, tmpfs
+from parts import memory_cgroup, missing, root_only, tmpfs
 
 
 def ended(ground: Ground, *args: str, timeout_s: float = 60) -> dict:
@@ -71,29 +68,6 @@ def test_the_stderr_of_a_foreground_run_counts(ground: Ground):
     assert done.code == 1 and b"ZeroDivisionError" in done.stderr
     run = ground.show(ground.runs()[0]["id"])
     assert run["evidence"]["exception"]["type"] == "ZeroDivisionError"
-
-
-@contextmanager
-def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
-    """A cgroup with a memory limit (version 1 or 2), or a skip with the reason."""
-    for base, file in ((Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"), (Path("/sys/fs/cgroup"), "memory.max")):
-        group = base / f"stoker-test-{os.getpid()}"
-        try:
-            group.mkdir()
-            (group / file).write_text(str(limit_bytes))
-            break
-        except OSError:
-            if group.exists():
-                group.rmdir()
-    else:
-        pytest.skip("no memory cgroup can be made here")
-    try:
-        yield group
-    finally:
-        for pid in (group / "cgroup.procs").read_text().split():
-            kill(int(pid))
-        until(lambda: not (group / "cgroup.procs").read_text().split(), 10, "the end of the cgroup's processes")
-        group.rmdir()
 
 
 @root_only
@@ -165,7 +139,7 @@ def test_inodes_used_up_is_a_full_disk(ground: Ground):
 def test_torchrun_names_the_first_failing_ranks_own_traceback(ground: Ground):
     pytest.importorskip("torch")
     if not shutil.which("torchrun", path=str(BIN)):
-        pytest.skip("torchrun is not installed")
+        missing("torchrun")
     ground.script("train.py", "import os, time\nrank = int(os.environ['RANK'])\nprint('rank', rank, flush=True)\nif rank == 1:\n    time.sleep(0.5)\n    raise ValueError('bad batch on rank one')\ntime.sleep(600)\n")
     run = ended(ground, "--", "torchrun", "--standalone", "--nproc_per_node=2", "train.py", timeout_s=100)
     found = run["evidence"]["exception"]

@@ -141,13 +141,14 @@ class Stream:
         return int(found[-1])
 
     def close(self) -> None:
-        """End it and wait for that: stdin and stdout are closed, then TERM and KILL to its process group. Twice is harmless."""
+        """End it and wait for that: TERM, then KILL to its process group. Twice is harmless; a read or write that blocks in another
+        thread returns, since the pipes are closed only after their other end is gone."""
         self._closed = True
+        if self._process.poll() is None:
+            end_group(self._process)
         for pipe in (self.stdin, self.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
-        if self._process.poll() is None:
-            end_group(self._process)
         self._reader.join(KILL_AFTER_S)
 
     def __enter__(self) -> Stream:

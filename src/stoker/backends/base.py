@@ -1,0 +1,137 @@
+"""What every back end promises, in every moment. The truth is the run folder on the machine; a back end only gets us there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from stoker.base.spec import Limits
+from stoker.hosts.base import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What the machine says of one run now; docs/contracts.md lists the phases. Fields it does not know are None."""
+
+    id: str
+    phase: str  # absent | staged | claimed | running | stopping | ended | waiting | abandoned
+    attempt: int | None = None  # the newest
+    attempts: tuple[int, ...] = ()
+    started_at: float | None = None
+    heartbeat_at: float | None = None
+    heartbeat_age_s: float | None = None
+    used_s: float = 0.0  # over all attempts
+    limits_seq: int | None = None  # of the limits that the agent holds it to
+    waits_for_input: bool = False
+    out_bytes: int = 0
+    err_bytes: int = 0
+    telemetry: dict | None = None  # the newest sample
+    exit: dict | None = None  # exit.json of the newest attempt
+    keep: dict | None = None  # a `keep` typed on the machine
+    run_pid: int | None = None
+
+    @classmethod
+    def from_json(cls, body: dict) -> Observation:
+        """From one line of the agent; fields of a newer agent are passed over. Raises TypeError, KeyError for what is not one."""
+        if not isinstance(body, dict) or not isinstance(body["id"], str) or body["phase"] not in PHASES:
+            raise TypeError("not an observation")
+        values = {f.name: body[f.name] for f in fields(cls) if f.name in body}
+        values["attempts"] = tuple(values.get("attempts") or ())
+        return cls(**values)
+
+
+PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What the machine has for us. GPUs are dicts of `index uuid name memory_bytes used_bytes`; a number it does not know is None."""
+
+    cpus: float = 1  # that we may use: affinity and cgroup quota
+    memory_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    gpus: tuple[dict, ...] = ()
+    disk_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    inodes_free: int | None = None
+    shm_bytes: int | None = None
+    identity: dict = field(default_factory=dict)  # hostname, boot id, start of pid 1
+    python: dict = field(default_factory=dict)  # version, executable
+
+    @classmethod
+    def from_json(cls, body: dict) -> Capacity:
+        """From what `probe` prints. Raises TypeError, KeyError for what is not that."""
+        body["cpus"], body["identity"]  # an answer without these is none
+        values = {f.name: body[f.name] for f in fields(cls) if body.get(f.name) is not None}
+        values["gpus"] = tuple(values.get("gpus") or ())
+        return cls(**values)
+
+
+class Backend(ABC):
+    """A way to hold compute. May be used from any thread; every method may be repeated after any failure.
+
+    All raise TargetError: `retry` says whether the machine may be back later. Silence is never an answer about a run.
+    """
+
+    @abstractmethod
+    def stage(self, run_id: str, folder: Path) -> None:
+        """Lay the spooled run folder out on the machine, whole or not at all. Twice is harmless: what is there stays as it is.
+
+        `folder` is given away: it may be moved, and need no longer exist when the machine has the run already. Raises NotFound when
+        neither is there.
+        """
+
+    @abstractmethod
+    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = ()) -> str:
+        """Start an attempt and return its native id. Twice is harmless: an attempt is claimed once, the loser changes nothing.
+
+        Returns when its command runs or has failed to (which is an observation). `gpus`: UUIDs that it may see; none = as its environment
+        says. Raises StateError while an earlier attempt lives or a later one has been made.
+        """
+
+    @abstractmethod
+    def poll(self, ids: Sequence[str]) -> dict[str, Observation]:
+        """One observation for each id, with one question to the machine. A run that is gone is an observation ("absent")."""
+
+    @abstractmethod
+    def watch(self) -> Stream:
+        """Lines of observations: all live runs at once, one at each change, all live ones again each 10 s."""
+
+    @abstractmethod
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str) -> None:
+        """Wish the end of the newest attempt: INT, TERM after the first grace, KILL after the second. Returns at once. Harmless when it
+        has ended, was never started or is gone; a second stop may be shorter. An attempt without caretakers is settled here and now."""
+
+    @abstractmethod
+    def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
+        """The framed duplex stream of docs/contracts.md from these byte offsets; it ends after the exit frame."""
+
+    @abstractmethod
+    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False) -> Stream:  # noqa: PLR0917
+        """Bytes of the log `which` ("out" or "err"). With `follow` it ends when the attempt has ended and all was sent."""
+
+    @abstractmethod
+    def enter(self, run_id: str) -> list[str]:
+        """Words to put before a command, so that `host.run` or `host.open` runs it where the run is: its resources, folder, environment."""
+
+    @abstractmethod
+    def capacity(self) -> Capacity:
+        """What the machine has, asked now."""
+
+    @abstractmethod
+    def write_limits(self, run_id: str, limits: Limits) -> None:
+        """Replace limits.json; the agent echoes its `seq` in observations. Raises NotFound when the run is gone."""
+
+    @abstractmethod
+    def fetch(self, run_id: str, name: str, target: Path) -> None:
+        """Copy a file or folder of the run folder here, whole or absent. Raises NotFound."""
+
+    @abstractmethod
+    def remove(self, run_id: str) -> None:
+        """Delete the run folder. Harmless when gone; raises StateError while the run lives."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what this object opened, its host included. Runs go on."""

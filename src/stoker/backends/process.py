@@ -1,0 +1,229 @@
+"""Runs as plain processes of a machine: the whole of "a machine by itself" and "any ssh box"."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import stoker.agent
+from stoker.backends.base import Backend, Capacity, Observation
+from stoker.base import rundir
+from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
+from stoker.base.spec import Limits
+from stoker.hosts.base import Finished, Host, Stream
+
+AGENT_FILE = Path(stoker.agent.__file__).with_name("agent.py")
+PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
+# Imported instead of run, so that Python keeps it compiled beside: 3,000 lines are not read anew for each question.
+LAUNCH = "import os,sys; d,n=os.path.split(sys.argv.pop(1)); sys.path.insert(0,d); sys.exit(__import__(n[:-3]).main(sys.argv))"
+_MAKE_ROOM = 'umask 077; mkdir -p "$1/agent" "$1/runs" && if test -f "$1/agent/$2"; then echo has; else echo lacks; fi'
+_ENTER = """
+import json, os, sys
+run, command = sys.argv[1], sys.argv[2:]
+with open(run + "/env", "rb") as f:
+    env = dict(item.split(b"=", 1) for item in f.read().split(b"\\0") if b"=" in item)
+with open(run + "/spec.json") as f:
+    spec = json.load(f)
+env[b"STOKER_RUN_DIR"] = os.fsencode(run)
+if spec.get("home"):
+    env[b"HOME"] = spec["home"].encode("utf-8", "surrogateescape")
+os.chdir(os.path.join(run, "work") if spec.get("copy") else spec["folder"].encode("utf-8", "surrogateescape"))
+try:
+    os.execvpe(command[0], command, env)
+except OSError as e:
+    sys.stderr.write("%s: %s\\n" % (command[0], e.strerror))
+    sys.exit(127 if isinstance(e, FileNotFoundError) else 126)
+"""
+
+
+class ProcessBackend(Backend):
+    """Processes on `host`, with run folders in `root`/runs. A relative `root` counts from the home folder there."""
+
+    def __init__(self, host: Host, root: str) -> None:
+        self._host = host
+        self._given_root = root
+        self._lock = threading.Lock()
+        self._text = AGENT_FILE.read_bytes()  # now: a later version beside us is another server's
+        self._agent_name = f"agent-{hashlib.sha256(self._text).hexdigest()[:16]}.py"
+        self._pushed = False
+
+    def stage(self, run_id: str, folder: Path) -> None:
+        self._push_agent()
+        target = self._run_dir(run_id)
+        if self._exists(target):
+            return
+        try:
+            self._host.give(folder, target)
+        except TargetError:
+            if not self._exists(target):  # somebody else staged it meanwhile
+                raise
+
+    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = ()) -> str:
+        devices = ["--gpus", ",".join(gpus)] if gpus else []
+        answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices))
+        if answer.get("attempt") != attempt:
+            raise nonsense(self._host.name, json.dumps(answer))
+        return f"{run_id}/{attempt}"
+
+    def poll(self, ids: Sequence[str]) -> dict[str, Observation]:
+        if not ids:
+            return {}
+        found = {seen.id: seen for seen in parse_observations(self._ask("poll", self._root(), *ids), self._host.name)}
+        missing = [each for each in ids if each not in found]
+        if missing:
+            raise nonsense(self._host.name, f"nothing about {missing[0]}")
+        return found
+
+    def watch(self) -> Stream:
+        return self._open("watch", self._root())
+
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str) -> None:
+        self._ask("stop", self._run_dir(run_id), "--grace", *(f"{each:g}" for each in grace_s), "--reason", reason)
+
+    def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
+        quiet = [] if input else ["--no-input"]
+        return self._open("attach", self._run_dir(run_id), str(attempt), "--out", str(out), "--err", str(err), *quiet)
+
+    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False) -> Stream:  # noqa: PLR0917
+        options = [*([] if limit is None else ["--limit", str(limit)]), *(["--follow"] if follow else [])]
+        return self._open("read", self._run_dir(run_id), str(attempt), which, str(offset), *options)
+
+    def enter(self, run_id: str) -> list[str]:
+        return [self._host.python(), "-I", "-S", "-c", _ENTER, self._run_dir(run_id)]
+
+    def capacity(self) -> Capacity:
+        answer = _only(self._ask("probe", self._root(), timeout_s=PROBE_S))
+        try:
+            return Capacity.from_json(answer)
+        except (KeyError, TypeError) as e:
+            raise nonsense(self._host.name, json.dumps(answer)) from e
+
+    def write_limits(self, run_id: str, limits: Limits) -> None:
+        folder = self._run_dir(run_id)
+        if not self._exists(folder):
+            raise NotFound(f"The folder of run {run_id} is gone from {self._host.name}.")
+        with _file(json.dumps(limits.to_json()).encode() + b"\n") as temp:
+            self._host.put(temp, f"{folder}/{rundir.LIMITS}")
+
+    def fetch(self, run_id: str, name: str, target: Path) -> None:
+        if not name or os.path.isabs(name) or ".." in Path(name).parts:
+            raise InvalidSpec(f"{name!r} is not a name inside a run folder.")
+        self._host.get(f"{self._run_dir(run_id)}/{name}", target)
+
+    def remove(self, run_id: str) -> None:
+        self._ask("rm", self._run_dir(run_id))
+
+    def close(self) -> None:
+        self._host.close()
+
+    def _root(self) -> str:
+        return os.path.join(self._host.home(), self._given_root.removeprefix("~/"))
+
+    def _run_dir(self, run_id: str) -> str:
+        if not run_id or "/" in run_id or "\0" in run_id or run_id.startswith("."):
+            raise InvalidSpec(f"{run_id!r} is not the id of a run.")
+        return f"{self._root()}/runs/{run_id}"
+
+    def _exists(self, path: str) -> bool:
+        return self._host.run(["test", "-e", path]).code == 0
+
+    def _push_agent(self) -> None:
+        """See that the machine has our version of the agent; asked once."""
+        with self._lock:
+            if self._pushed:
+                return
+            done = self._host.run(["sh", "-c", _MAKE_ROOM, "sh", self._root(), self._agent_name])
+            if done.code:
+                raise TargetError(f"The folder {self._root()} cannot be made on {self._host.name}: {done.message}.", retry=False,
+                                  hint="Choose another `root` for this target in config.toml.")
+            if not done.out.endswith(b"has\n"):
+                with _file(self._text) as temp:
+                    self._host.put(temp, self._agent_path())
+            self._pushed = True
+
+    def _agent_path(self) -> str:
+        return f"{self._root()}/agent/{self._agent_name}"
+
+    def _argv(self, *words: str) -> list[str]:
+        return [self._host.python(), "-I", "-S", "-c", LAUNCH, self._agent_path(), *words]
+
+    def _ask(self, *words: str, timeout_s: float = 60.0) -> list[dict]:
+        """The JSON lines that a verb of the agent prints."""
+        self._push_agent()
+        done = self._host.run(self._argv(*words), timeout_s=timeout_s)
+        if _agent_is_gone(done):
+            self._pushed = False
+            self._push_agent()
+            done = self._host.run(self._argv(*words), timeout_s=timeout_s)
+        return parse_answer(done, words[0], self._host.name)
+
+    def _open(self, *words: str) -> Stream:
+        self._push_agent()
+        return self._host.open(self._argv(*words))
+
+
+def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
+    """The JSON objects an agent's verb printed. Raises what its error line, its exit code or nonsense stand for."""
+    lines = []
+    for line in done.out.splitlines():
+        try:
+            body = json.loads(line)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise nonsense(host, line.decode("utf-8", "replace"))
+        lines.append(body)
+    if done.code == 0:
+        return lines
+    if lines and "error" in lines[-1]:
+        raise problem(str(lines[-1]["error"]), str(lines[-1].get("detail", "")), host)
+    raise TargetError(f"The agent on {host} failed at '{verb}': {done.message}.", retry=done.code > 128,
+                      hint="`stoker doctor` looks at the machine.")
+
+
+def parse_observations(lines: Sequence[dict], host: str) -> list[Observation]:
+    """Observations out of answers. Raises TargetError(retry=False) for anything else."""
+    try:
+        return [Observation.from_json(line) for line in lines]
+    except (KeyError, TypeError) as e:
+        raise nonsense(host, json.dumps(list(lines))) from e
+
+
+def problem(error: str, detail: str, host: str) -> StokerError:
+    """What the agent's error words mean here."""
+    if error == "state":
+        return StateError(f"{detail[:1].upper()}{detail[1:]}.")
+    if error in ("absent", "no_spec"):
+        return NotFound(f"The run is not on {host}: {detail}.")
+    if error == "disk_full":
+        return TargetError(f"The disk of {host} is full: {detail}.", hint="Free some space there: stoker gc", retry=True)
+    return TargetError(f"The agent on {host} says: {detail} ({error}).", retry=False)
+
+
+def nonsense(host: str, text: str) -> TargetError:
+    """The error for an answer that is none."""
+    return TargetError(f"{host} answered with something that is not the agent's: {text[:120]!r}.", retry=False,
+                       hint="Does its login shell print something? Is its Python sound?")
+
+
+def _only(lines: list[dict]) -> dict:
+    return lines[-1] if lines else {}
+
+
+def _agent_is_gone(done: Finished) -> bool:
+    """Somebody emptied the folder that we pushed it to."""
+    return done.code == 1 and not done.out and b"ModuleNotFoundError: No module named 'agent-" in done.err
+
+
+@contextlib.contextmanager
+def _file(content: bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+        path = Path(folder) / "x"
+        path.write_bytes(content)
+        yield path

@@ -7,7 +7,7 @@ import os
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,7 +144,7 @@ def _imports_in(body: Sequence[ast.stmt], kind: str) -> Iterator[Import]:
             yield from _imports_in(node.body, kind if main else "maybe")
             yield from _imports_in(node.orelse, "maybe")
         elif isinstance(node, ast.Try | getattr(ast, "TryStar", ast.Try)):
-            forgiving = any(_forgives(h) for h in node.handlers)
+            forgiving = any(forgives(h) for h in node.handlers)
             yield from _imports_in(node.body, "maybe" if forgiving else kind)
             for handler in node.handlers:
                 yield from _imports_in(handler.body, "maybe")
@@ -159,11 +159,12 @@ def _imports_in(body: Sequence[ast.stmt], kind: str) -> Iterator[Import]:
             yield from _imports_in([s for case in node.cases for s in case.body], "maybe")
 
 
-def _forgives(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return not any(isinstance(n, ast.Raise) and n.exc is None for n in handler.body)
-    names = {getattr(n, "id", None) or getattr(n, "attr", None) for n in ast.walk(handler.type)}
-    return bool(names & _FORGIVING)
+def forgives(handler: ast.ExceptHandler, kinds: Iterable[str] = _FORGIVING) -> bool:
+    """True when a handler catches one of `kinds` (or a name that ends so) and does not raise it again."""
+    if any(isinstance(n, ast.Raise) and n.exc is None for n in handler.body):
+        return False
+    names = [getattr(n, "id", None) or getattr(n, "attr", "") for n in ast.walk(handler.type)] if handler.type else list(kinds)
+    return any(n.endswith(tuple(kinds)) for n in names)
 
 
 def is_main_test(test: ast.expr) -> bool:

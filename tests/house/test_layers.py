@@ -16,7 +16,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "agent": (set(), set()),
     "hosts": ({"base"}, set()),
     "doctor": ({"base"}, set()),
-    "backends": ({"hosts", "base"}, set()),
+    "backends": ({"hosts", "agent", "base"}, set()),
     "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
     "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),

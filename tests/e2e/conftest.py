@@ -12,6 +12,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.ground import Ground
 
+HERE = Path(__file__).resolve().parent
+# What `make check` runs of this folder: the main job in a few seconds. Everything else here is slow.
+IN_THE_GATE = {"test_foreground_gives_the_same_bytes_streams_and_code", "test_detached_life_of_a_run", "test_stop_then_start_adds_an_attempt",
+               "test_json_has_the_documented_fields", "test_no_such_file", "test_unknown_run", "test_bad_duration_says_how_to_write_it"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.originalname not in IN_THE_GATE:
+            item.add_marker(pytest.mark.slow)
+
 
 def _checked(ground: Ground) -> Iterator[Ground]:
     try:

@@ -123,7 +123,7 @@ def _ended(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
     exit_ = seen.exit or {}
     reason = exit_.get("reason") or "agent_lost"
     used = seen.used_s or exit_.get("used_s") or run.used_s
-    facts |= {"used_s": used, "evidence": _evidence(exit_)}
+    facts |= {"used_s": used, "evidence": evidence_of(exit_)}
     if _restarts(run, newest, reason, used):
         return _restart(run, newest, now, facts)
     facts |= _final(reason, facts["evidence"], exit_.get("ended_at") or now)
@@ -189,7 +189,8 @@ def _set(run: Run, **facts: object) -> list[Action]:
     return [Action("set", news)] if news else []
 
 
-def _evidence(exit_: dict) -> dict:
+def evidence_of(exit_: dict) -> dict:
+    """What an exit.json says about the why, in one dict."""
     extra = {k: exit_[k] for k in ("signal_name", "code", "leftovers", "gaps") if exit_.get(k)}
     return {**extra, **(exit_.get("evidence") or {})}
 

@@ -1,0 +1,79 @@
+"""Lets waiting runs in: capacity is handed out in the transaction that moves a run out of the queue, so nothing is given twice."""
+
+from __future__ import annotations
+
+from stoker.base.errors import InvalidSpec
+from stoker.base.state import State
+from stoker.plane.lifecycle import Admission, Usage, admit, admit_queue, usage_of
+from stoker.plane.queries import Queries
+from stoker.plane.record import Run
+from stoker.plane.store import Store
+from stoker.plane.targets import Target, Targets
+
+HEAD = 32  # of each queue are looked at in one transaction
+
+
+class Admissions:
+    """Who may start, for the reconciler (`run`) and for a run that was submitted just now (`at_once`)."""
+
+    def __init__(self, store: Store, targets: Targets) -> None:
+        self._store, self._targets = store, targets
+
+    def run(self) -> tuple[list[Run], list[str]]:
+        """The runs that were let in, and the targets that must be asked what they have before GPUs can be handed out."""
+        admitted: list[Run] = []
+        unknown: list[str] = []
+        with self._store.read() as q:
+            names = q.targets_with_queue()
+        for name in names:
+            try:
+                target = self._targets.get(name)
+            except InvalidSpec:
+                continue  # its table is gone from config.toml: its runs wait
+            while batch := self._batch(target):
+                admitted += batch
+            with self._store.read() as q:
+                if target.room(ask=False).gpus is None and q.next_for_gpus(name, 1):
+                    unknown.append(name)
+        return admitted, unknown
+
+    def _batch(self, target: Target) -> list[Run]:
+        room = target.room(ask=False)
+        with self._store.write() as q:
+            heads = q.next_for_gpus(target.name, HEAD) + q.next_for_slots(target.name, HEAD) + q.next_for_nothing(target.name, HEAD)
+            if not heads:
+                return []
+            usage = usage_of(q.holders(target.name))
+            started = [q.update(run, state=State.STAGING, gpu_uuids=gpus) for run, gpus in admit_queue(heads, usage, room)]
+            return [run for run in started if run]
+
+
+def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int) -> Admission:
+    """Whether a new run may start now, before all who wait: only if nobody of its priority or above waits for the same.
+
+    "never" only where the machine's size is known.
+    """
+    room = target.room(ask=False)
+    counted = slots if room.slots is not None else 0
+    if not gpus and not counted:
+        return Admission("yes")
+    usage = usage_of(q.holders(target.name))
+    first = [*(q.next_for_gpus(target.name, 1) if gpus else ()), *(q.next_for_slots(target.name, 1) if counted else ()),
+             *(q.next_for_gpus(target.name, 1) if counted and not gpus else ())]
+    answer = admit(gpus, slots, usage, room)
+    ahead = [run for run in first if run.priority >= priority and ((run.gpus and gpus) or (run.slots and counted))]
+    if answer.verdict == "yes" and ahead:
+        return Admission("wait", f"{ahead[0].name}, which waits for the same and came first")
+    return answer
+
+
+def waits_for(run: Run, target: Target | None, usage: Usage, others: str) -> str | None:
+    """Why a waiting run waits, in words that follow "waits for"."""
+    if others:
+        return others
+    if target is None:
+        return f"the target '{run.target}', which is not in config.toml any more"
+    answer = admit(run.gpus, run.slots, usage, target.room(ask=False))
+    if answer.verdict == "never":
+        return f"a larger machine: it wants {answer.why}"
+    return answer.why or "its turn"

@@ -1,0 +1,146 @@
+"""What `show`, `top` and `gc` tell beyond the run object: read from run folders, with a bounded amount of work."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from stoker.backends.base import Capacity, Observation
+from stoker.base import rundir
+from stoker.base.errors import StokerError
+from stoker.base.units import iso
+from stoker.plane import stage
+from stoker.plane.lifecycle import exit_code
+from stoker.plane.present import begun
+from stoker.plane.record import Run
+from stoker.plane.targets import Target
+
+ATTEMPTS_SHOWN = 20
+FILES_SHOWN = 200
+
+
+def detail(run: Run, target: Target, seen: Observation | None, history: list[dict]) -> dict:
+    """The fields that `show` adds. A machine that cannot be reached leaves them empty."""
+    asked = _Folder(target, run.id)
+    attempts = [_attempt(asked, n, seen) for n in range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)]
+    return {
+        "evidence": run.evidence,
+        "telemetry": seen.telemetry if seen else None,
+        "attempts_detail": attempts,
+        "files": _files(run, target, attempts),
+        "code": asked.json(f"{rundir.CODE}/commit.json"),
+        "usage": _usage(run, target),
+        "waits_for_input": bool(seen.waits_for_input) if seen and not run.state.final else False,
+        "interpreter": _interpreter(run),
+        "env_names": _env_names(run, target),
+        "spec": run.spec.to_json(),
+        "history": [{**event, "at": iso(event["at"])} for event in history],
+        "run_pid": seen.run_pid if seen and not run.state.final else None,
+    }
+
+
+class _Folder:
+    """JSON files of a run folder; after the first failure to reach the machine there are none."""
+
+    def __init__(self, target: Target, run_id: str) -> None:
+        self._target, self._run_id = target, run_id
+        self._silent = False
+
+    def json(self, name: str) -> dict | None:
+        if self._silent:
+            return None
+        try:
+            return self._target.read_json(self._run_id, name)
+        except StokerError:
+            self._silent = True
+            return None
+
+
+def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
+    base = f"{rundir.ATTEMPTS}/{number}"
+    exit_ = folder.json(f"{base}/{rundir.EXIT}")
+    live = seen if seen is not None and seen.attempt == number else None
+    agent = None if exit_ else folder.json(f"{base}/{rundir.AGENT}")
+    told = exit_ or {}
+    started, ended = told.get("started_at") or (agent or {}).get("started_at"), told.get("ended_at")
+    return {
+        "attempt": number, "phase": "ended" if exit_ else live.phase if live else "unknown",
+        "started_at": iso(started) if started else None, "ended_at": iso(ended) if ended else None,
+        "reason": told.get("reason"), "exit_code": exit_code(told), "signal_name": told.get("signal_name"), "used_s": told.get("used_s"),
+        "out_bytes": told.get("out_bytes", live.out_bytes if live else None),
+        "err_bytes": told.get("err_bytes", live.err_bytes if live else None),
+        "leftovers": told.get("leftovers"), "gaps": told.get("gaps"), "evidence": told.get("evidence"),
+    }
+
+
+def _files(run: Run, target: Target, attempts: list[dict]) -> list[dict] | None:
+    """New and changed files since it first began; None where the folder is on another machine."""
+    if not target.here or not attempts or run.created_at == 0:
+        return None if not target.here else []
+    folder = Path(target.run_folder(run.id))
+    work = folder / rundir.WORK if run.spec.copy else Path(run.spec.folder)
+    if not work.is_dir():
+        return []
+    return stage.changed_files(work, folder / rundir.CODE, run.created_at, limit=FILES_SHOWN)
+
+
+def _usage(run: Run, target: Target) -> dict:
+    if not target.here:
+        return {}
+    size, inodes = cost(Path(target.run_folder(run.id)))
+    return {"folder_bytes": size, "folder_files": inodes}
+
+
+def _interpreter(run: Run) -> str | None:
+    program = run.spec.argv[0] if run.spec.argv else ""
+    return program if os.path.basename(program).startswith(("python", "pypy")) else None
+
+
+def _env_names(run: Run, target: Target) -> list[str] | None:
+    """Names only: the values never leave the run folder."""
+    if not target.here:
+        return None
+    try:
+        data = Path(target.run_folder(run.id), rundir.ENV).read_bytes()
+    except OSError:
+        return None
+    return sorted(rundir.unpack_env(data))
+
+
+def cost(folder: Path) -> tuple[int, int]:
+    """Bytes on disk and inodes of a folder; links are counted, not followed."""
+    size = inodes = 0
+    for entry in _walk(folder):
+        try:
+            info = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue
+        size += info.st_blocks * 512
+        inodes += 1
+    return size, inodes + (1 if inodes else 0)
+
+
+def _walk(folder: Path) -> Iterator[os.DirEntry]:
+    waiting = [os.fspath(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    yield entry
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+
+
+def machine(target: Target, capacity: Capacity) -> dict:
+    """The machine's facts for `top`."""
+    return {
+        "hostname": socket.gethostname() if target.here else target.config.host, "cpus": capacity.cpus,
+        "load": list(os.getloadavg()) if target.here else None,
+        "memory": {"total_bytes": capacity.memory_bytes, "available_bytes": capacity.memory_free_bytes},
+        "disk": {"total_bytes": capacity.disk_bytes, "free_bytes": capacity.disk_free_bytes, "inodes_free": capacity.inodes_free},
+        "gpus": list(capacity.gpus), "slots": target.config.slots,
+    }

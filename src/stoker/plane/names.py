@@ -1,0 +1,67 @@
+"""Speakable ids (`tavo-miku`) and names that are picked for runs without one (`train`, `train-2`)."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Sequence
+
+from stoker.base.errors import InvalidSpec
+from stoker.base.spec import NAME_MAX, check_name
+
+_CONSONANTS = "bdfgklmnprstvz"
+_VOWELS = "aeiou"
+_RANDOM = random.SystemRandom()
+_STEM_MAX = NAME_MAX - 8
+_OPTIONS_WITH_VALUE = {"-m", "-c", "-W", "-X"}
+
+
+def new_id(taken: Callable[[str], bool]) -> str:
+    """Two words of four letters, for which `taken` says no; 24 million of them."""
+    while True:
+        run_id = "-".join("".join(_RANDOM.choice(letters) for letters in (_CONSONANTS, _VOWELS) * 2) for _ in range(2))
+        if not taken(run_id):
+            return run_id
+
+
+def stem(command: Sequence[str]) -> str:
+    """What a run of this command is called: the script's stem, the module, else the program."""
+    program = os.path.basename(command[0])
+    picked = program
+    if re.fullmatch(r"python[\d.]*|torchrun|accelerate|ipython", program):
+        picked = _script(command[1:]) or program
+    picked = os.path.basename(picked.rstrip("/"))
+    for end in (".py", ".sh", ".bash"):
+        picked = picked.removesuffix(end)
+    picked = re.sub(r"[\x00-\x1f\x7f/\ud800-\udfff]+", "_", picked).strip()[:_STEM_MAX].strip()
+    return picked if picked and set(picked) != {"."} else "run"
+
+
+def _script(words: Sequence[str]) -> str:
+    skip = False
+    for i, word in enumerate(words):
+        if word == "-m" and i + 1 < len(words):
+            return words[i + 1].rpartition(".")[2]
+        if skip or word in _OPTIONS_WITH_VALUE:
+            skip = not skip and word in _OPTIONS_WITH_VALUE
+            if word == "-c":
+                return ""
+            continue
+        if word.endswith(".py") or not word.startswith("-"):
+            return word
+    return ""
+
+
+def numbered(stem_: str, number: int) -> str:
+    """The name number `number` of a stem: `train`, `train-2`, ..."""
+    return stem_ if number == 1 else f"{stem_}-{number}"
+
+
+def check_given(name: str) -> None:
+    """A name that was typed can be stored and shown. Raises InvalidSpec."""
+    check_name(name)
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidSpec(f"{name!r} cannot be a name: it is not text.", hint="stoker run --name baseline-1 ...") from None

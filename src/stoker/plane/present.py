@@ -1,0 +1,82 @@
+"""The run object: what `--json` prints, what the sentence says and what to type next. Pure."""
+
+from __future__ import annotations
+
+from stoker.base import state as words
+from stoker.base.state import REASONS, STATE_SENTENCES, Reachability, State
+from stoker.base.units import format_duration, iso
+from stoker.plane.record import Run
+from stoker.plane.targets import Target
+
+NEXT = {  # what to type while it is not final; `{id}` is the run
+    State.PENDING: "stoker show {id}",
+    State.STAGING: "stoker logs -f {id}",
+    State.STARTING: "stoker logs -f {id}",
+    State.RUNNING: "stoker logs -f {id}",
+    State.STOPPING: "stoker wait {id}",
+}
+
+
+def run_object(run: Run, target: Target | None, *, waits_for: str | None = None, used_s: float | None = None) -> dict:
+    """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row."""
+    spec = run.spec
+    folder = target.run_folder(run.id) if target else f"runs/{run.id}"
+    used = max(run.used_s, used_s or 0.0)
+    return {
+        "id": run.id, "name": run.name, "kind": spec.kind, "state": run.state.value, "reason": run.reason, "exit_code": run.exit_code,
+        "attempts": begun(run), "target": run.target, "created_at": iso(run.created_at), "started_at": _iso(run.started_at),
+        "ended_at": _iso(run.ended_at), "folder": folder, "workdir": f"{folder}/work" if spec.copy else spec.folder,
+        "command": list(spec.command), "argv": list(spec.argv), "priority": run.priority, "waits_for": waits_for,
+        "reachability": run.reachability, "billing": "no" if target is not None and target.here else "unknown",
+        "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
+        "sentence": sentence(run, waits_for), "next": next_step(run), "warnings": list(run.warnings), "tty": spec.tty,
+        "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
+    }
+
+
+def begun(run: Run) -> int:
+    """How many attempts have begun: one that waits for its turn or its files has not."""
+    return run.attempt - 1 if run.state in (State.PENDING, State.STAGING) else run.attempt
+
+
+def sentence(run: Run, waits_for: str | None = None) -> str:
+    """One sentence that a beginner understands."""
+    if run.state.final:
+        return _ended(run)
+    if run.state is State.PENDING and waits_for:
+        told = f"It waits for {waits_for}."
+    elif run.state is State.STARTING and run.restart_at:
+        told = f"It ended before its end and is started again at {iso(run.restart_at)}."
+    else:
+        told = STATE_SENTENCES[run.state]
+        told = f"{told[0].upper()}{told[1:]}." if told.startswith("its ") else f"It {told.removeprefix('it ')}."
+    if run.evidence.get("retrying"):
+        told += f" That did not work yet and is tried again: {run.evidence['retrying']}"
+    if run.reachability == Reachability.UNREACHABLE:
+        told += " Its machine cannot be reached now; this is what was known last."
+    return told
+
+
+def _ended(run: Run) -> str:
+    evidence = dict(run.evidence)
+    if "limit" not in evidence and run.limits.time_s:
+        evidence["limit"] = format_duration(run.limits.time_s)
+    if "code" not in evidence and run.exit_code is not None:
+        evidence["code"] = run.exit_code
+    if isinstance(evidence.get("limit"), int | float):
+        evidence["limit"] = format_duration(evidence["limit"])
+    if not run.started_at and run.reason == "stopped_by_user":
+        return "You stopped it before it began."
+    return words.sentence(run.reason or "lost", evidence)
+
+
+def next_step(run: Run) -> str:
+    """What to type next."""
+    if not run.state.final:
+        return NEXT[run.state].format(id=run.id)
+    known = REASONS.get(run.reason or "")
+    return (known.next if known else "stoker logs {id}").format(id=run.id)
+
+
+def _iso(moment: float | None) -> str | None:
+    return None if moment is None else iso(moment)

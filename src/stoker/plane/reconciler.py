@@ -1,0 +1,448 @@
+"""The only one that touches machines: load -> look -> decide -> act (repeatable) -> apply (if nobody was faster).
+
+One loop thread decides whose turn it is; a small pool of workers a target looks and acts; one watch stream a machine tells of
+changes. With nothing alive it sleeps without a time-out.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+
+from stoker.backends.base import Observation
+from stoker.base import crash
+from stoker.base.errors import NotFound, StokerError, TargetError
+from stoker.base.state import State
+from stoker.plane.admission import Admissions
+from stoker.plane.lifecycle import Action, decide
+from stoker.plane.record import WISH_RM, WISH_RUN, Run
+from stoker.plane.spool import SWEEP_AGE_S, Spool
+from stoker.plane.store import Store
+from stoker.plane.targets import Target, Targets
+from stoker.plane.watching import Watch
+
+log = logging.getLogger(__name__)
+
+POLL_S = 10.0  # every live run is looked at this often, whatever the watch stream tells
+LINGER_S = 20.0  # the watch stream stays open for the next run
+WORKERS = 6  # a target
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
+LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
+ROUNDS = 6  # of decide and act in one step
+CLOSE_S = 5.0
+QUEUE = ""  # stands for the queue where else the id of a run stands
+UNSURE = frozenset({"absent", "staged", "abandoned"})  # phases that a step of ours ends; the others only go forward
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What must be there after our own step, so that nobody needs to look."""
+
+    phase: str
+    attempt: int | None = None
+    started_at: float | None = None
+    used_s: float | None = None
+    exit: dict | None = None
+    keep: dict | None = None
+
+
+class Reconciler:
+    """Brings facts to wishes. `start` it once; `wake` it when a wish was committed; `close` leaves every run going."""
+
+    def __init__(self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time) -> None:
+        self._store, self._targets, self._spool, self._now = store, targets, spool, now
+        self._admissions = Admissions(store, targets)
+        self._wake = threading.Condition()
+        self._closed = False
+        self._care: dict[str, str] = {}  # live runs -> target
+        self._dirty: dict[str, set[str]] = {}  # target -> runs to be looked at now
+        self._looking: set[str] = set()  # targets that are being looked at
+        self._mail: dict[str, list[tuple[object, float]]] = {}  # run -> observations that no worker has taken yet
+        self._busy: set[str] = set()  # runs that a worker has in hand
+        self._acted: dict[str, float] = {}  # run -> when our last step on it ended
+        self._seen: dict[str, Observation] = {}
+        self._fails: dict[str, int] = {}  # run or target -> failures in a row
+        self._due: list[tuple[float, str]] = []  # (monotonic time, run to be looked at then)
+        self._poll_at: dict[str, float] = {}
+        self._watches: dict[str, Watch] = {}
+        self._admit = True
+        self._sweep_at: float | None = time.monotonic() + SWEEP_AGE_S + 1
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._jobs: set[Future[None]] = set()
+        self._thread = threading.Thread(target=self._loop, name="reconciler", daemon=True)
+
+    # -- for the service ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take every run into care that the store knows as live, and begin."""
+        with self._store.read() as q:
+            care = q.in_care()
+        with self._wake:
+            for run_id, target in care:
+                self._care[run_id] = target
+                self._dirty.setdefault(target, set()).add(run_id)
+        self._thread.start()
+
+    def wake(self, run_id: str, target: str, *, fresh: bool = False) -> None:
+        """A wish about this run was committed. `fresh`: its machine cannot have heard of it yet."""
+        with self._wake:
+            self._care[run_id] = target
+            if fresh:
+                self._deliver(run_id, Assumed("absent"), time.monotonic())
+            else:
+                self._dirty.setdefault(target, set()).add(run_id)
+            self._wake.notify()
+
+    def admit(self) -> None:
+        """Somebody waits for his turn, or something became free."""
+        with self._wake:
+            self._admit = True
+            self._wake.notify()
+
+    def seen(self, run_id: str) -> Observation | None:
+        """The newest observation of a live run."""
+        with self._wake:
+            return self._seen.get(run_id)
+
+    def close(self) -> None:
+        """End the loop, the workers and the watch streams. Runs are left alone."""
+        with self._wake:
+            self._closed = True
+            watches, self._watches = list(self._watches.values()), {}
+            self._wake.notify_all()
+        for watch in watches:
+            watch.close()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        wait_for(list(self._jobs), CLOSE_S)
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        while True:
+            with self._wake:
+                while not self._closed and (pause := self._pause()) != 0:
+                    self._wake.wait(pause)
+                if self._closed:
+                    return
+                admit, self._admit = self._admit, False
+                self._take_due()
+                self._hand_out()
+                closing = self._tend_watches()
+            for watch in closing:
+                watch.close()
+            if admit:
+                self._let_in()
+            self._sweep()
+
+    def _pause(self) -> float | None:
+        """Seconds until something is to be done: 0 now, None when only a wake can bring something."""
+        ready = any(run_id not in self._busy for run_id in self._mail)
+        look = any(target not in self._looking for target, ids in self._dirty.items() if ids)
+        if self._admit or ready or look:
+            return 0
+        moments = [self._due[0][0]] if self._due else []
+        moments += [self._poll_at[target] for target in set(self._care.values()) if target in self._poll_at]
+        moments += [watch.idle_since + LINGER_S for watch in self._watches.values() if watch.idle_since is not None]
+        if self._sweep_at is not None:
+            moments.append(self._sweep_at)
+        if not moments:
+            return None
+        return max(0.0, min(moments) - time.monotonic())
+
+    def _take_due(self) -> None:
+        now = time.monotonic()
+        while self._due and self._due[0][0] <= now:
+            _, run_id = heapq.heappop(self._due)
+            if run_id == QUEUE:
+                self._admit = True
+            elif run_id in self._care:
+                self._dirty.setdefault(self._care[run_id], set()).add(run_id)
+        for target in set(self._care.values()):
+            if now >= self._poll_at.setdefault(target, now + POLL_S):
+                self._dirty.setdefault(target, set()).update(r for r, t in self._care.items() if t == target)
+
+    def _hand_out(self) -> None:
+        """Give looks and steps to the workers."""
+        for target, ids in list(self._dirty.items()):
+            if ids and target not in self._looking:
+                self._looking.add(target)
+                self._dirty[target] = set()
+                if len(ids) * 2 > sum(t == target for t in self._care.values()):
+                    self._poll_at[target] = time.monotonic() + POLL_S
+                self._give(target, self._look, target, sorted(ids))
+        for run_id in [r for r in self._mail if r not in self._busy]:
+            self._busy.add(run_id)
+            self._give(self._care.get(run_id, "local"), self._step, run_id)
+
+    def _tend_watches(self) -> list[Watch]:
+        """Open a stream for each machine with live runs; the streams that nobody needs any more."""
+        now, live = time.monotonic(), set(self._care.values())
+        closing = []
+        for name in live:
+            if name not in self._watches:
+                watch = self._watches[name] = Watch(name, self._targets, self._told)
+                watch.start()
+            self._watches[name].idle_since = None
+        for name, watch in list(self._watches.items()):
+            if name in live:
+                continue
+            if watch.idle_since is None:
+                watch.idle_since = now
+            elif now - watch.idle_since >= LINGER_S:
+                closing.append(self._watches.pop(name))
+        return closing
+
+    def _give(self, target: str, work: Callable[..., None], *args: object) -> None:
+        """Let a worker of that target do it. A machine that hangs holds up only its own."""
+        with self._wake:
+            if self._closed:
+                return
+            if target not in self._pools:
+                self._pools[target] = ThreadPoolExecutor(WORKERS, thread_name_prefix=f"plane-{target}")
+            job = self._pools[target].submit(work, *args)
+            self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    def _let_in(self) -> None:
+        """Start those whose turn it is. A machine that was never asked what it has is asked by a worker first."""
+        try:
+            admitted, unknown = self._admissions.run()
+        except StokerError as e:
+            log.warning("admission: %s", e.message)
+            self._later(QUEUE, self._backoff(QUEUE))
+            return
+        self._fails.pop(QUEUE, None)
+        for run in admitted:
+            self.wake(run.id, run.target, fresh=run.attempt == 1 and self._spool.has(run.id))
+        for name in unknown:
+            self._give(name, self._ask_capacity, name)
+
+    def _ask_capacity(self, name: str) -> None:
+        try:
+            self._targets.get(name).capacity()
+            self._fails.pop(name, None)
+            self.admit()
+        except StokerError as e:
+            log.warning("capacity of %s: %s", name, e.message)
+            self._later(QUEUE, self._backoff(name))
+
+    def _sweep(self) -> None:
+        if self._sweep_at is None or time.monotonic() < self._sweep_at:
+            return
+        self._sweep_at = None
+
+        def known() -> set[str]:
+            with self._store.read() as q:
+                return q.all_ids()
+        try:
+            swept = self._spool.sweep(known)
+        except (StokerError, OSError) as e:
+            log.warning("sweep of the spool: %s", e)
+            return
+        if swept:
+            log.info("swept from the spool: %s", ", ".join(swept))
+
+    # -- look ---------------------------------------------------------------------------------------------------------
+
+    def _look(self, name: str, ids: list[str]) -> None:
+        asked = time.monotonic()
+        found: dict[str, Observation | None]
+        try:
+            found = dict(self._targets.get(name).backend.poll(ids))
+            self._fails.pop(name, None)
+        except StokerError as e:
+            log.warning("look at %s: %s", name, e.message)
+            found = dict.fromkeys(ids)
+        except Exception:
+            log.exception("look at %s", name)
+            found = dict.fromkeys(ids)
+        silent = [run_id for run_id in ids if found.get(run_id) is None]
+        pause = self._backoff(name) if silent else 0.0
+        with self._wake:
+            self._looking.discard(name)
+            for run_id in ids:
+                self._deliver(run_id, found.get(run_id), asked)
+            for run_id in silent:
+                self._later(run_id, pause)
+            self._wake.notify()
+
+    def _told(self, name: str, seen: Observation) -> None:
+        """A line of a watch stream. What could be a misunderstanding is looked at again before anybody acts on it."""
+        with self._wake:
+            if self._care.get(seen.id) != name:
+                return
+            if seen.phase in UNSURE:
+                self._dirty.setdefault(name, set()).add(seen.id)
+            else:
+                self._deliver(seen.id, seen, time.monotonic())
+            self._wake.notify()
+
+    def _deliver(self, run_id: str, seen: object, asked: float) -> None:
+        self._mail.setdefault(run_id, []).append((seen, asked))
+
+    # -- decide, act, apply -------------------------------------------------------------------------------------------
+
+    def _step(self, run_id: str) -> None:
+        with self._wake:
+            letters = self._mail.pop(run_id, [])
+        try:
+            for seen, asked in letters:
+                if getattr(seen, "phase", None) in UNSURE and asked < self._acted.get(run_id, 0.0):
+                    self._later(run_id, 0.0)  # older than our own last step: it may be wrong by now
+                else:
+                    self._advance(run_id, seen)
+        except StokerError as e:
+            log.warning("%s: %s", run_id, e.message)
+            self._later(run_id, self._backoff(run_id))
+        except Exception:
+            log.exception("%s", run_id)
+            self._later(run_id, self._backoff(run_id))
+        finally:
+            with self._wake:
+                self._busy.discard(run_id)
+                self._wake.notify()
+
+    def _advance(self, run_id: str, seen: object) -> None:
+        if isinstance(seen, Observation):
+            with self._wake:
+                self._seen[run_id] = seen
+        for _ in range(ROUNDS):
+            with self._store.read() as q:
+                run = q.get(run_id)
+            if run is None:
+                self._forget(run_id)
+                return
+            actions = decide(run, seen, self._now())
+            if not actions:
+                break
+            seen = self._carry_out(run, actions, seen)
+            if seen is None:
+                break
+        self._settle(run_id)
+
+    def _carry_out(self, run: Run, actions: list[Action], seen: object) -> object | None:
+        """Do the actions in order; what is known afterwards, None when that takes a new look."""
+        target = self._targets.get(run.target)
+        after: object | None = seen
+        for action in actions:
+            try:
+                after = self._act(run, action, target, after)
+            except StokerError as e:
+                return self._failed(run, action, e)
+            if action.do == "remove":
+                return None
+            updated = self._apply(run, action.facts) if action.facts else run
+            if updated is None:
+                return after if action.do == "set" else None  # somebody was faster: decide anew
+            run = updated
+        return after if actions[-1].do in ("set", "stage", "limits") else None
+
+    def _act(self, run: Run, action: Action, target: Target, seen: object) -> object:
+        if action.do == "set":
+            return seen
+        backend = target.backend
+        if action.do == "stage":
+            crash.point("stage.before")
+            if not self._spool.has(run.id):
+                raise NotFound(f"The folder of {run.id} is neither here nor on its machine.")
+            backend.stage(run.id, self._spool.path(run.id))
+            crash.point("stage.after")
+            self._spool.remove(run.id)
+            seen = Assumed("staged")
+        elif action.do == "start":
+            crash.point("start.before")
+            backend.start(run.id, action.facts.get("attempt", run.attempt), run.gpu_uuids)
+            crash.point("start.after")
+            self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
+        elif action.do == "limits":
+            backend.write_limits(run.id, run.limits)
+        elif action.do == "stop":
+            crash.point("stop.before")
+            backend.stop(run.id, run.grace_s, "stopped_by_user" if run.wish != WISH_RUN else "agent_lost")
+            crash.point("stop.after")
+            self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.2)
+        elif action.do == "remove":
+            backend.remove(run.id)
+            self._spool.remove(run.id)
+            with self._store.write() as q:
+                q.delete(run.id)
+            self._forget(run.id)
+            self.admit()
+        with self._wake:
+            self._acted[run.id] = time.monotonic()
+        return seen
+
+    def _apply(self, run: Run, facts: dict) -> Run | None:
+        crash.point("apply.before")
+        with self._store.write() as q:
+            new = q.update(run, **facts)
+            if new is not None and new.state is State.DONE and run.state is not State.DONE:
+                q.ended_well(run.id)
+        crash.point("apply.after")
+        if new is not None and new.state.final and not run.state.final:
+            self.admit()
+        return new
+
+    def _failed(self, run: Run, action: Action, error: StokerError) -> None:
+        """A step did not succeed. What may pass is tried again; a clear no ends a run that has not begun."""
+        log.warning("%s: %s: %s", run.id, action.do, error.message)
+        begins = action.do in ("stage", "start")
+        if begins and isinstance(error, TargetError) and not error.retry:
+            self._give_up(run, "start_failed", {"detail": error.message.rstrip("."), "hint": error.hint})
+        elif action.do == "stage" and isinstance(error, NotFound):
+            self._give_up(run, "lost", {})
+        elif action.do == "remove" and not (isinstance(error, TargetError) and error.retry):
+            self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"It could not be removed: {error.message}")})
+        else:
+            if begins and run.evidence.get("retrying") != error.message:
+                self._apply(run, {"evidence": {"retrying": error.message}})
+            self._later(run.id, self._backoff(run.id))
+
+    def _give_up(self, run: Run, reason: str, evidence: dict) -> None:
+        facts = {"state": State.FAILED, "reason": reason, "evidence": evidence, "ended_at": self._now(), "gpu_uuids": (),
+                 "restart_at": None, "attempt": run.attempt - (run.state is State.STAGING)}
+        self._apply(run, facts)
+
+    def _settle(self, run_id: str) -> None:
+        """After the last decision: who is at rest needs no care."""
+        with self._store.read() as q:
+            run = q.get(run_id)
+        if run is None or (run.state.final and run.wish != WISH_RM) or (run.state is State.PENDING and run.wish == WISH_RUN):
+            self._forget(run_id)
+            return
+        if run.state in (State.RUNNING, State.STOPPING):
+            self._fails.pop(run_id, None)
+        if run.state is State.STARTING and run.restart_at:
+            self._later(run_id, max(0.05, run.restart_at - self._now()))
+
+    def _forget(self, run_id: str) -> None:
+        with self._wake:
+            if run_id not in self._mail:
+                for book in (self._care, self._seen, self._acted, self._fails):
+                    book.pop(run_id, None)
+            self._wake.notify()
+
+    def _watched(self, target: str) -> bool:
+        watch = self._watches.get(target)
+        return watch is not None and watch.connected
+
+    def _backoff(self, key: str) -> float:
+        with self._wake:
+            fails = self._fails[key] = self._fails.get(key, 0) + 1
+        return min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(fails - 1, 10))
+
+    def _later(self, run_id: str, seconds: float) -> None:
+        """Look at this run then, or at the queue."""
+        with self._wake:
+            heapq.heappush(self._due, (time.monotonic() + seconds, run_id))
+            self._wake.notify()
+

@@ -1,0 +1,52 @@
+"""What came over the wire: specs and limits as JSON objects, checked field by field. Pure."""
+
+from __future__ import annotations
+
+from stoker.base.errors import InvalidSpec
+from stoker.base.spec import Limits, Spec
+from stoker.base.units import MAX_DURATION_S
+from stoker.plane import names
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,), "kind": (str,), "target": (str,), "folder": (str,), "stdin": (str,), "home": (str, type(None)), "copy": (bool,),
+    "tty": (bool,),
+    "split_stderr": (bool,), "unbuffered": (bool,), "gpus": (int,), "slots": (int,), "priority": (int,), "restarts": (int,),
+    "backoff_s": (int, float), "mounts": (dict,), "command": (list, tuple), "after": (list, tuple), "grace_s": (list, tuple),
+}
+_GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")
+
+
+def read_spec(body: dict) -> Spec:
+    """The spec that was sent, every field of the right kind. Raises InvalidSpec."""
+    body = {k: v for k, v in body.items() if k not in _GIVEN_BY_US}
+    for name, kinds in _KINDS.items():
+        value = body.get(name)
+        if name in body and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            raise InvalidSpec(f"The spec's '{name}' is of the wrong kind: {value!r}.")
+    for name in ("command", "after"):
+        if not all(isinstance(word, str) for word in body.get(name, ())):
+            raise InvalidSpec(f"The spec's '{name}' must hold words only.")
+    if not all(isinstance(k, str) and isinstance(v, str) for k, v in body.get("mounts", {}).items()):
+        raise InvalidSpec("The spec's 'mounts' must hold paths only.")
+    grace = body.get("grace_s", (0, 0))
+    if len(grace) != 2 or not all(_is_seconds(g) for g in grace) or not _is_seconds(body.get("backoff_s", 0)):
+        raise InvalidSpec("grace_s takes two numbers of seconds, backoff_s one; none is negative.")
+    if body.get("kind", "job") != "job":
+        raise InvalidSpec(f"This version runs jobs only, not '{body['kind']}'.")
+    if abs(body.get("priority", 0)) > 1_000_000:
+        raise InvalidSpec("The priority lies between -1000000 and 1000000.")
+    spec = Spec.from_json(body).check()
+    names.check_given(spec.name)
+    return spec
+
+
+def read_limits(body: dict) -> Limits:
+    """The limits that were sent. Raises InvalidSpec."""
+    time_s = body.get("time_s")
+    if time_s is not None and (not _is_seconds(time_s) or time_s <= 0):
+        raise InvalidSpec(f"The time limit {time_s!r} is not a number of seconds above 0.", hint="--time 2h")
+    return Limits(time_s=None if time_s is None else float(time_s))
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_DURATION_S

@@ -1,0 +1,417 @@
+"""The verbs. Each reads or writes wishes in one short transaction and wakes the reconciler; plain JSON-able dicts in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import stoker
+from stoker.backends.base import Observation
+from stoker.base.config import Home, make_home
+from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
+from stoker.base.spec import Limits
+from stoker.base.state import HOLDING, State
+from stoker.base.units import format_duration, iso
+from stoker.hosts.base import Stream
+from stoker.plane import detail, present
+from stoker.plane.admission import at_once, waits_for
+from stoker.plane.hub import Hub, Subscription
+from stoker.plane.lifecycle import decide, usage_of, waits_after
+from stoker.plane.logs import Log
+from stoker.plane.queries import Queries
+from stoker.plane.reconciler import Reconciler
+from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
+from stoker.plane.recover import recover
+from stoker.plane.request import read_limits, read_spec
+from stoker.plane.spool import Spool
+from stoker.plane.store import open_store
+from stoker.plane.submit import Submitter
+from stoker.plane.targets import Target, Targets
+
+WAIT_MAX_S = 60.0
+REMOVED_WITHIN_S = 15.0
+GC_AGE_S = 7 * 86400.0
+
+
+class Service:
+    """The plane of one state folder: store, reconciler and verbs. `close` leaves every run going."""
+
+    def __init__(self, where: Home) -> None:
+        self._home = make_home(where)
+        self._targets = Targets(where)
+        self._store = open_store(where.database)
+        self._spool = Spool(where.spool)
+        self._started_at = time.time()
+        self._warnings = self._recover()
+        self._hub = Hub()
+        self._store.on_change = self._hub.publish
+        self._submitter = Submitter(self._store, self._targets, self._spool)
+        self._reconciler = Reconciler(self._store, self._targets, self._spool)
+        self._reconciler.start()
+
+    def _recover(self) -> list[str]:
+        warnings = []
+        if self._store.kept_aside is not None:
+            warnings.append(f"The database was damaged or not Stoker's; it is kept as {self._store.kept_aside}.")
+        if self._store.fresh:
+            here = {name: Path(target.root) for name in self._targets.names() if (target := self._targets.get(name)).here}
+            with self._store.write() as q:
+                found = recover(q, here, self._spool.folder)
+                if found and not warnings:
+                    warnings.append("The database was missing.")
+                if found:
+                    warnings.append(f"{len(found)} runs were found again from their folders; what was pinned is forgotten.")
+                q.set_meta("warnings", "\n".join(warnings))
+        with self._store.read() as q:
+            return [line for line in (q.meta("warnings") or "").split("\n") if line]
+
+    def close(self) -> None:
+        """End the loop and give everything back."""
+        self._hub.close()
+        self._reconciler.close()
+        self._targets.close()
+        self._store.close()
+
+    # -- one run ------------------------------------------------------------------------------------------------------
+
+    def submit(self, spec: dict, limits: dict, env: dict[str, str], stdin: bytes | None, *, on_name_taken: str = "refuse") -> dict:
+        """A new run; or, with on_name_taken="continue", the unfinished one of that name if it is the same request."""
+        if on_name_taken not in ("refuse", "continue"):
+            raise InvalidSpec(f"on_name_taken is 'refuse' or 'continue', not '{on_name_taken}'.")
+        asked, wanted = read_spec(spec), read_limits(limits)
+        with self._store.read() as q:
+            there = self._submitter.find_named(q, asked, on_name_taken)
+        if there is not None:
+            return self.start(there.id) if there.state.final else self._one(there)
+        run = self._submitter.submit(asked, wanted, env, stdin, time.time())
+        if run.state is State.PENDING:
+            self._reconciler.admit()
+        else:
+            self._reconciler.wake(run.id, run.target, fresh=True)
+        return self._one(run)
+
+    def run(self, ref: str) -> dict:
+        """The run object."""
+        return self._one(self._find(ref))
+
+    def show(self, ref: str) -> dict:
+        """The run object and everything that helps to understand it."""
+        run = self._find(ref)
+        with self._store.read() as q:
+            history = q.events_of(run.id)
+        target = self._target(run)
+        if target is None:
+            return {**self._one(run), "evidence": run.evidence}
+        return {**self._one(run), **detail.detail(run, target, self._look(run, target), history)}
+
+    def start(self, ref: str) -> dict:
+        """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more."""
+        run_id = self._find(ref).id
+        with self._store.write() as q:
+            run = _there(q, run_id)
+            new = self._again(q, run)
+        if new.state is State.PENDING:
+            self._reconciler.admit()
+        else:
+            self._reconciler.wake(new.id, new.target)
+        return self._one(new)
+
+    def stop(self, ref: str, grace_s: float | Sequence[float] | None = None, force: bool = False) -> dict:
+        """End it: SIGINT, grace, SIGTERM, grace, SIGKILL to its whole tree; `force` without grace. Harmless when it has ended."""
+        grace = (0.0, 0.0) if force else _grace(grace_s)
+        run_id = self._find(ref).id
+        with self._store.write() as q:
+            run = _there(q, run_id)
+            if not run.state.final:
+                wish = WISH_RM if run.wish == WISH_RM else WISH_STOP
+                run = self._wish(q, run, wish=wish, stop_asked=run.stop_asked + 1, stop_grace=grace)
+        if not run.state.final:
+            self._reconciler.wake(run.id, run.target)
+        return self._one(run)
+
+    def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
+        """Let it go on for so long from now, whatever its limit was; pin it against gc, or no longer."""
+        if seconds is not None and not 0 < seconds < 1e9:
+            raise InvalidSpec("Keep it for how long? It takes a number of seconds above 0.", hint="stoker keep ID 3h")
+        run_id = self._find(ref).id
+        with self._store.write() as q:
+            run = _there(q, run_id)
+            facts: dict = {} if pin is None else {"pinned": pin}
+            if seconds is not None and run.limits.time_s is not None:
+                facts["limits"] = Limits(seq=run.limits.seq + 1, time_s=max(run.limits.time_s, self._used(run) + seconds))
+            run = q.update(run, **facts) or run
+        if not run.state.final and run.state is not State.PENDING:
+            self._reconciler.wake(run.id, run.target)
+        return self._one(run)
+
+    def rm(self, ref: str, force: bool = False) -> dict:
+        """Delete a run that has ended, its folder included; with `force` a living one too, which is ended first."""
+        run = self._find(ref)
+        if not run.state.final and not force:
+            raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {run.id}   first, or   stoker rm --force {run.id}")
+        told = self._one(run)
+        self._remove([run.id])
+        if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
+            raise TargetError(f"{run.name} is not removed yet: its machine has not done it so far. It will be, when it answers.",
+                              hint=f"stoker show {run.id}")
+        return told
+
+    def wait(self, ref: str, timeout_s: float) -> dict:
+        """The run, final or not, after at most `timeout_s` (60 at most)."""
+        run_id = self._find(ref).id
+
+        def final() -> bool:
+            with self._store.read() as q:
+                run = q.get(run_id)
+            return run is None or run.state.final
+        self._hub.wait_until(run_id, final, min(max(0.0, timeout_s), WAIT_MAX_S), time.monotonic)
+        return self.run(run_id)
+
+    # -- lists --------------------------------------------------------------------------------------------------------
+
+    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
+        """Runs that are not final, or all of them; newest first."""
+        with self._store.read() as q:
+            found = q.listing(everything=all, folder_hash=folder_key(folder) if folder else None, limit=min(max(1, limit), 1_000_000))
+            return self._many(q, found)
+
+    def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
+        """Unfinished runs of the same command in the same folder, newest first."""
+        with self._store.read() as q:
+            return self._many(q, q.candidates(folder_key(folder), command_key(command)))
+
+    def gc(self, dry_run: bool, older_s: float | None = None) -> dict:
+        """What ended runs cost in bytes and inodes; without `dry_run` those that are not pinned are deleted."""
+        age = GC_AGE_S if older_s is None else older_s
+        with self._store.read() as q:
+            old = q.ended_before(time.time() - age)
+            told = self._many(q, old)
+        for run, entry in zip(old, told, strict=True):
+            target = self._target(run)
+            size, inodes = detail.cost(Path(target.run_folder(run.id))) if target and target.here else (None, None)
+            spooled = detail.cost(self._spool.path(run.id)) if self._spool.has(run.id) else (0, 0)
+            entry["bytes"], entry["inodes"] = (None, None) if size is None else (size + spooled[0], inodes + spooled[1])
+        doomed = [run.id for run in old if not run.pinned]
+        sums = {key: sum(entry[key] or 0 for entry in told if not entry["pinned"]) for key in ("bytes", "inodes")}
+        report = {"dry_run": dry_run, "older_s": age, "runs": told, "removed": [], **sums}
+        if not dry_run:
+            self._remove(doomed)
+            deadline = time.monotonic() + REMOVED_WITHIN_S + 0.1 * len(doomed)
+            report["removed"] = [i for i in doomed if self._gone(i, max(0.0, deadline - time.monotonic()))]
+        return report
+
+    def top(self) -> dict:
+        """This machine and what runs on it."""
+        target = self._targets.get("local")
+        with self._store.read() as q:
+            live = [run for run in q.listing(everything=False) if run.state in HOLDING]
+            told = self._many(q, live)
+        for run, entry in zip(live, told, strict=True):
+            seen = self._reconciler.seen(run.id)
+            entry["telemetry"] = seen.telemetry if seen else None
+        return {"machine": detail.machine(target, target.capacity(max_age_s=2.0)), "runs": told}
+
+    def capacity(self, target: str = "local") -> dict:
+        """What a machine has, and what of it is handed out."""
+        found = self._targets.get(target)
+        capacity, room = found.capacity(max_age_s=2.0), found.room(ask=True)
+        with self._store.read() as q:
+            usage = usage_of(q.holders(target))
+        return {**dataclasses.asdict(capacity), "target": target, "slots": room.slots, "slots_used": usage.slots,
+                "gpus_used": {uuid: name for uuid, name in usage.gpus.items() if uuid in (room.gpus or ())}}
+
+    def info(self) -> dict:
+        """The server's own facts."""
+        with self._store.read() as q:
+            counts = q.counts()
+        return {"version": stoker.__version__, "pid": os.getpid(), "started_at": iso(self._started_at), "home": str(self._home.path),
+                "warnings": self._warnings, "runs": counts, "targets": self._targets.names()}
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def logs(self, ref: str, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,  # noqa: PLR0917
+             since: float | None = None, follow: bool = False) -> Iterator[bytes]:
+        """Bytes of a log: from `offset`, the last `tail` lines, or since a time (Unix seconds). Closable from another thread."""
+        if stream not in ("out", "err"):
+            raise InvalidSpec(f"There is no stream '{stream}'.", hint="It is out or err.")
+        run = self._find(ref)
+        number = self._attempt(run, attempt)
+        target = self._known_target(run)
+        log = Log(target.backend, run.id, number, stream)
+        if since is not None:
+            offset = max(offset, log.since_offset(since))
+        if tail is not None:
+            offset = max(offset, log.tail_offset(self._log_size(run, target, number, stream), tail))
+        return log.follow(max(0, offset), follow)
+
+    def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Stream:
+        """The framed stream of an attempt (the newest by default). StateError while it has none."""
+        run = self._find(ref)
+        number = self._attempt(run, attempt)
+        return self._known_target(run).backend.attach(run.id, number, out, err, input)
+
+    def events(self) -> Events:
+        """{"run": run} at each change of any run, {"removed": id} when one is gone; {} now and then. Closable from another thread."""
+        return Events(self, self._hub.subscribe())
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _find(self, ref: str) -> Run:
+        with self._store.read() as q:
+            run = q.get(ref) or q.by_name(ref)
+            if run is not None:
+                return run
+            found = q.by_prefix(ref) if ref else []
+        if len(found) == 1:
+            return found[0]
+        if found:
+            named = ", ".join(run.id for run in found[:5])
+            raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more letters, or the name.")
+        raise NotFound(f"There is no run '{ref}'.")
+
+    def _again(self, q: Queries, run: Run) -> Run:
+        """The run on its way to its next attempt."""
+        if run.state is State.PENDING and run.wish == WISH_RUN and q.waits_of([run.id]):
+            q.clear_waits(run.id)
+            return run
+        if not run.state.final or run.wish == WISH_RM:
+            raise StateError(f"{run.name} is {run.state.value}: it has not ended.",
+                             hint=f"stoker stop {run.id}   first, or   stoker logs -f {run.id}")
+        if run.limits.time_s is not None and run.used_s >= run.limits.time_s:
+            raise StateError(f"{run.name} has used up its time limit of {format_duration(run.limits.time_s)}.",
+                             hint=f"stoker keep {run.id} 2h   then   stoker start {run.id}")
+        target = self._known_target(run)
+        admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
+        yes = admission.verdict == "yes"
+        q.clear_waits(run.id)
+        new = q.update(run, state=State.STAGING if yes else State.PENDING, gpu_uuids=admission.gpus, wish=WISH_RUN, queued_at=time.time(),
+                       attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None, ended_at=None, restart_at=None,
+                       evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
+        return new or run
+
+    def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
+        """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""
+        run = q.update(run, **facts) or run
+        if run.state is State.PENDING:
+            for action in decide(run, None, time.time()):
+                run = q.update(run, **action.facts) or run
+        return run
+
+    def _remove(self, ids: Sequence[str]) -> None:
+        for run_id in ids:
+            with self._store.write() as q:
+                run = q.get(run_id)
+                if run is not None:
+                    run = self._wish(q, run, wish=WISH_RM, stop_asked=run.stop_asked + 1)
+            if run is not None:
+                self._reconciler.wake(run.id, run.target)
+
+    def _gone(self, run_id: str, timeout_s: float) -> bool:
+        def gone() -> bool:
+            with self._store.read() as q:
+                return q.get(run_id) is None
+        return self._hub.wait_until(run_id, gone, timeout_s, time.monotonic)
+
+    def _attempt(self, run: Run, attempt: int | None) -> int:
+        begun = present.begun(run)
+        number = begun if attempt is None else attempt
+        if begun == 0:
+            raise StateError(f"{run.name} has not begun: {present.sentence(run)}", hint=f"stoker show {run.id}")
+        if number > begun and not run.state.final:
+            raise StateError(f"{run.name} has no attempt {number} yet.", hint=f"stoker show {run.id}")
+        if not 1 <= number <= begun:
+            raise NotFound(f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {run.id}")
+        return number
+
+    def _log_size(self, run: Run, target: Target, attempt: int, stream: str) -> int:
+        seen = target.backend.poll([run.id]).get(run.id)
+        if seen is not None and seen.attempt == attempt:
+            return (seen.out_bytes if stream == "out" else seen.err_bytes) or 0
+        told = target.read_json(run.id, f"attempts/{attempt}/exit.json") or {}
+        return told.get(f"{stream}_bytes") or 0
+
+    def _target(self, run: Run) -> Target | None:
+        try:
+            return self._targets.get(run.target)
+        except InvalidSpec:
+            return None
+
+    def _known_target(self, run: Run) -> Target:
+        return self._targets.get(run.target)
+
+    def _look(self, run: Run, target: Target) -> Observation | None:
+        """Seen just now; what was seen last where the machine cannot be reached."""
+        with contextlib.suppress(StokerError):
+            return target.backend.poll([run.id]).get(run.id)
+        return self._reconciler.seen(run.id)
+
+    def _used(self, run: Run) -> float:
+        """Running seconds over all attempts, as of now."""
+        seen = self._reconciler.seen(run.id)
+        if run.state.final or seen is None or seen.used_s is None:
+            return run.used_s
+        running = run.state is State.RUNNING and seen.heartbeat_at
+        return max(run.used_s, seen.used_s + (max(0.0, time.time() - seen.heartbeat_at) if running else 0.0))
+
+    def _one(self, run: Run) -> dict:
+        with self._store.read() as q:
+            return self._many(q, [run])[0]
+
+    def _many(self, q: Queries, runs: list[Run]) -> list[dict]:
+        """Run objects; what is the same for all is asked once."""
+        targets = {name: self._target(run) for name, run in {run.target: run for run in runs}.items()}
+        waiting = [run for run in runs if run.state is State.PENDING]
+        usage = {name: usage_of(q.holders(name)) for name in {run.target for run in waiting}}
+        after = q.waits_of([run.id for run in waiting])
+        others = {i: q.get(i) for i in {i for ids in after.values() for i in ids}}
+        told = {}
+        for run in waiting:
+            behind = waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id)
+            told[run.id] = waits_for(run, targets[run.target], usage[run.target], behind)
+        return [present.run_object(run, targets[run.target], waits_for=told.get(run.id), used_s=self._used(run)) for run in runs]
+
+    def changed(self, run_id: str | None) -> dict:
+        """What `events` says about a run that has changed."""
+        if run_id is None:
+            return {}
+        try:
+            return {"run": self.run(run_id)}
+        except NotFound:
+            return {"removed": run_id}
+
+
+class Events:
+    """An endless iterator of changes."""
+
+    def __init__(self, service: Service, subscription: Subscription) -> None:
+        self._service, self._subscription = service, subscription
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> dict:
+        return self._service.changed(next(self._subscription))
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        self._subscription.close()
+
+
+def _there(q: Queries, run_id: str) -> Run:
+    run = q.get(run_id)
+    if run is None:
+        raise NotFound(f"There is no run '{run_id}'.")
+    return run
+
+
+def _grace(grace_s: float | Sequence[float] | None) -> tuple[float, float] | None:
+    if grace_s is None:
+        return None
+    both = (grace_s, grace_s) if isinstance(grace_s, int | float) else tuple(grace_s)
+    if len(both) != 2 or not all(isinstance(g, int | float) and 0 <= g < 1e6 for g in both):
+        raise InvalidSpec("The grace takes one number of seconds, or two: after SIGINT, after SIGTERM.", hint="stoker stop --grace 30s ID")
+    return (float(both[0]), float(both[1]))

@@ -1,0 +1,131 @@
+"""The spool: run folders on their way to a machine. Each appears whole or not at all, and stays until the machine has it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from stoker.base import rundir
+from stoker.base.errors import ServerError, StokerError
+from stoker.base.spec import Limits, Spec
+from stoker.base.units import format_size
+
+SWEEP_AGE_S = 60.0
+_BUILDING = ".building-"
+
+
+class Spool:
+    """One folder a run, named by its id. What nobody knows and is older than a minute is swept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._building: set[str] = set()
+        self._lock = threading.Lock()
+
+    def path(self, run_id: str) -> Path:
+        """Where the run's folder is while it waits here."""
+        return self.folder / run_id
+
+    @contextlib.contextmanager
+    def build(self, run_id: str) -> Iterator[Path]:
+        """A folder to fill; it takes its place, on disk, when the block ends well."""
+        temp = self.folder / f"{_BUILDING}{run_id}"
+        with self._lock:
+            self._building.add(run_id)
+        try:
+            with said_when_full(self.folder):
+                shutil.rmtree(temp, ignore_errors=True)
+                temp.mkdir(mode=0o700)
+                yield temp
+                _to_disk(temp)
+                shutil.rmtree(self.path(run_id), ignore_errors=True)
+                os.rename(temp, self.path(run_id))
+                _sync_folder(self.folder)
+        except BaseException:
+            shutil.rmtree(temp, ignore_errors=True)
+            raise
+        finally:
+            with self._lock:
+                self._building.discard(run_id)
+
+    def has(self, run_id: str) -> bool:
+        """Whether the run's folder is here."""
+        return self.path(run_id).is_dir()
+
+    def remove(self, run_id: str) -> None:
+        """Drop what is left of a run here."""
+        shutil.rmtree(self.path(run_id), ignore_errors=True)
+
+    def sweep(self, known: Callable[[], set[str]], now: float | None = None) -> list[str]:
+        """Remove folders that belong to no run: a kill between folder and row leaves one. The names of those removed."""
+        now = time.time() if now is None else now
+        old = []
+        for entry in os.scandir(self.folder):
+            with contextlib.suppress(OSError):
+                if now - entry.stat(follow_symlinks=False).st_ctime > SWEEP_AGE_S and entry.is_dir(follow_symlinks=False):
+                    old.append(entry.name)
+        ids = known() if old else set()
+        with self._lock:
+            swept = [name for name in old if name not in ids and name.removeprefix(_BUILDING) not in self._building]
+        for name in swept:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        return swept
+
+
+def fill(folder: Path, spec: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None) -> None:
+    """Write what was asked into a run folder: spec.json, limits.json, env (0600), stdin."""
+    rundir.write_json(folder / rundir.SPEC, spec.to_json())
+    rundir.write_json(folder / rundir.LIMITS, limits.to_json())
+    rundir.write_whole(folder / rundir.ENV, rundir.pack_env(env), 0o600)
+    if stdin is not None:
+        rundir.write_whole(folder / rundir.STDIN, stdin, 0o600)
+
+
+@contextlib.contextmanager
+def said_when_full(place: Path) -> Iterator[None]:
+    """Turns a full or failing disk into one clear sentence."""
+    try:
+        yield
+    except StokerError:
+        raise
+    except OSError as e:
+        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise ServerError(f"{e.filename or place} cannot be written ({e.strerror}).") from e
+        try:
+            room = os.statvfs(place)
+            free = f"{format_size(room.f_bavail * room.f_frsize)} and {room.f_favail} inodes free"
+        except OSError:
+            free = "nothing free"
+        raise ServerError(f"The disk that holds {place} is full ({free}): nothing was started.",
+                          hint="Free some space (`stoker gc` lists what old runs cost), then type it again.") from e
+
+
+def _to_disk(folder: Path) -> None:
+    """A power cut may not take back what was promised. A frozen copy is many files: one call for the file system does them all."""
+    if not (folder / rundir.WORK).is_dir():
+        _sync_folder(folder)
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _syncfs is None or _syncfs(fd) != 0:
+            os.sync()
+    finally:
+        os.close(fd)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_syncfs = getattr(ctypes.CDLL(None), "syncfs", None)

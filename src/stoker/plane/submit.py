@@ -1,0 +1,228 @@
+"""Makes a run of a request: checks it, names it, writes its folder into the spool, commits its row. Starts nothing itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.base import crash, rundir
+from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
+from stoker.base.spec import Limits, Spec
+from stoker.base.state import RETRY_REASONS, State
+from stoker.base.units import iso
+from stoker.plane import names, stage
+from stoker.plane.admission import at_once
+from stoker.plane.lifecycle import Admission, Usage, admit
+from stoker.plane.queries import Queries
+from stoker.plane.record import Run, command_key, folder_key
+from stoker.plane.spool import Spool, fill
+from stoker.plane.store import Store
+from stoker.plane.targets import Target, Targets
+
+SKIPPED_SHOWN = 5
+
+
+class Submitter:
+    """Turns requests into runs. The row is committed after the whole folder is on disk: what a user was promised is kept."""
+
+    def __init__(self, store: Store, targets: Targets, spool: Spool) -> None:
+        self._store, self._targets, self._spool = store, targets, spool
+        self._lock = threading.Lock()
+        self._reserved: set[str] = set()  # ids and names of requests on their way
+
+    def find_named(self, q: Queries, asked: Spec, on_name_taken: str) -> Run | None:
+        """The run of the wanted name, if it is to be continued. Raises StateError when the name is taken by another."""
+        there = q.by_name(asked.name) if asked.name else None
+        if there is None:
+            return None
+        if on_name_taken == "continue" and there.fingerprint == asked.fingerprint() and there.state is not State.DONE:
+            return there
+        why = "and has ended well" if there.state is State.DONE else "and is not the same request" if on_name_taken == "continue" else ""
+        raise StateError(f"The name '{asked.name}' is taken by {there.id}, which is {there.state.value}{' ' + why if why else ''}.",
+                         hint=f"Choose another --name, or remove that run first: stoker rm {there.id}")
+
+    def submit(self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float) -> Run:
+        """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
+        target = self._targets.get(asked.target)
+        _check_folders(asked, target)
+        after = self._after(asked)
+        argv, warnings, wanted = _resolve(asked, target, env, stdin)
+        self._check_size(asked, target)
+        if asked.slots and target.config.slots is None:
+            warnings.append(f"CPU slots are not counted on '{target.name}': it does not wait for them. Set slots = N in config.toml.")
+        with self._named(asked) as (run_id, name, stem, number):
+            spec = asked.with_(id=run_id, name=name, argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS, created_at=iso(now))
+            run = Run(id=run_id, name=name, name_stem=stem, name_number=number, spec=spec, target=target.name,
+                      created_at=now, queued_at=now,
+                      priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq,
+                      fingerprint=asked.fingerprint(), folder_hash=folder_key(spec.folder), command_hash=command_key(spec.command),
+                      reachability="ok" if target.here else "unknown", warnings=tuple(warnings))
+            copy = spec.copy or bool(spec.mounts) or not target.here
+            while True:
+                copy = copy or not self._now(run, target, after)
+                made = self._write(run, target, copy, wanted)
+                crash.point("submit.spooled")
+                committed = self._commit(made, target, after, copy)
+                if committed is not None:
+                    crash.point("submit.committed")
+                    return committed
+                copy = True  # somebody took what was free: now it waits, so it is frozen
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _after(self, asked: Spec) -> list[str]:
+        found = []
+        with self._store.read() as q:
+            for ref in asked.after:
+                other = q.get(ref) or q.by_name(ref)
+                if other is None:
+                    raise NotFound(f"--after: there is no run '{ref}'.")
+                if other.state is not State.DONE:
+                    found.append(other.id)
+        return found
+
+    def _check_size(self, asked: Spec, target: Target) -> None:
+        """Refuse what the machine can never give, if it can be asked."""
+        with contextlib.suppress(StokerError):
+            target.room(ask=asked.gpus > 0)
+        answer = admit(asked.gpus, asked.slots, Usage(), target.room(ask=False))
+        if answer.verdict == "never":
+            raise InvalidSpec(f"It wants {answer.why}.", hint="Ask for less, or name another --target; `stoker top` shows what there is.")
+
+    def _now(self, run: Run, target: Target, after: list[str]) -> bool:
+        with self._store.read() as q:
+            return not after and self._admission(q, run, target).verdict == "yes"
+
+    def _admission(self, q: Queries, run: Run, target: Target) -> Admission:
+        return at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _named(self, asked: Spec) -> Iterator[tuple[str, str, str, int]]:
+        """(id, name, stem, number) that nobody has, reserved until the row is written."""
+        with self._lock, self._store.read() as q:
+            run_id = names.new_id(lambda i: i in self._reserved or q.get(i) is not None or self._spool.has(i))
+            stem, number = asked.name or names.stem(asked.command), 1
+            if asked.name:
+                if asked.name in self._reserved or q.by_name(asked.name):
+                    raise StateError(f"The name '{asked.name}' is taken.", hint="Choose another --name.")
+            else:
+                number = q.highest_number(stem) + 1
+                while names.numbered(stem, number) in self._reserved or q.by_name(names.numbered(stem, number)):
+                    number += 1
+            mine = {run_id, names.numbered(stem, number)}
+            self._reserved |= mine
+        try:
+            yield run_id, names.numbered(stem, number), stem, number
+        finally:
+            with self._lock:
+                self._reserved -= mine
+
+    # -- folder and row -----------------------------------------------------------------------------------------------
+
+    def _write(self, run: Run, target: Target, copy: bool, wanted: _Wanted) -> Run:
+        spec, warnings, env = run.spec.with_(copy=copy), list(run.warnings), dict(wanted.env)
+        with self._spool.build(run.id) as folder:
+            if copy:
+                spec, more = self._freeze(spec, target, folder, env, wanted.interpreter)
+                warnings += more
+            stage.record_code(Path(spec.folder), folder / rundir.CODE, [str(wanted.script)] if wanted.script else None)
+            fill(folder, spec, run.limits, env, wanted.stdin)
+        return run.with_(spec=spec, in_place=not copy, warnings=tuple(warnings))
+
+    def _freeze(self, spec: Spec, target: Target, folder: Path, env: dict[str, str], interpreter: str | None) -> tuple[Spec, list[str]]:
+        """Copy the working folder; the spec and (in place) the environment that use the copy."""
+        source, work = Path(spec.folder), folder / rundir.WORK
+        info = stage.freeze(source, work, self._targets.config().copy_limit_bytes)
+        warnings = info.skipped[:SKIPPED_SHOWN]
+        if len(info.skipped) > SKIPPED_SHOWN:
+            warnings.append(f"... and {len(info.skipped) - SKIPPED_SHOWN} more that are not in the copy")
+        for name, place in spec.mounts.items():
+            _mount(work, name, place)
+        final = f"{target.run_folder(spec.id)}/{rundir.WORK}" if target.here else "."
+        moved = stage.into_copy(spec.argv, source, work)
+        argv = [final + word.removeprefix(str(work)) if word.startswith(f"{work}/") else word for word in moved]
+        if interpreter and target.here:
+            redirected = stage.editables(source, work, interpreter, env)
+            warnings += redirected.warnings
+            env.update({name: value.replace(str(work), final) for name, value in redirected.env.items()})
+        return spec.with_(argv=tuple(argv)), warnings
+
+    def _commit(self, run: Run, target: Target, after: list[str], copy: bool) -> Run | None:
+        """The committed run; None when it must wait after all and is not frozen."""
+        try:
+            with self._store.write() as q:
+                answer = Admission("wait") if after else self._admission(q, run, target)
+                if answer.verdict == "yes":
+                    run = run.with_(state=State.STAGING, gpu_uuids=answer.gpus)
+                elif not copy:
+                    return None
+                if run.in_place:
+                    run = run.with_(warnings=(*run.warnings, *_neighbours(q, run)))
+                q.insert(run)
+                q.add_waits(run.id, after)
+                return run
+        except BaseException:
+            self._spool.remove(run.id)
+            raise
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What goes into the run folder and nowhere else, and what the command was found to be."""
+
+    env: dict[str, str]
+    stdin: bytes | None
+    script: Path | None = None
+    interpreter: str | None = None
+
+
+def _resolve(asked: Spec, target: Target, env: dict[str, str], stdin: bytes | None) -> tuple[list[str], list[str], _Wanted]:
+    """argv, warnings and the rest. What `python` means on another machine is found there."""
+    if target.here:
+        found = stage.resolve(list(asked.command), Path(asked.folder), env)
+        return list(found.argv), list(found.warnings), _Wanted(env, stdin, found.script, found.interpreter)
+    argv = list(asked.command)
+    return ["python3", *argv] if argv[0].endswith(".py") else argv, [], _Wanted(env, stdin)
+
+
+def _check_folders(asked: Spec, target: Target) -> None:
+    folder = asked.folder
+    if not os.path.isabs(folder):
+        raise InvalidSpec(f"The working folder '{folder}' is not an absolute path.", hint="stoker run --cwd /abs/folder ...")
+    if not os.path.isdir(folder):
+        raise NotFound(f"The folder {folder} does not exist.", hint="Change to the folder of your script first.")
+    for name, place in asked.mounts.items():
+        clean = os.path.normpath(name)
+        if not name or os.path.isabs(name) or clean.startswith("..") or clean == ".":
+            raise InvalidSpec(f"'{name}' cannot be a mount: it is a name inside the working folder.", hint="--mount data=/abs/path")
+        if not os.path.isabs(place):
+            raise InvalidSpec(f"The mount '{name}' needs an absolute path, not '{place}'.", hint=f"--mount {name}=/abs/path")
+        if target.here and not os.path.exists(place):
+            raise NotFound(f"The mount '{name}': there is no {place}.", hint=f"--mount {name}=/abs/path")
+    if asked.home is not None and not os.path.isabs(asked.home):
+        raise InvalidSpec(f"HOME '{asked.home}' is not an absolute path.", hint="--home /abs/folder")
+
+
+def _mount(work: Path, name: str, place: str) -> None:
+    link = work / name
+    if os.path.lexists(link):
+        raise InvalidSpec(f"The mount '{name}' is in the way of {name} in the working folder.",
+                          hint="Choose another name, or write it into .stokerignore, so that it is not copied.")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(place)
+
+
+def _neighbours(q: Queries, run: Run) -> list[str]:
+    others = q.neighbours(run.folder_hash)
+    if not others:
+        return []
+    named = ", ".join(other.name for other in others)
+    return [f"{named} {'works' if len(others) == 1 else 'work'} in this folder too: files of the same name are overwritten. "
+            "With --copy it runs in a copy of its own."]
+

@@ -1,0 +1,127 @@
+"""Names of places to run -> back ends. Only this file and a back end's own know which kinds there are."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.backends.base import Backend, Capacity
+from stoker.backends.process import ProcessBackend
+from stoker.base import rundir
+from stoker.base.config import Config, Home, TargetConfig, load_config
+from stoker.base.errors import InvalidSpec, NotFound, StokerError
+from stoker.hosts.local import LocalHost
+from stoker.hosts.ssh import SshHost
+from stoker.plane.lifecycle import Room
+
+CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
+
+
+@dataclass
+class Target:
+    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine."""
+
+    name: str
+    config: TargetConfig
+    backend: Backend
+    root: str
+    here: bool
+
+    def __post_init__(self) -> None:
+        self._capacity: Capacity | None = None
+        self._asked = 0.0
+
+    def run_folder(self, run_id: str) -> str:
+        """Where the run folder is, on that machine."""
+        return f"{self.root}/runs/{run_id}"
+
+    def read_json(self, run_id: str, name: str) -> dict | None:
+        """A JSON file of a run folder; None when it is not there."""
+        if self.here:
+            return rundir.read_json(f"{self.run_folder(run_id)}/{name}")
+        with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+            copy = Path(folder) / "copy"
+            try:
+                self.backend.fetch(run_id, name, copy)
+            except NotFound:
+                return None
+            return rundir.read_json(copy)
+
+    def capacity(self, max_age_s: float = CAPACITY_OLD_S) -> Capacity:
+        """What the machine has; asked again when the answer is older. Raises TargetError."""
+        if self._capacity is None or time.monotonic() - self._asked > max_age_s:
+            self._capacity = self.backend.capacity()
+            self._asked = time.monotonic()
+        return self._capacity
+
+    def room(self, ask: bool) -> Room:
+        """What may be handed out. GPUs are unknown until the machine was asked; `ask` allows that to take its time."""
+        if ask:
+            self.capacity()
+        known = self._capacity
+        gpus = None if known is None else tuple(g["uuid"] for g in known.gpus)
+        if gpus is not None and self.config.gpus is not None:
+            gpus = gpus[:self.config.gpus]
+        return Room(gpus=() if self.config.gpus == 0 else gpus, slots=self.config.slots)
+
+
+class Targets:
+    """The targets of config.toml, which may be edited at any time."""
+
+    def __init__(self, where: Home) -> None:
+        self._home = where
+        self._lock = threading.Lock()
+        self._made: dict[str, Target] = {}
+        self._stamp: object = ()
+        self._config = Config()
+        self.config()
+
+    def config(self) -> Config:
+        """The settings as they are now. Raises InvalidSpec for a file that cannot be read; the old ones stay in use."""
+        try:
+            info = self._home.config.stat()
+            stamp: object = (info.st_mtime_ns, info.st_size, info.st_ino)
+        except OSError:
+            stamp = None
+        with self._lock:
+            if stamp != self._stamp:
+                self._config = load_config(self._home)
+                self._stamp = stamp
+            return self._config
+
+    def get(self, name: str) -> Target:
+        """The target of that name. Raises InvalidSpec for an unknown one."""
+        config = self.config().targets.get(name)
+        if config is None:
+            known = ", ".join(self._config.targets)
+            raise InvalidSpec(f"There is no target '{name}'.", hint=f"Known: {known}. Others are added to {self._home.config}.")
+        with self._lock:
+            made = self._made.get(name)
+            if made is None or made.config != config:
+                made = self._made[name] = _make(self._home, config)
+            return made
+
+    def names(self) -> list[str]:
+        """All names; those that could be read last when the file is broken now."""
+        try:
+            return list(self.config().targets)
+        except StokerError:
+            return list(self._config.targets)
+
+    def close(self) -> None:
+        """End what the hosts opened."""
+        with self._lock:
+            made, self._made = list(self._made.values()), {}
+        for target in made:
+            target.backend.close()
+
+
+def _make(where: Home, config: TargetConfig) -> Target:
+    if config.host:
+        root = config.root or "~/.stoker"
+        return Target(config.name, config, ProcessBackend(SshHost(config.host), root), root, here=False)
+    root = str(Path(config.root).expanduser()) if config.root else str(where.path)
+    return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True)

@@ -1,0 +1,94 @@
+"""One watch stream a machine: a thread that reads observations and connects again, with growing pauses, when the stream breaks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+
+from stoker.backends.base import Observation
+from stoker.base.errors import StokerError
+from stoker.hosts.base import Stream
+from stoker.plane.targets import Targets
+
+log = logging.getLogger(__name__)
+
+LINE_MAX = 1 << 20
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+
+
+class Watch:
+    """`told(target, observation)` is called for each line, from a thread of its own."""
+
+    def __init__(self, name: str, targets: Targets, told: Callable[[str, Observation], None]) -> None:
+        self.idle_since: float | None = None  # kept by the reconciler: since when nobody needs it
+        self.connected = False
+        self._name, self._targets, self._tell = name, targets, told
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening; the stream's process is gone when this returns."""
+        self._closed.set()
+        with self._lock:
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        pause = PAUSE_FIRST_S
+        while not self._closed.is_set():
+            try:
+                stream = self._targets.get(self._name).backend.watch()
+            except StokerError as e:
+                log.warning("watch of %s: %s", self._name, e.message)
+            else:
+                with self._lock:
+                    self._stream = stream
+                heard = self._closed.is_set() or self._listen(stream)
+                self.connected = False
+                stream.close()
+                if heard:
+                    pause = PAUSE_FIRST_S
+            if self._closed.wait(pause):
+                return
+            pause = min(PAUSE_MAX_S, pause * 2)
+
+    def _listen(self, stream: Stream) -> bool:
+        """Read to the end of the stream; whether anything came."""
+        heard, rest = False, b""
+        while not self._closed.is_set():
+            try:
+                data = stream.stdout.read(65536)
+            except (OSError, ValueError):  # closed under our hands
+                return heard
+            if not data:
+                if not self._closed.is_set():
+                    log.warning("watch of %s ended: %s", self._name, stream.stderr_tail().strip()[-500:])
+                return heard
+            heard = self.connected = True
+            *lines, rest = (rest + data).split(b"\n")
+            rest = rest[-LINE_MAX:]
+            for line in lines:
+                self._line(line)
+        return heard
+
+    def _line(self, line: bytes) -> None:
+        try:
+            seen = Observation.from_json(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            log.warning("watch of %s: not an observation: %.200r", self._name, line)
+            return
+        try:
+            self._tell(self._name, seen)
+        except Exception:
+            log.exception("watch of %s", self._name)

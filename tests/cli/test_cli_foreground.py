@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from benchmarks.ground import STOKER, Ground, Terminal, kill, until
@@ -164,7 +162,7 @@ def test_signals_of_the_client_are_handed_on(ground: Ground):
     client.send_signal(signal.SIGINT)
     assert client.wait(40) not in (0, None)
     assert ground.runs()[0]["state"] == "stopped"
-    assert b"ending it" in client.stderr.read()
+    assert b"ending the run" in client.stderr.read()
 
 
 def test_ctrl_c_on_pipes_is_what_python_gets(ground: Ground):
@@ -386,9 +384,7 @@ def test_start_and_follow_shows_only_the_new_attempt(ground: Ground):
     assert (again.out, again.code) == ("attempt 2\n", 2)
 
 
-def test_the_first_line_does_not_wait_for_anything(ground: Ground):
-    """Not a benchmark: a fast command must not be lost between submit and attach."""
+def test_fast_commands_are_not_lost_between_submit_and_attach(ground: Ground):
     for i in range(5):
         done = ground.stoker("run", "--new", "--", "echo", str(i))
         assert (done.out, done.code) == (f"{i}\n", 0)
-    assert time.monotonic() > 0 and Path(ground.home).exists()

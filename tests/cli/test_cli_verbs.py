@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 from benchmarks.ground import STOKER, Ground, until
 
@@ -179,7 +178,7 @@ def test_enable_writes_a_unit_that_systemd_would_take(ground: Ground):
     for name in ("systemctl", "loginctl"):
         ground.script(name, f'#!/bin/sh\necho {name} "$@" >> {ground.root}/asked\n', 0o755, folder=ground.root / "bin")
     env = {"PATH": f"{ground.root}/bin:{ground.env['PATH']}"}
-    assert "logged out" in ground.stoker("server", "enable", env=env).ok().out or True
+    assert "when you log out" in ground.stoker("server", "enable", env=env).ok().out
     unit = ground.user / ".config/systemd/user/stoker.service"
     text = unit.read_text()
     assert f'Environment="STOKER_HOME={ground.home}"' in text
@@ -210,4 +209,3 @@ def test_completion_offers_the_runs(ground: Ground):
     ground.detach("--name", "baseline", "--", "true")
     env = {"_STOKER_COMPLETE": "bash_complete", "COMP_WORDS": "stoker show ba", "COMP_CWORD": "2"}
     assert ground.stoker(env=env).out.split() == ["plain,baseline"]
-    assert sys.executable

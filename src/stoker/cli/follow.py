@@ -6,18 +6,18 @@ One loop for `run`, `attach` and `start --attach`. The server may die at any mom
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import sys
 import termios
-import time
 from typing import TYPE_CHECKING
 
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, TargetError
 from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.keys import Keys, Left
-from stoker.cli.options import exit_code, plane
+from stoker.cli.options import Patience, exit_code, plane
 from stoker.cli.terminal import Modes, Terminal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Follower:
         self._err_open = True
         self._fresh_line = True
         self._exit: dict | None = None
-        self._lost_at = 0.0  # since when nothing was heard from the server; 0: it is there
+        self._patience = Patience(GIVE_UP_S, times=200)
 
     def follow(self) -> int:
         """The run's exit code, or the code of how the client left. Raises StokerError."""
@@ -94,7 +94,8 @@ class Follower:
             kind, payload = link.recv()
             if kind == "closed":
                 break
-            self._lost_at = 0.0
+            if kind != "state":
+                self._patience.heard()
             if kind == "o":
                 self._write(1, payload)
                 self.out += len(payload)
@@ -104,9 +105,9 @@ class Follower:
             elif kind == "state":
                 self._state(payload)
             elif kind == "m":
-                self._begin(payload)
+                self._begin(json.loads(payload))
             elif kind == "x":
-                self._exit = payload
+                self._exit = json.loads(payload)
                 return
         self._keys.check()
 
@@ -149,11 +150,10 @@ class Follower:
 
     def _lost(self) -> None:
         """The server does not answer: wait a little, and leave the run alone if that lasts."""
-        self._lost_at = self._lost_at or time.monotonic()
-        for_s = time.monotonic() - self._lost_at
-        if for_s > GIVE_UP_S:
+        pause_s = self._patience.left_s()
+        if not pause_s:
             raise Left(EXIT_OWN_FAILURE, f"the server cannot be reached; the run goes on. Come back with: {self._come_back}")
-        self._keys.check(wait_s=min(2.0, 0.05 + for_s / 2))
+        self._keys.check(wait_s=pause_s)
 
     def _write(self, fd: int, data: bytes) -> None:
         if fd == 2 and not self._err_open:

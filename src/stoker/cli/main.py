@@ -132,6 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             output.close_stdout()
         where = f": {e.filename}" if e.filename else ""
         return _fail(StokerError(f"{e.strerror or e}{where}.", hint="Is the disk full? `stoker doctor` looks at it."), own_failure, args)
+    except Exception:  # a mistake of ours: whoever reports it needs all of it
+        import traceback
+
+        traceback.print_exc()
+        return _fail(StokerError("Stoker failed inside; please report the lines above."), own_failure, args)
     return code if isinstance(code, int) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,28 @@ def plane(start: bool = True) -> Client:
     if _client is None:
         _client = connect()
     return _client
+
+
+class Patience:
+    """With a server that went away: it is looked for again, a while long, and not when it answers with the same failure over and over."""
+
+    def __init__(self, for_s: float = 60.0, times: int = 30) -> None:
+        self.for_s = for_s
+        self.times = times
+        self._since = 0.0
+        self._count = 0
+
+    def heard(self) -> None:
+        """It is there."""
+        self._since, self._count = 0.0, 0
+
+    def left_s(self) -> float:
+        """How long to wait before the next try; 0 when it is time to give up."""
+        now = time.monotonic()
+        self._since = self._since or now
+        self._count += 1
+        gone_s = now - self._since
+        return 0.0 if gone_s > self.for_s or self._count > self.times else min(2.0, 0.05 + gone_s / 2)
 
 
 class Duration(click.ParamType):

@@ -14,11 +14,10 @@ from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, State
 from stoker.base.state import State
 from stoker.base.units import format_duration
 from stoker.cli import output
-from stoker.cli.options import Duration, exit_code, json_option, plane, ref_argument, refs_argument
+from stoker.cli.options import Duration, Patience, exit_code, json_option, plane, ref_argument, refs_argument
 
 ALL_RUNS = 1_000_000
 RECENT_RUNS = 200
-AWAY_S = 60.0  # so long a server that was lost is looked for
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 
 
@@ -79,12 +78,12 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
 
     run = plane().run(ref)
     stream = "err" if err else "out"
-    offset, lost_at = 0, None
+    offset, patience = 0, Patience()
     while True:
         try:
             with contextlib.closing(plane().logs(run["id"], stream=stream, offset=offset, follow=follow, **where)) as pieces:
                 for piece in pieces:
-                    lost_at = None
+                    patience.heard()
                     write_all(1, piece)
                     offset += len(piece)
             return
@@ -92,10 +91,10 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
             # An offset is known only for what was read from the beginning: the rest would be doubled or lost.
             if where["tail"] is not None or where["since"] is not None:
                 raise
-            lost_at = lost_at or time.monotonic()
-            if time.monotonic() - lost_at > AWAY_S:
+            pause_s = patience.left_s()
+            if not pause_s:
                 raise
-            time.sleep(0.2)
+            time.sleep(pause_s)
 
 
 @click.command("attach")
@@ -138,22 +137,20 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
     return next((code for code in map(exit_code, ended) if code), 0)
 
 
-def until_final(run_id: str, told: Callable[[dict], None] | None = None) -> dict:
+def until_final(run_id: str) -> dict:
     """The run when it has ended. Survives the death of the server; raises ServerError when that lasts."""
-    lost_at = None
+    patience = Patience()
     while True:
         try:
             run = plane().wait(run_id, 30)
-            lost_at = None
+            patience.heard()
             if State(run["state"]).final:
                 return run
-            if told:
-                told(run)
         except ServerError:
-            lost_at = lost_at or time.monotonic()
-            if time.monotonic() - lost_at > AWAY_S:
+            pause_s = patience.left_s()
+            if not pause_s:
                 raise
-            time.sleep(0.2)
+            time.sleep(pause_s)
 
 
 def tell_end(run: dict) -> None:

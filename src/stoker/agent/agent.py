@@ -46,7 +46,8 @@ FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
-KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT", "STOKER_IDENTITY")
+KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
+            "STOKER_IDENTITY")
 
 
 class Problem(Exception):
@@ -414,6 +415,22 @@ class Tree:
         spared = below([pid for pid in found if pid != mine and self._foreign(table[pid])], set())
         return [table[pid] for pid in sorted(found - spared - {self.holder}) if not table[pid].dead]
 
+    def chase(self, stopped: dict[tuple[int, int], Proc]) -> None:
+        """Stop what was born since the table was read. The kernel's lists of children are quicker to read than the table, so
+        a process that forks and leaves all the time is caught between two jumps."""
+        seen = {pid for pid, _ in stopped} | {self.agent, os.getpid()}
+        parents = [self.holder] if self.holder else []
+        for _ in range(100):
+            born = [pid for parent in parents + [pid for pid, _ in stopped] for pid in children_of(parent) if pid not in seen]
+            if not born:
+                return
+            for pid in born:
+                seen.add(pid)
+                p = proc(pid)
+                if p is not None and not p.dead and not self._foreign(p):
+                    send(p, signal.SIGSTOP)
+                    stopped[p.key] = p
+
     def _session(self, table: dict[int, Proc], first: Proc | None) -> list[int]:
         sid = self.run.get("sid")
         if not sid:
@@ -431,6 +448,14 @@ class Tree:
         if p.name.split(":")[0] in MULTIPLEXERS and "client" not in p.name:
             return True
         return b"\0" + DAEMON_MARK.encode() + b"=1\0" in environ_of(p.pid)
+
+
+def children_of(pid: int) -> list[int]:
+    """Children of its main thread, where the kernel lists them."""
+    try:
+        return [int(c) for c in read_bytes("/proc/%d/task/%d/children" % (pid, pid)).split()]
+    except OSError:
+        return []
 
 
 def send(p: Proc, sig: int) -> None:
@@ -454,6 +479,7 @@ def kill_all(tree: Tree, rounds: int = 8) -> None:
         for p in fresh:
             stopped[p.key] = p
             send(p, signal.SIGSTOP)
+        tree.chase(stopped)
     for p in stopped.values():
         send(p, signal.SIGKILL)
 
@@ -500,7 +526,7 @@ def claim(att: Attempt) -> bool:
     except FileExistsError:
         return False
     except OSError as e:
-        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be made: %s" % (att.folder, e.strerror))
+        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be made: %s" % (att.folder, e.strerror)) from None
     try:
         reserve(att.path(STATUS_SPARE), 4096)
         reserve(att.path(EXIT_SPARE), 65536)
@@ -508,7 +534,7 @@ def claim(att: Attempt) -> bool:
         for name in (STATUS_SPARE, EXIT_SPARE):
             unlink(att.path(name))
         os.rmdir(att.folder)  # nothing was started: the number is free again
-        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be written: %s" % (att.folder, e.strerror))
+        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be written: %s" % (att.folder, e.strerror)) from None
     return True
 
 
@@ -548,8 +574,9 @@ def launch(att: Attempt, gpus: str, wait_s: float) -> str:
 
 def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
-    me = os.path.abspath(__file__)
-    write_agent_record(att, {"holder": who(os.getpid())})
+    if not write_once(att.path(AGENT), agent_record(att, {"holder": who(os.getpid())})):
+        raise Problem("state", "the attempt has a holder already")
+    code = compiled_twin()
     mask = os.umask(0o022)
     env = {k: v for k, v in os.environ.items() if k in KEPT_ENV or k.startswith("LC_")}
     env[DAEMON_MARK] = "1"
@@ -563,15 +590,41 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     close_inherited({tell})
     os.set_inheritable(tell, True)
     become_subreaper()
-    os.execve(sys.executable, [sys.executable, "-I", "-S", me, "_hold", att.run_dir, str(att.n), str(tell), str(mask), gpus], env)
+    command = [sys.executable, "-I", "-S", code, "_hold", att.run_dir, str(att.n), str(tell), str(mask), gpus, _source]
+    os.execve(sys.executable, command, env)
 
 
-def write_agent_record(att: Attempt, changes: dict) -> dict:
+_source = os.path.abspath(__file__)
+
+
+def compiled_twin() -> str:
+    """This file compiled, where Python itself would keep it: a holder started from it needs 8 MB less and starts sooner.
+    The source where no twin can be kept."""
+    if not _source.endswith(".py"):
+        return _source
+    folder, name = os.path.split(_source)
+    twin = os.path.join(folder, "__pycache__", "%s.%s.pyc" % (name[:-3], sys.implementation.cache_tag))
+    try:
+        from _frozen_importlib_external import MAGIC_NUMBER
+        s = os.stat(_source)
+        head = MAGIC_NUMBER + struct.pack("<III", 0, int(s.st_mtime) & 0xFFFFFFFF, s.st_size & 0xFFFFFFFF)
+        if os.path.exists(twin) and read_bytes(twin, 16) == head:
+            return twin
+        import marshal
+        code = marshal.dumps(compile(read_bytes(_source), _source, "exec"))
+        os.makedirs(os.path.dirname(twin), exist_ok=True)
+        write_whole(twin, head + code, sync=True)
+        return twin
+    except (ImportError, OSError):
+        return _source
+
+
+def agent_record(att: Attempt, changes: dict) -> dict:
     """agent.json with some fields changed. Only the holder writes it."""
-    record = att.json(AGENT) or {"version": VERSION, "attempt": att.n, "machine": machine_identity(), "holder": None, "agent": None, "run": None}
+    record = att.json(AGENT)
+    if record is None:
+        record = {"version": VERSION, "attempt": att.n, "machine": machine_identity(), "holder": None, "agent": None, "run": None}
     record.update(changes)
-    size = len(json.dumps(record)) + 1
-    write_json(att.path(AGENT), record, pad=(size + 767) // 512 * 512)
     return record
 
 
@@ -735,7 +788,9 @@ class Holder:
 
     def _record(self, changes: dict) -> None:
         try:
-            write_agent_record(self.att, changes)
+            record = agent_record(self.att, changes)
+            room = (len(json.dumps(record)) + 768) // 512 * 512  # so that it can be rewritten on a full disk
+            write_json(self.att.path(AGENT), record, pad=room)
         except OSError:
             log_exception()
 
@@ -772,7 +827,7 @@ class Holder:
         cwd = os.path.join(att.run_dir, WORK) if spec.get("copy") else (spec.get("folder") or "/")
         env = run_environment(att, spec, cwd, self.gpus)
         self.started_at, self.started_mono = time.time(), time.monotonic()
-        self._record({"holder": who(os.getpid()), "started_at": self.started_at, "started_mono": self.started_mono, "tty": bool(spec.get("tty")),
+        self._record({"started_at": self.started_at, "started_mono": self.started_mono, "tty": bool(spec.get("tty")),
                       "argv": spec.get("argv") or spec.get("command"), "cwd": cwd, "log_before": oom_counters()})
         try:
             if att.json(EXIT) or not argv:
@@ -785,7 +840,7 @@ class Holder:
             self._not_started(str(e))
             return
         if pid == 0:
-            become_run(argv, env, encode(cwd), stdio, self.slave, self.mask, report)
+            become_run(argv, env, encode(cwd), stdio=stdio, slave=self.slave, mask=self.mask, report=report)
         os.close(report)
         for fd in stdio:
             if fd not in (self.slave, self.out_fd):
@@ -1124,7 +1179,7 @@ def open_pty() -> tuple[int, int]:
     try:
         master, slave = os.openpty()
     except OSError as e:
-        raise Problem("start_failed", "no pseudo-terminal could be opened (%s)" % e.strerror)
+        raise Problem("start_failed", "no pseudo-terminal could be opened (%s)" % e.strerror) from None
     mode = termios.tcgetattr(slave)
     mode[0] |= 0o40000  # IUTF8
     mode[1] &= ~termios.OPOST
@@ -1139,7 +1194,7 @@ def set_window(fd: int, rows: int, cols: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
-def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdio: list[int], slave: int, mask: int, report: int) -> None:
+def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio: list[int], slave: int, mask: int, report: int) -> None:
     """In the forked child: a session of its own, default signals, nothing of ours left open; then exec. Never returns."""
     step = "it"
     try:
@@ -1179,7 +1234,8 @@ def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
     """exec along the run's own PATH. Raises Problem with a sentence that says what is wrong with the command."""
     name = argv[0]
     shown = name.decode("utf-8", "replace")
-    places = [name] if b"/" in name else [os.path.join(d or b".", name) for d in env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin").split(b":")]
+    path = env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")
+    places = [name] if b"/" in name else [os.path.join(d or b".", name) for d in path.split(b":")]
     denied = None
     for place in places:
         try:
@@ -1188,12 +1244,12 @@ def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
             if os.path.exists(place):
                 first = read_bytes(os.fsdecode(place), 200).split(b"\n")[0]
                 named = first[2:].strip().decode("utf-8", "replace") if first.startswith(b"#!") else "its loader"
-                raise Problem("start_failed", "%s cannot be run: its interpreter %s does not exist" % (shown, named))
+                raise Problem("start_failed", "%s cannot be run: its interpreter %s does not exist" % (shown, named)) from None
         except PermissionError:
             denied = denied or place
         except OSError as e:
             if e.errno == errno.ENOEXEC:
-                raise Problem("start_failed", "%s is not a program: it has no #! line" % shown)
+                raise Problem("start_failed", "%s is not a program: it has no #! line" % shown) from None
             raise
     if denied is None:
         raise Problem("start_failed", "%s: no such file" % shown if b"/" in name else "%s: no such command on PATH" % shown)
@@ -1412,8 +1468,9 @@ class Agent:
         self._beat(now)
 
     def _beat(self, now: float) -> None:
-        body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3), "limits_seq": self.limits.get("seq"),
-                "waits_for_input": self.waits, "out_bytes": size_of(self.att.path(OUT)), "err_bytes": size_of(self.att.path(ERR)),
+        body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
+                "limits_seq": self.limits.get("seq"), "waits_for_input": self.waits,
+                "out_bytes": size_of(self.att.path(OUT)), "err_bytes": size_of(self.att.path(ERR)),
                 "ladder": self.ladder.reason if self.ladder else None}
         try:
             write_json(self.att.path(HEARTBEAT), body, pad=512)
@@ -1468,7 +1525,7 @@ class Agent:
             if self.status is None and not self.holder_lives:
                 reason = reason or "agent_lost"
         now = time.monotonic()
-        body = conclude(self.att, self.spec, self.status, reason, used_s=self._used(now), interrupt=self.interrupt, limit_s=self._limit(),
+        body = conclude(self.att, self.status, reason, used_s=self._used(now), interrupt=self.interrupt, limit_s=self._limit(),
                         gaps=self.gaps + ([{"bytes": self.lost, "offset": None}] if self.lost else []),
                         leftovers=ladder.leftovers() if ladder else None)
         if self.stop is None and self._limit_left() > body["used_s"]:
@@ -1633,16 +1690,16 @@ class Ladder:
     def leftovers(self) -> dict:
         def facts(p: Proc) -> dict:
             return {"pid": p.pid, "name": p.name}
-        return {"found": [facts(p) for p in list(self.found.values())[:100]], "survivors": [dict(facts(p), state=p.state) for p in self.survivors[:100]]}
+        return {"found": [facts(p) for p in list(self.found.values())[:100]],
+                "survivors": [dict(facts(p), state=p.state) for p in self.survivors[:100]]}
 
     def step(self, now: float) -> bool:
         """Do what is due; True when nothing is left, or what is left cannot be killed."""
         agent = self.agent
         over = agent.status is not None or not agent.holder_lives
-        if self.stage == "int" and not over:
-            if now < self._ends():
-                self.due = self._ends()
-                return False
+        if self.stage == "int" and not over and now < self._ends():
+            self.due = self._ends()
+            return False
         left = agent.tree.look()
         if not left and over:
             return True
@@ -1750,11 +1807,7 @@ class Sampler:
         while todo:
             pid = todo.pop()
             self.pids.add(pid)
-            try:
-                listed = read_bytes("/proc/%d/task/%d/children" % (pid, pid)).split()
-            except OSError:
-                continue
-            todo.extend(int(c) for c in listed if int(c) not in self.pids)
+            todo.extend(child for child in children_of(pid) if child not in self.pids)
 
     def sample(self, members: list[Proc]) -> dict:
         now = time.monotonic()
@@ -1819,7 +1872,7 @@ def _reads_stdin(p: Proc, source: str) -> bool:
         where = read_bytes("/proc/%d/wchan" % p.pid).decode()
         if source.startswith("/dev/pts/"):
             return where in ("n_tty_read", "wait_woken")
-        return where in ("pipe_read", "anon_pipe_read", "pipe_wait") and not read_bytes("/proc/%d/task/%d/children" % (p.pid, p.pid))
+        return where in ("pipe_read", "anon_pipe_read", "pipe_wait") and not children_of(p.pid)
     except OSError:
         return False
 
@@ -1865,10 +1918,11 @@ class Gpus:
         self.tried = True
         self._open()
         if self.lib is not None:
-            return [{"index": d["index"], "uuid": d["uuid"], "name": d["name"], "memory_bytes": self._memory(d)[0], "used_bytes": self._memory(d)[1]}
+            return [dict({k: d[k] for k in ("index", "uuid", "name")}, memory_bytes=self._memory(d)[0], used_bytes=self._memory(d)[1])
                     for d in self.devices]
         rows = nvidia_smi("index,uuid,name,memory.total,memory.used")
-        return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4])} for r in rows if len(r) == 5]
+        return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4])}
+                for r in rows if len(r) == 5 and r[0].isdigit()]
 
     def _open(self) -> None:
         if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/dxg"):
@@ -1888,9 +1942,13 @@ class Gpus:
             handle = ctypes.c_void_p()
             if lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
                 continue
-            d = {"index": index, "handle": handle, "uuid": self._text("nvmlDeviceGetUUID", handle), "name": self._text("nvmlDeviceGetName", handle)}
-            if self.wanted is None or str(index) in self.wanted or any(d["uuid"].startswith(w) for w in self.wanted if w.startswith("GPU-")):
+            uuid, name = self._text("nvmlDeviceGetUUID", handle), self._text("nvmlDeviceGetName", handle)
+            d = {"index": index, "handle": handle, "uuid": uuid, "name": name}
+            if self._is_wanted(str(index), uuid):
                 self.devices.append(d)
+
+    def _is_wanted(self, index: str, uuid: str) -> bool:
+        return self.wanted is None or index in self.wanted or any(w.startswith("GPU-") and uuid.startswith(w) for w in self.wanted)
 
     def _text(self, function: str, handle: object) -> str:
         import ctypes
@@ -1913,10 +1971,12 @@ class Gpus:
     def _ask(self) -> list[dict]:
         """nvidia-smi in the background: what it said last time, and start it again when 30 s have passed."""
         if self.child is not None and self.child.poll() is not None:
-            rows = [[part.strip() for part in line.split(",")] for line in self.child.stdout.read().decode("utf-8", "replace").splitlines()]
-            self.last = [{"uuid": r[1], "index": int(r[0]), "busy_percent": int(r[2]) if r[2].isdigit() else None, "memory_bytes": mib(r[3])}
-                         for r in rows if len(r) == 4 and r[0].isdigit() and (self.wanted is None or r[0] in self.wanted or r[1] in self.wanted)]
+            rows = comma_rows(self.child.stdout.read())
+            self.child.stdout.close()
             self.child = None
+            rows = [r for r in rows if len(r) == 4 and r[0].isdigit() and self._is_wanted(r[0], r[1])]
+            self.last = [{"uuid": r[1], "index": int(r[0]), "busy_percent": int(r[2]) if r[2].isdigit() else None,
+                          "memory_bytes": mib(r[3])} for r in rows]
         now = time.monotonic()
         if self.child is None and now >= self.next_ask:
             self.next_ask = now + 30.0
@@ -1925,8 +1985,8 @@ class Gpus:
                 return []
             import subprocess
             try:
-                self.child = subprocess.Popen(["nvidia-smi", "--query-gpu=index,uuid,utilization.gpu,memory.used", "--format=csv,noheader,nounits"],
-                                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                self.child = subprocess.Popen(smi_command("index,uuid,utilization.gpu,memory.used"), stdin=subprocess.DEVNULL,
+                                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             except OSError:
                 pass
         return self.last
@@ -1941,11 +2001,19 @@ def nvidia_smi(fields: str) -> list[list[str]]:
         return []
     import subprocess
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20, check=False)
+        done = subprocess.run(smi_command(fields), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20,
+                              check=False)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [[part.strip() for part in line.split(",")] for line in done.stdout.decode("utf-8", "replace").splitlines()]
+    return comma_rows(done.stdout)
+
+
+def smi_command(fields: str) -> list[str]:
+    return ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"]
+
+
+def comma_rows(raw: bytes) -> list[list[str]]:
+    return [[part.strip() for part in line.split(",")] for line in raw.decode("utf-8", "replace").splitlines()]
 
 
 def mib(text: str) -> int | None:
@@ -1957,8 +2025,10 @@ def mib(text: str) -> int | None:
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP")
 GPU_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA error: out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-GPU_FAULTS = ("illegal memory access was encountered", "uncorrectable ECC error", "unspecified launch failure", "NVRM: Xid", "fallen off the bus",
-              "GPU is lost", "misaligned address", "illegal instruction was encountered", "hardware stack error", "CUDA_ERROR_ECC_UNCORRECTABLE",
+GPU_FAULTS = ("illegal memory access was encountered", "uncorrectable ECC error", "unspecified launch failure", "NVRM: Xid",
+              "fallen off the bus",
+              "GPU is lost", "misaligned address", "illegal instruction was encountered", "hardware stack error",
+              "CUDA_ERROR_ECC_UNCORRECTABLE",
               "CUDA-capable device(s) is/are busy or unavailable", "launch timed out and was terminated")
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
 DISK_WRITERS = ("PytorchStreamWriter failed", "file write failed", "iostream error", "unexpected pos")
@@ -1968,23 +2038,25 @@ HINTS = (  # text in the last words -> what it certainly means
     ("Cannot access accelerator device when none is available", "The script asks for a GPU, and torch sees none on this machine."),
     ("No CUDA GPUs are available", "The script asks for a GPU, and torch sees none on this machine."),
     ("Found no NVIDIA driver on your system", "There is no NVIDIA driver on this machine, or it is not visible in here."),
-    ("device-side assert triggered", "A CUDA kernel got a value out of range (often a label or an index); run it with CUDA_LAUNCH_BLOCKING=1 to see where."),
+    ("device-side assert triggered",
+     "A CUDA kernel got a value out of range, often a label or an index (CUDA_LAUNCH_BLOCKING=1 shows where)."),
     ("torchvision::nms does not exist", "torch and torchvision do not belong together: install versions that match."),
     ("Dataset not found or corrupted", "The data set is not where the script looks for it; download it or change its path."),
     ("URL fetch failure on", "A download failed: this machine did not reach that address."),
-    ("EOF when reading a line", "The script asked a question, and it has no input: give it --stdin FILE, or run it in the foreground."),
+    ("EOF when reading a line", "The script asked a question and has no input: give it --stdin FILE, or run it in the foreground."),
     ("No API key configured. Use `wandb login`", "wandb has no key here: WANDB_MODE=offline lets it run without one."),
-    ("is killed by signal: Bus error", "A DataLoader worker found /dev/shm full: use fewer workers, or give the container more shared memory."),
+    ("is killed by signal: Bus error", "A DataLoader worker found /dev/shm full: fewer workers, or more shared memory for the container."),
     ("Too many open files", "The limit on open files was reached: ulimit -n 65536, or fewer workers."),
     ("use default_factory", "This code is older than Python 3.11: a dataclass default in it is no longer allowed."),
-    ("param 'initial_lr' is not specified in param_groups[0]", "A schedule was resumed without the optimizer's saved state: restore the optimizer first."),
+    ("param 'initial_lr' is not specified in param_groups[0]",
+     "A schedule was resumed without the optimizer's state: restore the optimizer first."),
     ("Expected more than 1 value per channel when training", "A last batch of one sample met BatchNorm: drop_last=True in the DataLoader."),
     ("Address already in use", "The port is taken, often by another torchrun on this machine: choose another --master_port."),
     ("Unable to locate sufficient", "The script wants more GPUs than there are here."),
 )
 
 
-def conclude(att: Attempt, spec: dict, status: dict | None, reason: str, used_s: float, interrupt: dict | None = None, limit_s: float | None = None,
+def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, interrupt: dict | None = None, limit_s: float | None = None,
              gaps: list | None = None, leftovers: dict | None = None) -> dict:
     """The body of exit.json. `reason` is ours if we ended it ("" if it ended by itself)."""
     record = att.json(AGENT) or {}
@@ -2000,10 +2072,11 @@ def conclude(att: Attempt, spec: dict, status: dict | None, reason: str, used_s:
     if failed_start is not None:
         code = sig = None
     body = {"attempt": att.n, "code": code, "signal": sig, "signal_name": signal_name(sig) if sig else None, "reason": "", "evidence": {},
-            "started_at": started, "ended_at": started + used_s, "used_s": round(used_s, 3), "leftovers": leftovers or {"found": [], "survivors": []},
-            "out_bytes": size_of(att.path(OUT)), "err_bytes": size_of(att.path(ERR)), "gaps": gaps or [], "restart": None}
+            "started_at": started, "ended_at": started + used_s, "used_s": round(used_s, 3),
+            "leftovers": leftovers or {"found": [], "survivors": []}, "out_bytes": size_of(att.path(OUT)),
+            "err_bytes": size_of(att.path(ERR)), "gaps": gaps or [], "restart": None}
     try:
-        found, evidence = explain(att, spec, body, record, failed_start, reason, interrupt)
+        found, evidence = explain(att, body, record, failed_start=failed_start, reason=reason, interrupt=interrupt)
     except Exception:  # an odd log must not cost us the last words
         log_exception()
         found, evidence = reason or ("exited" if code == 0 else "nonzero_exit" if code is not None else "killed"), {}
@@ -2015,7 +2088,7 @@ def conclude(att: Attempt, spec: dict, status: dict | None, reason: str, used_s:
     return body
 
 
-def explain(att: Attempt, spec: dict, body: dict, record: dict, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
+def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
     """Reason and evidence of an end."""
     if failed_start is not None and not reason:
         return "start_failed", {"detail": failed_start}
@@ -2032,13 +2105,13 @@ def explain(att: Attempt, spec: dict, body: dict, record: dict, failed_start: st
         evidence["tail"] = "\n".join((clean_lines(err[-4096:]) if err.strip() else clean_lines(out[-4096:]))[-20:])[-2000:]
     if reason:
         return reason, evidence
-    cwd = record.get("cwd")
-    return explain_failure(att, body, record, words, text, interrupt, cwd if isinstance(cwd, str) else att.run_dir, evidence), evidence
+    return explain_failure(att, body, record, words=words, text=text, interrupt=interrupt, evidence=evidence), evidence
 
 
-def explain_failure(att: Attempt, body: dict, record: dict, words: LastWords, text: str, interrupt: dict | None, cwd: str, evidence: dict) -> str:
+def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords, text: str, interrupt: dict | None, evidence: dict) -> str:
     """The reason of an end that was not ours and not exit code 0. Adds what it found to the evidence."""
     code, name = body["code"], body["signal_name"]
+    cwd = record.get("cwd") if isinstance(record.get("cwd"), str) else att.run_dir
     last_signal = name or signal_name(words.child_signal)
     if interrupt and number(interrupt.get("mono")) <= time.monotonic():
         sig = interrupt.get("signal")
@@ -2217,9 +2290,10 @@ def make_exception(kind: str, message: str, block: dict, rank: int | None) -> di
     file, line = (own or block["frames"] or [(None, None)])[-1]
     launcher = kind.endswith(("ChildFailedError", "ProcessExitedException")) or any(
         "/torch/distributed/run.py" in f or "/torch/distributed/launcher/" in f or "/distributed/elastic/" in f for f, _ in block["frames"])
-    secondary = bool(re.search(r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket Timeout|SignalException|store.*closed",
-                               kind + " " + message))
-    return {"type": kind, "message": message, "file": file, "line": line, "rank": rank, "from": block["from"], "launcher": launcher, "secondary": secondary, "open": 1}
+    effect = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket Timeout|SignalException|store.*closed"
+    secondary = bool(re.search(effect, kind + " " + message))
+    return {"type": kind, "message": message, "file": file, "line": line, "rank": rank, "from": block["from"], "launcher": launcher,
+            "secondary": secondary, "open": 1}
 
 
 def signal_name(sig: object) -> str | None:
@@ -2308,8 +2382,9 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if status is None and not reason:
         restarted = record.get("machine") is not None and record.get("machine") != here
         reason = "rebooted" if restarted else "agent_lost"
-    leftovers = {"found": [{"pid": p.pid, "name": p.name} for p in found[:100]], "survivors": [{"pid": p.pid, "name": p.name, "state": p.state} for p in survivors]}
-    body = conclude(att, read_json(os.path.join(att.run_dir, SPEC)) or {}, status, reason, used_s=used, leftovers=leftovers)
+    leftovers = {"found": [{"pid": p.pid, "name": p.name} for p in found[:100]],
+                 "survivors": [{"pid": p.pid, "name": p.name, "state": p.state} for p in survivors[:100]]}
+    body = conclude(att, status, reason, used_s=used, leftovers=leftovers)
     if detail:
         body["evidence"]["detail"] = detail
     write_once(att.path(EXIT), body)
@@ -2341,8 +2416,10 @@ def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
 def observe(root: str, run_id: str) -> dict:
     """What can be seen of a run now. Read-only."""
     run_dir = os.path.join(root, "runs", run_id)
-    seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None, "heartbeat_age_s": None, "used_s": 0.0,
-            "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0, "telemetry": None, "exit": None, "keep": None, "run_pid": None}
+    seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
+            "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
+            "telemetry": None, "exit": None,
+            "keep": None, "run_pid": None}
     if not valid_id(run_id) or not os.path.isdir(run_dir):
         return seen
     numbers = attempt_numbers(run_dir)
@@ -2352,7 +2429,8 @@ def observe(root: str, run_id: str) -> dict:
     att = Attempt(run_dir, numbers[-1])
     record, ended, beat = att.json(AGENT) or {}, att.json(EXIT), att.json(HEARTBEAT) or {}
     seen.update(attempt=att.n, started_at=record.get("started_at"), exit=ended, run_pid=(record.get("run") or {}).get("pid"),
-                heartbeat_at=beat.get("at"), limits_seq=beat.get("limits_seq"), out_bytes=size_of(att.path(OUT)), err_bytes=size_of(att.path(ERR)),
+                heartbeat_at=beat.get("at"), limits_seq=beat.get("limits_seq"), out_bytes=size_of(att.path(OUT)),
+                err_bytes=size_of(att.path(ERR)),
                 telemetry=last_json_line(att.path(TELEMETRY)))
     seen["used_s"] = round(number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3)
     if beat:
@@ -2489,7 +2567,8 @@ class Attachment:
         os.set_blocking(0, False)
         os.set_blocking(1, False)
         tty = bool((self.att.json(AGENT) or {}).get("tty"))
-        self.frame(b"m", json.dumps({"attempt": self.att.n, "tty": tty, "out": self.logs[0][1].offset, "err": self.logs[1][1].offset}).encode())
+        offsets = [log.offset for _, log in self.logs]
+        self.frame(b"m", json.dumps({"attempt": self.att.n, "tty": tty, "out": offsets[0], "err": offsets[1]}).encode())
         while True:
             over = self.following.over()
             more = self._collect()
@@ -2627,13 +2706,14 @@ def verb_start(args: list[str]) -> None:
 
 
 def verb_hold(args: list[str]) -> None:
-    """_hold RUN_DIR N READY_FD UMASK GPUS: what `start` detaches."""
-    run_dir, n, tell, mask, gpus = args
+    """_hold RUN_DIR N READY_FD UMASK GPUS SOURCE: what `start` detaches."""
+    global _source
+    run_dir, n, tell, mask, gpus, _source = args
     name_process("stoker-holder")
     lower_oom_score()
     os.set_inheritable(int(tell), False)
-    for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
-                signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXFSZ):
+    for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN,
+                signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXFSZ):
         signal.signal(sig, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     Holder(Attempt(run_dir, int(n)), gpus, int(tell), int(mask)).live()
@@ -2772,9 +2852,7 @@ def verb_read(args: list[str]) -> None:
         if data:
             write_all(1, data)
             left -= len(data) if left > 0 else 0
-        elif over:
-            return
-        elif changes is not None and wait_for(changes):
+        elif over or changes is None or wait_for(changes):
             return
 
 
@@ -2800,9 +2878,11 @@ def verb_probe(args: list[str]) -> None:
     cpus = len(os.sched_getaffinity(0))
     quota = cpu_quota()
     say({"identity": machine_identity(), "cpus": min(cpus, quota) if quota else cpus, "cpus_total": os.cpu_count(), "memory_bytes": memory,
-         "memory_free_bytes": free, "gpus": Gpus(None).facts(), "path": path, "disk_bytes": disk[0], "disk_free_bytes": disk[1], "inodes": disk[2],
+         "memory_free_bytes": free, "gpus": Gpus(None).facts(), "path": path, "disk_bytes": disk[0], "disk_free_bytes": disk[1],
+         "inodes": disk[2],
          "inodes_free": disk[3], "shm_bytes": shm[0], "shm_free_bytes": shm[1],
-         "python": {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}, "user": user_name(), "home": os.path.expanduser("~"),
+         "python": {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}, "user": user_name(),
+         "home": os.path.expanduser("~"),
          "kernel": os.uname().release})
 
 
@@ -2825,8 +2905,9 @@ def memory_bytes() -> tuple[int | None, int | None]:
     except (OSError, ValueError, IndexError):
         pass
     total, free = facts.get("MemTotal"), facts.get("MemAvailable")
-    for folder, limit_name, used_name in ([(f, "memory.max", "memory.current") for f in cgroup_folders("")] +
-                                          [(f, "memory.limit_in_bytes", "memory.usage_in_bytes") for f in cgroup_folders("memory")]):
+    files = [(f, "memory.max", "memory.current") for f in cgroup_folders("")]
+    files += [(f, "memory.limit_in_bytes", "memory.usage_in_bytes") for f in cgroup_folders("memory")]
+    for folder, limit_name, used_name in files:
         limit, used = first_number(folder, limit_name), first_number(folder, used_name)
         if limit is not None and total is not None and limit < total:
             total = limit

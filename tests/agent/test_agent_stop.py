@@ -1,0 +1,227 @@
+"""Ending a run: the ladder over the whole tree, whatever its members do to hide; and who is spared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from agentkit import alive, door, kill, wait_for
+
+PY = sys.executable
+
+HIDING = {
+    "ignores SIGINT": "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('up', flush=True); time.sleep(100)",
+    "ignores SIGINT and SIGTERM": "import signal, time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\nprint('up', flush=True); time.sleep(100)",
+    "closes its output": "import os, time; print('up', flush=True); os.close(1); os.close(2); time.sleep(100)",
+    "renames itself": "import time; open('/proc/self/comm', 'w').write('kworker/0:1'); print('up', flush=True); time.sleep(100)",
+    "is suspended": "import os, time; print('up', flush=True); os.kill(os.getpid(), 19); time.sleep(100)",
+    "has a daemon": ("import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork(): os._exit(0)\n os.execvp('sleep', ['sleep', '100'])\n"
+                     "time.sleep(0.3); print('up', flush=True); time.sleep(100)"),
+    "has a daemon without the mark": ("import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork(): os._exit(0)\n os.execve('/bin/sleep', ['sleep', '100'], {})\n"
+                                      "time.sleep(0.3); print('up', flush=True); time.sleep(100)"),
+}
+
+
+@pytest.mark.parametrize("what", HIDING)
+def test_the_ladder_ends_a_run_that(new_run, what):
+    run = new_run([PY, "-c", HIDING[what]], grace_s=[0.5, 0.5])
+    run.start()
+    run.wait_out(b"up")
+    inside = children_of(run.holder()) - {run.agent()}
+    assert inside
+    run.stop()
+    end = run.end()
+    assert end["reason"] == "stopped_by_user" and end["leftovers"]["survivors"] == []
+    wait_for(lambda: not any(alive(p) for p in inside) and not run.processes(), "nothing is left")
+
+
+def children_of(pid: int) -> set[int]:
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found.add(int(name))
+            except OSError:
+                pass
+    return found
+
+
+def test_the_stages_of_the_ladder_come_in_order(new_run):
+    body = "import signal, time\nfor s in (2, 15): signal.signal(s, lambda s, f: print('got', s, flush=True))\nprint('up', flush=True)\nwhile True: time.sleep(0.05)"
+    run = new_run([PY, "-c", body], grace_s=[0.3, 0.3])
+    run.start()
+    run.wait_out(b"up")
+    run.stop()
+    end = run.end()
+    assert run.out() == b"up\ngot 2\ngot 15\n" and end["signal_name"] == "SIGKILL" and end["reason"] == "stopped_by_user"
+    assert [e["stage"] for e in run.events() if e["event"] == "ladder"] == ["INT", "TERM", "KILL"]
+
+
+def test_a_run_that_saves_within_its_grace_is_left_to_finish(new_run):
+    body = "import time\nprint('up', flush=True)\ntry: time.sleep(100)\nexcept KeyboardInterrupt:\n time.sleep(1); print('saved')"
+    run = new_run([PY, "-c", body], grace_s=[20, 20])
+    run.start()
+    run.wait_out(b"up")
+    run.stop()
+    end = run.end()
+    assert run.out() == b"up\nsaved\n" and end["code"] == 0 and end["reason"] == "stopped_by_user" and end["used_s"] < 15
+
+
+def test_a_second_stop_can_be_shorter(new_run):
+    run = new_run([PY, "-c", HIDING["ignores SIGINT and SIGTERM"]], grace_s=[100, 100])
+    run.start()
+    run.wait_out(b"up")
+    run.stop()
+    wait_for(lambda: any(e["event"] == "ladder" for e in run.events()), "the ladder")
+    assert alive(run.run_pid()) and run.phase() == "stopping"
+    run.stop("--grace", 0, 0, "--reason", "limit_budget")
+    end = run.end()
+    assert end["signal_name"] == "SIGKILL" and end["reason"] == "stopped_by_user"  # the first reason stands
+
+
+def test_stop_carries_the_reason_it_was_given(new_run):
+    run = new_run(["sleep", "100"])
+    run.start()
+    run.stop("--reason", "limit_idle")
+    assert run.end()["reason"] == "limit_idle"
+    assert run.stop() == {"attempt": 1, "phase": "ended"}
+
+
+def test_stop_without_an_attempt_is_harmless(new_run):
+    run = new_run(["true"])
+    assert run.stop() == {"attempt": None, "phase": "staged"}
+    shutil.rmtree(run.dir)
+    assert run.stop() == {"attempt": None, "phase": "absent"}
+
+
+def test_what_a_run_leaves_behind_is_ended_and_named(new_run):
+    run = new_run(["sh", "-c", "sleep 100 & setsid sleep 101 & exit 0"], grace_s=[1, 1])
+    run.start()
+    end = run.end()
+    assert (end["reason"], end["code"]) == ("exited", 0) and end["leftovers"]["survivors"] == []
+    assert [p["name"] for p in end["leftovers"]["found"]] == ["sleep", "sleep"]
+    assert end["used_s"] < 5
+    wait_for(lambda: not run.processes(), "nothing is left")
+
+
+def test_a_child_that_ends_a_moment_later_is_no_leftover(new_run):
+    run = new_run(["sh", "-c", "sleep 0.1 & exit 0"])
+    run.start()
+    assert run.end()["leftovers"]["found"] == []
+
+
+HOPPER = """
+import os, time
+end = time.monotonic() + 60
+print('up', flush=True)
+while time.monotonic() < end:  # a new pid and a new session each 10 ms, and only one process of them at a time
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    time.sleep(0.01)
+"""
+
+
+def test_processes_that_fork_and_leave_all_the_time_are_caught(new_run):
+    run = new_run(["sh", "-c", f'for i in 1 2 3; do {PY} -S -c "$0" & done; sleep 100', HOPPER], grace_s=[0, 0])
+    run.start()
+    wait_for(lambda: run.out().count(b"up") == 3, "three of them")
+    run.stop("--grace", 0, 0)
+    end = run.end(timeout=60)
+    assert end["leftovers"]["survivors"] == [] and end["signal_name"] == "SIGKILL"
+    wait_for(lambda: not run.processes(), "nothing is left")
+
+
+def test_our_own_daemons_started_in_a_run_are_spared_with_all_below(new_run, tmp_path):
+    body = f"STOKER_DAEMON=1 setsid sh -c 'sleep 300 & echo $$ $! > {tmp_path}/pids; wait' & sleep 0.3; echo up"
+    run = new_run(["sh", "-c", body], grace_s=[0.5, 0.5])
+    run.start()
+    end = run.end()
+    pids = [int(p) for p in (tmp_path / "pids").read_text().split()]
+    try:
+        assert end["leftovers"]["found"] == [] and all(alive(p) for p in pids)
+    finally:
+        for p in pids:
+            kill(p)
+
+
+@pytest.mark.real("tmux")
+def test_a_tmux_server_started_in_a_run_survives_it(new_run, tmp_path):
+    if not shutil.which("tmux"):
+        pytest.skip("tmux is not installed")
+    run = new_run(["sh", "-c", f"tmux -f /dev/null -S {tmp_path}/t new-session -d 'sleep 300'; sleep 0.3"], grace_s=[0.5, 0.5])
+    run.start()
+    try:
+        end = run.end()
+        assert end["leftovers"]["found"] == []
+        assert subprocess.run(["tmux", "-S", f"{tmp_path}/t", "ls"], capture_output=True, check=False).returncode == 0
+    finally:
+        subprocess.run(["tmux", "-S", f"{tmp_path}/t", "kill-server"], capture_output=True, check=False)
+
+
+def test_a_process_renamed_like_a_multiplexer_is_spared_but_never_the_run_itself(new_run, tmp_path):
+    run = new_run([PY, "-c", "import time; open('/proc/self/comm', 'w').write('screen'); print('up', flush=True); time.sleep(100)"], grace_s=[0.3, 0.3])
+    run.start()
+    run.wait_out(b"up")
+    run.stop()
+    assert run.end()["reason"] == "stopped_by_user"
+
+
+def test_two_runs_with_one_id_in_two_roots_do_not_end_each_other(new_run, tmp_path):
+    one = new_run(["sleep", "100"], id="same", root=tmp_path / "a")
+    two = new_run(["sleep", "100"], id="same", root=tmp_path / "b")
+    one.start()
+    two.start()
+    one.stop("--grace", 0, 0)
+    one.end()
+    assert alive(two.run_pid())
+
+
+def test_killed_from_outside_and_hangup_and_crash(new_run):
+    for sig, reason in ((signal.SIGKILL, "killed"), (signal.SIGTERM, "killed"), (signal.SIGHUP, "hangup"), (signal.SIGSEGV, "crashed"), (signal.SIGABRT, "crashed")):
+        run = new_run(["sleep", "100"])
+        run.start()
+        kill(run.run_pid(), sig)
+        end = run.end()
+        assert (end["reason"], end["signal_name"], end["code"]) == (reason, sig.name, None)
+
+
+def test_a_signal_sent_through_the_door_is_the_users(new_run):
+    run = new_run(["sleep", "100"])
+    run.start()
+    attached = run.attach()
+    attached.send(b"s", b"INT")
+    assert attached.rest().keys() == {b"m", b"x"}
+    attached.leave()
+    end = run.end()
+    assert end["reason"] == "stopped_by_user" and end["signal_name"] == "SIGINT" and end["evidence"]["interrupted"] == "SIGINT"
+
+
+def test_k_ends_a_run_that_ignores_sigint(new_run):
+    run = new_run([PY, "-c", HIDING["ignores SIGINT"]], grace_s=[100, 5])
+    run.start()
+    run.wait_out(b"up")
+    attached = run.attach()
+    attached.send(b"k")
+    attached.rest()
+    attached.leave()
+    end = run.end()
+    assert end["reason"] == "stopped_by_user" and end["signal_name"] == "SIGTERM"
+
+
+def test_garbage_at_the_door_is_shown_out(new_run):
+    run = new_run(["sleep", "100"])
+    run.start()
+    for data in (b"\xff" * 64, b"i\xff\xff\xff\xff", b"w\x00\x00\x00\x03{{{", b"s\x00\x00\x00\x04NOPE", b"z\x00\x00\x00\x00"):
+        caller = door(run)
+        caller.sendall(data)
+        caller.close()
+    time.sleep(0.2)
+    assert run.phase() == "running" and (run.attempt() / "caretaker.log").read_text() == ""

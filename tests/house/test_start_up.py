@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tree import AGENT
@@ -48,6 +49,12 @@ def test_clients_do_not_load_the_server(module):
 
 def test_the_agent_is_python_3_8():
     ast.parse(AGENT.read_text("utf-8"), str(AGENT), feature_version=(3, 8))
+
+
+def test_the_agent_uses_nothing_newer_than_python_3_8():
+    done = subprocess.run([str(Path(sys.executable).with_name("vermin")), "-q", "-t=3.8-", "--no-tips", "--violations", str(AGENT)],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_agent_starts_without_site_packages(tmp_path):

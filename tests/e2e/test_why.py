@@ -151,7 +151,7 @@ def test_torchrun_names_the_first_failing_ranks_own_traceback(ground: Ground):
 def test_a_command_that_cannot_be_started_when_its_turn_comes(ground: Ground):
     ground.home.mkdir(mode=0o700)
     (ground.home / "config.toml").write_text("slots = 1\n")
-    program = ground.script("program", "#!/bin/sh\necho hello\n", 0o755)
+    program = ground.script("program", "#!/bin/sh\necho hello\n", 0o755, folder=ground.root / "elsewhere")
     first = ground.detach("--slots", "1", "--", "sleep", "600")
     ground.wait_state(first["id"], "running")
     second = ground.detach("--slots", "1", "--", str(program))

@@ -2024,7 +2024,8 @@ def mib(text: str) -> int | None:
 # Last words: why did it end
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP")
-GPU_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA error: out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+GPU_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA error: out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
+           "RESOURCE_EXHAUSTED: Out of memory")
 GPU_FAULTS = ("illegal memory access was encountered", "uncorrectable ECC error", "unspecified launch failure", "NVRM: Xid",
               "fallen off the bus",
               "GPU is lost", "misaligned address", "illegal instruction was encountered", "hardware stack error",

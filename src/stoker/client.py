@@ -117,9 +117,8 @@ class Client:
         """The live streams of a run: see `client_attach.Attached`. Waits inside for an attempt that does not exist yet."""
         from stoker.client_attach import Attached
 
-        self.reach()
-        words = {"attempt": attempt, "out": out, "err": err, "input": input}
-        return Attached(self._socket(None), _path(ref, "attach") + _query(words), attempt=attempt, out=out, err=err)
+        path = _path(ref, "attach") + _query({"attempt": attempt, "out": out, "err": err, "input": input})
+        return self._again_once("GET", lambda: Attached(self._socket(None), path, attempt=attempt, out=out, err=err))
 
     # --- finding, starting and replacing the server ----------------------------------------------------------------------
 
@@ -313,10 +312,14 @@ class Events:
         return self
 
     def __next__(self) -> dict:
-        while b"\n\n" not in self._rest:
-            self._rest += next(self._pieces)
-        event, _, self._rest = self._rest.partition(b"\n\n")
-        return _json(event.removeprefix(b"data: ")) if event.startswith(b"data: ") else next(self)
+        while True:
+            event, end, rest = self._rest.partition(b"\n\n")
+            if not end:
+                self._rest += next(self._pieces)
+                continue
+            self._rest = rest
+            if event.startswith(b"data: "):
+                return _json(event.removeprefix(b"data: "))
 
     def close(self) -> None:
         self._pieces.close()

@@ -163,7 +163,8 @@ class Attached:
         elif kind == "r":
             self.err += len(payload)
         elif kind == "m":
-            self.attempt = json.loads(payload).get("attempt", self.attempt)
+            meta = json.loads(payload)
+            self.attempt, self.out, self.err = meta["attempt"], meta.get("out", self.out), meta.get("err", self.err)
         elif kind == "x":
             self.ended = True
         self._waiting.append((kind, payload))

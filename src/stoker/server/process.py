@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stoker import __version__
 from stoker.base.config import Home
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> No
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
+            log.info("version %s serves at %s", __version__, door.path)
             ready()
 
         async def main_loop(self) -> None:

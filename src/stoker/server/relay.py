@@ -26,7 +26,7 @@ FRAME_MAX = 16 << 20
 READ_AHEAD = 1 << 18  # bytes that wait in the server when the client is slow
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.02, 0.5  # how soon a new attempt is noticed; grows while nothing happens
 BEAT_S = 10.0  # a client that died while its input was held back is noticed after this
-GOODBYE_S = 1.0
+GOODBYE_S = 0.3  # for what a leaving client sent last to reach the run
 TO_AGENT = b"iewsk"
 EXIT = b"x"
 
@@ -71,7 +71,7 @@ class Relay:
             try:
                 await _first(self._to_client(reader), _to_agent(asyncio.StreamWriter(sink, flow, None, loop), inbox))
             except WebSocketDisconnect:
-                sink.close()  # what the client sent last still reaches the run; the stream ends when its input ends
+                sink.close()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(GOODBYE_S):
                         while await reader.read(READ_AHEAD):

@@ -58,11 +58,13 @@ class ByteStream(Response):
 
 
 class EventStream(ByteStream):
-    """Server-sent events: each piece is a dict, sent as one `data:` line of JSON."""
+    """Server-sent events: each piece is a dict, sent as one `data:` line of JSON, or None, sent as a comment to show that we live."""
 
     media_type = "text/event-stream"
 
-    def written(self, piece: dict) -> bytes:
+    def written(self, piece: dict | None) -> bytes:
+        if piece is None:
+            return b":\n\n"
         return b"data: " + json.dumps(piece, separators=(",", ":")).encode("ascii") + b"\n\n"
 
 

@@ -103,8 +103,9 @@ class Stream:
     connection was cut" are never confused.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], what: str, mark: bytes = b"") -> None:
+    def __init__(self, process: subprocess.Popen[bytes], what: str, mark: bytes = b"", patience_s: float = KILL_AFTER_S) -> None:
         self._process = process
+        self._patience_s = patience_s
         self._what = what
         self._end = re.compile(rb"\n?" + re.escape(mark) + rb" (\d+)\n") if mark else None
         self._tail = b""
@@ -145,7 +146,7 @@ class Stream:
         thread returns, since the pipes are closed only after their other end is gone."""
         self._closed = True
         if self._process.poll() is None:
-            end_group(self._process)
+            end_group(self._process, self._patience_s)
         for pipe in (self.stdin, self.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
@@ -164,16 +165,22 @@ def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[by
                             start_new_session=True)
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """TERM, then KILL to the process group of a child that leads one; returns when the child is reaped."""
-    for what, patience in ((signal.SIGTERM, KILL_AFTER_S), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, what)
+def end_group(process: subprocess.Popen[bytes], patience_s: float = KILL_AFTER_S) -> None:
+    """TERM, then KILL, to the process group of a child that leads one; returns when the child is reaped. Without patience KILL at once."""
+    if patience_s:
+        _signal_group(process, signal.SIGTERM)
         try:
-            process.wait(patience)
+            process.wait(patience_s)
             return
         except subprocess.TimeoutExpired:
-            continue
+            pass
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
 
 
 def shell_code(code: int) -> int:

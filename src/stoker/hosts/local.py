@@ -81,8 +81,9 @@ class LocalHost(Host):
 
 def _not_started(argv: Sequence[str], error: OSError) -> Finished:
     """What a shell would say of a program that cannot be started."""
-    code = 127 if isinstance(error, FileNotFoundError) else 126
-    return Finished(code, b"", os.fsencode(f"{argv[0]}: {error.strerror}\n"))
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return Finished(127, b"", os.fsencode(f"{argv[0]}: not found\n"))
+    return Finished(126, b"", os.fsencode(f"{argv[0]}: {error.strerror}\n"))
 
 
 @contextmanager

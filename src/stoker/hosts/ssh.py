@@ -31,6 +31,7 @@ from stoker.hosts.ssh_says import explain
 OPTIONS = ("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlPersist=no", "BatchMode=yes",
            "LogLevel=INFO", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 CONNECT_S = 30.0  # from asking for a connection to a running command there, name look-up and log-in included
+AT_ONCE_S = 0.0  # our ssh is killed, not asked: it misses a TERM that comes just before it sleeps, and the far end hears the same
 FAR_GRACE_S = 5  # the far side's clock ends a command this long after ours gave up
 _FIND_PYTHON = """
 try() { "$1" -I -S -c 'import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)' 2>/dev/null; }
@@ -48,7 +49,7 @@ class SshHost(Host):
     def __init__(self, where: str, *, options: Sequence[str] = ()) -> None:
         self.name = where
         self._destination = parse_destination(where)
-        self._options = [word for each in (*OPTIONS, *options) for word in ("-o", each)]
+        self._options = [word for each in (*options, *OPTIONS) for word in ("-o", each)]
         self._lock = threading.Lock()
         self._master: Stream | None = None
         self._control = ""
@@ -61,10 +62,10 @@ class SshHost(Host):
             try:
                 out, err = process.communicate(far + stdin, timeout_s)
             except subprocess.TimeoutExpired:
-                end_group(process)
+                end_group(process, AT_ONCE_S)
                 raise timed_out(argv, self.name, timeout_s) from None
             except BaseException:
-                end_group(process)
+                end_group(process, AT_ONCE_S)
                 raise
         _, found, out = out.partition(mark + b"\n")
         if not found:
@@ -77,7 +78,7 @@ class SshHost(Host):
     def open(self, argv: Sequence[str]) -> Stream:
         mark = _mark()
         far = script(argv, mark)
-        stream = Stream(self._client(far), self.name, mark)
+        stream = Stream(self._client(far), self.name, mark, AT_ONCE_S)
         try:
             with contextlib.suppress(BrokenPipeError):
                 stream.stdin.write(far)
@@ -161,7 +162,7 @@ class SshHost(Host):
             self._hang_up()
             self._control = str(private_folder(Path(f"/tmp/stoker-{os.getuid()}")) / f"m{os.getpid()}-{next(_numbers)}")
             mark = _mark()
-            stream = Stream(self._spawn("yes", f"exec sh -c 'echo {mark.decode()}; exec cat >/dev/null'"), self.name)
+            stream = Stream(self._spawn("yes", f"exec sh -c 'echo {mark.decode()}; exec cat >/dev/null'"), self.name, patience_s=AT_ONCE_S)
             answered = False
             try:
                 answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
@@ -229,8 +230,9 @@ def parse_destination(where: str) -> list[str]:
 def script(argv: Sequence[str], mark: bytes, timeout_s: int = 0) -> bytes:
     """What sh is given: say that we are here, run the words as they are, tell the exit code on stderr."""
     clock = f"if timeout -k 1 9 true 2>/dev/null; then set -- timeout -k {FAR_GRACE_S} {timeout_s}; fi\n" if timeout_s else ""
-    words = os.fsencode(shlex.join(argv))
-    return (b"printf '%s\\n' " + mark + b"\nset --\n" + clock.encode() + b'"$@" ' + words + b"\nprintf '\\n%s %d\\n' " + mark + b" $? >&2")
+    hello, ended = b"printf '%s\\n' " + mark, b"printf '\\n%s %d\\n' " + mark + b" $? >&2"
+    command = b'"$@" ' + os.fsencode(shlex.join(argv))
+    return hello + b"\ncd 2>/dev/null\nset --\n" + clock.encode() + command + b"\n" + ended
 
 
 def _cut(host: str) -> TargetError:

@@ -1,0 +1,103 @@
+"""What every test may use: a state folder of its own, real parts or the reason why not, and a check that no process is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from real.sshd import Sshd
+from real.sshd import program as sshd_program
+
+MARK = "TEST_MARK"  # inherited by what a test starts; not STOKER_*, since those do not reach runs
+QUIET_S = 5.0  # what is on its way out gets this long
+PARTS = {"sshd": lambda: sshd_program() and shutil.which("ssh") and shutil.which("ssh-keygen")}  # others: a program of that name
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """`@pytest.mark.real("sshd")`: a missing part skips with the reason; with STOKER_REQUIRE_REAL=1 it fails."""
+    for mark in item.iter_markers("real"):
+        for part in mark.args:
+            need(part)
+
+
+def need(part: str) -> None:
+    """Go on only where the part is installed."""
+    if PARTS.get(part, lambda: shutil.which(part))():
+        return
+    if os.environ.get("STOKER_REQUIRE_REAL"):
+        pytest.fail(f"{part} is not installed", pytrace=False)
+    pytest.skip(f"{part} is not installed")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Fails the test that leaves a process behind, and ends that process. What wider fixtures start is theirs to end."""
+    mark = uuid.uuid4().hex
+    before = {name: os.environ.get(name) for name in (MARK, "PATH")}
+    os.environ[MARK] = mark
+    os.environ["PATH"] = f"{before['PATH'] or os.defpath}:/dev/null/{mark}"  # daemons keep little else of their environment
+    yield
+    for name, value in before.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    deadline = time.monotonic() + QUIET_S
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for pid in left:
+        _kill(pid)
+    assert not left, "left behind: " + "; ".join(f"{pid} {words}" for pid, words in left.items())
+
+
+@pytest.fixture
+def short_tmp() -> Iterator[Path]:
+    """A fresh folder whose path is short enough for sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="st-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def stoker_home(short_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """$STOKER_HOME for one test; nothing is made in it."""
+    monkeypatch.setenv("STOKER_HOME", str(short_tmp / "h"))
+    return short_tmp / "h"
+
+
+@pytest.fixture(scope="session")
+def sshd() -> Iterator[Sshd]:
+    """A real sshd on loopback for all tests. Ask for it with `@pytest.mark.real("sshd")` beside."""
+    need("sshd")
+    folder = Path(tempfile.mkdtemp(prefix="st-sshd-", dir="/tmp"))
+    made = Sshd(folder)
+    yield made
+    made.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _marked(mark: str) -> dict[int, str]:
+    """Living processes that inherited the mark, by pid, with their command lines."""
+    wanted, found = mark.encode(), {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if wanted in Path(entry.path, "environ").read_bytes():
+                words = Path(entry.path, "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                found |= {int(entry.name): words[:200]} if words else {}  # none: a zombie
+        except OSError:
+            continue  # it ended, or is not ours
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

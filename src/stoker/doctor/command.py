@@ -59,6 +59,8 @@ def read(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
     first = command[0]
     if first.endswith(".ipynb"):
         raise _notebook(first)
+    if " " in first.strip() and not os.path.lexists(folder / first):  # "python train.py" in quotes
+        raise _not_found(command, folder, env)
     if _PYTHON_NAME.fullmatch(os.path.basename(first)):
         return _python_command(command, folder, env)
     if first.endswith(".py") and ((folder / first).exists() or not _which(first, folder, env)):

@@ -107,7 +107,9 @@ def _check_folder(folder: Path) -> None:
 
 
 def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
-    plan = _Plan(folders=set(listing.folders))
+    plan = _Plan()
+    for base in listing.folders:
+        _add_folder(plan, base)
     weight: dict[str, int] = {}
     for path, info in sizes(folder, listing.files):
         if stat.S_ISLNK(info.st_mode):
@@ -121,16 +123,19 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
             plan.bytes += size
             top = path.split(os.sep)[0]
             weight[top] = weight.get(top, 0) + size
-        base = os.path.dirname(path)
-        while base and base not in plan.folders:
-            plan.folders.add(base)
-            base = os.path.dirname(base)
+        _add_folder(plan, os.path.dirname(path))
     if plan.bytes > limit_bytes:
         raise _too_big(folder, plan.bytes, weight, limit_bytes)
     if len(plan.files) + len(plan.links) > MAX_FILES:
         raise _too_many(folder, plan)
     plan.skipped += [f"{path} is not in the copy ({why})" for path, why in sorted(listing.left_out.items())]
     return plan
+
+
+def _add_folder(plan: _Plan, base: str) -> None:
+    while base and base not in plan.folders:
+        plan.folders.add(base)
+        base = os.path.dirname(base)
 
 
 def _too_big(folder: Path, total: int, weight: dict[str, int], limit: int) -> InvalidSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +44,7 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
         if inside is None or entry in user_path or _is_library(entry, answer):
             continue
         if (work / inside).is_dir():
-            front.append(os.fspath(work / inside))
+            _redirect(work / inside, entry, front, warnings)
         else:
             warnings.append(f"{entry} is on the path of {interpreter}, but not in the copy: it is imported from the original folder.")
     for before_path, name, origin in _mapped(answer.finders):
@@ -53,10 +54,22 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
         parent = _import_root(name, work / inside)
         if parent is None or before_path:
             warnings.append(f"The editable install of {name} cannot be redirected: it is imported from {origin}, not from the copy.")
-        elif os.fspath(parent) not in front:
-            front.append(os.fspath(parent))
+        else:
+            _redirect(parent, origin, front, warnings)
     warnings += [f"An editable install ({f['kind']}) may import from the original folder." for f in _opaque(answer.finders)]
     return Editables(_path_env(front, folder, work, env), warnings)
+
+
+def _redirect(to: Path, origin: str, front: list[str], warnings: list[str]) -> None:
+    """Put `to` in front, unless a file in it would hide a module of Python's own there."""
+    if os.fspath(to) in front:
+        return
+    modules = {n.removesuffix(".py") for n in os.listdir(to) if n.endswith(".py") or (to / n / "__init__.py").exists()}
+    hidden = sorted(modules & sys.stdlib_module_names)
+    if hidden:
+        warnings.append(f"{origin} is imported from the original folder: in front of Python's own modules its {hidden[0]} would hide one.")
+        return
+    front.append(os.fspath(to))
 
 
 def _inside(path: str, folder: Path) -> str | None:

@@ -206,6 +206,18 @@ def kill(pid: int, sig: int = signal.SIGKILL) -> None:
         pass
 
 
+def children_of(pid: int) -> set[int]:
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found.add(int(name))
+            except OSError:
+                pass
+    return found
+
+
 def door(run: Running, n: int = 1) -> socket.socket:
     """A raw connection to the holder's door."""
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

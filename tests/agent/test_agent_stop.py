@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from agentkit import alive, door, kill, wait_for
+from agentkit import alive, children_of, door, kill, wait_for
 
 PY = sys.executable
 
@@ -39,18 +37,6 @@ def test_the_ladder_ends_a_run_that(new_run, what):
     end = run.end()
     assert end["reason"] == "stopped_by_user" and end["leftovers"]["survivors"] == []
     wait_for(lambda: not any(alive(p) for p in inside) and not run.processes(), "nothing is left")
-
-
-def children_of(pid: int) -> set[int]:
-    found = set()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]) == pid:
-                    found.add(int(name))
-            except OSError:
-                pass
-    return found
 
 
 def test_the_stages_of_the_ladder_come_in_order(new_run):

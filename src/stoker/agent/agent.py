@@ -405,7 +405,9 @@ class Tree:
         ours = {self.agent, os.getpid()}
         roots = list(children.get(self.holder, ())) if self.holder else []
         first = table.get(self.run.get("pid", 0))
-        if first is not None and first.start == self.run.get("start"):
+        if first is not None and first.start != self.run.get("start"):
+            first = None
+        if first is not None:
             roots.append(first.pid)
         roots += self._session(table, first)
         found = below(roots, ours)
@@ -1792,7 +1794,7 @@ class Sampler:
         for p in table.values():
             children.setdefault(p.ppid, []).append(p.pid)
         run = (self.run or {}).get("pid", 0)
-        todo = [p.pid for p in table.values() if p.ppid == self.holder or p.pid == run or (run and p.sid == run)]
+        todo = [p.pid for p in table.values() if p.ppid == self.holder or (run and p.sid == run)]
         self.pids = set()
         while todo:
             pid = todo.pop()

@@ -18,7 +18,7 @@ from stoker.cli import output
 # verb: (module under stoker.cli, function, what the list of verbs says)
 VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a command: train.py, or anything else."),
-    "ps": ("runs", "ps", "List the runs that live or ended lately; -a for all."),
+    "ps": ("runs", "ps", "List the runs that live or ended today; -a for all."),
     "show": ("show", "show", "Say what became of a run, and what to type next."),
     "logs": ("runs", "logs", "Print the output of a run; -f to follow it."),
     "attach": ("runs", "attach", "Come back to a run: see it, type to it."),

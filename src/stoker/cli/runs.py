@@ -12,31 +12,41 @@ import click
 
 from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError
 from stoker.base.state import State
-from stoker.base.units import format_duration
+from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
 from stoker.cli.options import Duration, Patience, exit_code, json_option, plane, ref_argument, refs_argument
 
 ALL_RUNS = 1_000_000
-RECENT_RUNS = 200
+RECENT_RUNS, RECENT_S, LOOKED_AT = 10, 86400.0, 50
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 
 
 @click.command("ps")
-@click.option("-a", "--all", "all_runs", is_flag=True, help="Also the runs that ended long ago.")
+@click.option("-a", "--all", "all_runs", is_flag=True, help="Also all the runs that ended long ago.")
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, as_json: bool) -> None:
-    """List the runs, the newest first."""
-    found = plane().runs(all=all_runs, limit=ALL_RUNS if all_runs else RECENT_RUNS)
+    """List the runs that live, and the last ten that ended within a day; the newest first."""
+    found = plane().runs(all=True, limit=ALL_RUNS) if all_runs else live_and_recent(time.time())
     if as_json:
         output.print_json(found)
         return
     if not found:
-        output.say("no runs to show. Begin one: stoker run train.py" + ("" if all_runs else "   All that ever ran: stoker ps -a"))
+        output.say("no runs. Begin one: stoker run train.py" + ("" if all_runs else "   All that ever ran: stoker ps -a"))
         return
     now = time.time()
     rows = [[output.shown(r["name"]), r["id"], state_words(r), when_words(r, now), _time_words(r),
              output.cut(output.command_line(r["command"]), 60)] for r in found]
     output.print_table(("NAME", "ID", "STATE", "SINCE", "RAN", "COMMAND"), rows, styles=output.STATE_STYLES)
+
+
+def live_and_recent(now: float) -> list[dict]:
+    """What one wants to see: all that lives, and what ended a short while ago. Newest first."""
+    live = plane().runs(limit=ALL_RUNS)
+    ended = [r for r in plane().runs(all=True, limit=LOOKED_AT) if r.get("ended_at") and now - from_iso(r["ended_at"]) < RECENT_S]
+    ended.sort(key=lambda r: r["ended_at"], reverse=True)
+    known = {r["id"] for r in live}
+    both = [*live, *[r for r in ended if r["id"] not in known][:RECENT_RUNS]]
+    return sorted(both, key=lambda r: r["created_at"], reverse=True)
 
 
 def state_words(run: dict) -> str:
@@ -78,6 +88,8 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
 
     run = plane().run(ref)
     stream = "err" if err else "out"
+    if where["since"] is not None:
+        where["since"] = time.time() - where["since"]
     offset, patience = 0, Patience()
     while True:
         try:

@@ -60,8 +60,8 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Run", list(_facts(run))
     yield "Why", list(_evidence(run.get("evidence") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
-    yield "Use", list(_use(run))
-    yield "Files", list(_files(run.get("files") or {}))
+    yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
+    yield "Files", list(_files(run.get("files") or []))
     yield "Settings", list(_settings(run))
 
 
@@ -100,20 +100,27 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
         if exception.get("file"):
             yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
     for key, value in evidence.items():
-        if key not in ("exception", "tail") and value not in (None, "", [], {}):
-            yield key.replace("_s", " seconds") if key.endswith("_s") else key.replace("_", " "), _value(key, value)
+        if key not in ("exception", "tail", "code") and value not in (None, "", [], {}) and not _no_leftovers(key, value):
+            yield key.removesuffix("_s").removesuffix("_bytes").replace("_", " "), _value(key, value)
     if evidence.get("tail") and not exception:
         tail = evidence["tail"]
         lines = tail if isinstance(tail, list) else str(tail).splitlines()
         yield "last words", "\n".join(output.shown(line) for line in lines[-8:])
 
 
+def _no_leftovers(key: str, value: Any) -> bool:
+    return key == "leftovers" and isinstance(value, dict) and not any(value.values())
+
+
 def _value(key: str, value: Any) -> str:
     if key.endswith("_bytes") and isinstance(value, int | float):
         return format_size(value)
+    if key.endswith("_s") and isinstance(value, int | float):
+        return format_duration(value)
     if key == "leftovers" and isinstance(value, dict):
-        found = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in value.get("found") or ())
-        return output.shown(f"ended after it: {found}" if found else "none")
+        parts = {"ended after it": value.get("found"), "still there": value.get("survivors")}
+        listed = {title: ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in found) for title, found in parts.items() if found}
+        return output.shown("; ".join(f"{title}: {names}" for title, names in listed.items()))
     if isinstance(value, dict):
         return output.shown(", ".join(f"{k} {v}" for k, v in value.items()))
     return output.shown(str(value))
@@ -140,7 +147,8 @@ def _attempt(attempt: dict) -> tuple[str, str]:
 def _use(run: dict) -> Iterator[tuple[str, str]]:
     now = run.get("telemetry") or {}
     if now.get("cpu_percent") is not None:
-        yield "CPU", f"{now['cpu_percent']:.0f} % of one core, {now.get('processes', 1)} processes"
+        count = now.get("processes", 1)
+        yield "CPU", f"{now['cpu_percent']:.0f} % of one core, {count} process{'es' if count != 1 else ''}"
     if now.get("rss_bytes") is not None:
         yield "memory", format_size(now["rss_bytes"])
     for gpu in now.get("gpus") or ():
@@ -155,21 +163,19 @@ def _use(run: dict) -> Iterator[tuple[str, str]]:
                 format_size(value) if key.endswith("_bytes") else format_duration(value) if key.endswith("_s") else str(value)
 
 
-def _files(files: Any) -> Iterator[tuple[str, str]]:
-    listed = files.get("files", []) if isinstance(files, dict) else files
-    for entry in listed[:FILES_SHOWN]:
+def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
+    for entry in files[:FILES_SHOWN]:
         yield output.shown(str(entry.get("path"))), f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}".rstrip()
-    if len(listed) > FILES_SHOWN:
-        yield "...", f"{len(listed) - FILES_SHOWN} more (stoker show --json lists them)"
+    if len(files) > FILES_SHOWN:
+        yield "...", f"{len(files) - FILES_SHOWN} more (stoker show --json lists them)"
 
 
 def _settings(run: dict) -> Iterator[tuple[str, str]]:
-    spec = run.get("spec") or {}
     yield "works in", output.shown(str(run.get("workdir") or ""))
     yield "run folder", output.shown(str(run.get("folder") or ""))
     yield "python", output.shown(str(run.get("interpreter") or ""))
-    yield "HOME", output.shown(str(run.get("home") or spec.get("home") or ""))
-    yield "mounts", ", ".join(f"{k} -> {v}" for k, v in (run.get("mounts") or spec.get("mounts") or {}).items())
+    yield "HOME", output.shown(str(run.get("home") or ""))
+    yield "mounts", ", ".join(f"{k} -> {v}" for k, v in (run.get("mounts") or {}).items())
     names = run.get("env_names") or []
     yield "environment", f"{len(names)} variables (stoker show --json lists their names)" if names else ""
     code = run.get("code") or {}

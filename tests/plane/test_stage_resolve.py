@@ -211,6 +211,16 @@ def test_a_shim_becomes_the_interpreter_it_leads_to_in_that_folder(folder, bare,
     assert "command not found" in wrong.value.message
 
 
+def test_a_link_to_a_version_chooser_is_asked_too(folder, bare, tmp_path):
+    chooser = tmp_path / "mise"
+    chooser.write_text(f'#!/bin/sh\nexec {bare}/bin/python3 "$@"\n')
+    chooser.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(chooser)
+    found = stage.resolve(["python", "-c", "print(1)"], folder, {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
+    assert found.argv == [str(bare / "bin/python3"), "-c", "print(1)"]
+
+
 def test_the_real_pyenv(folder):
     shim = shutil.which("python3")
     if not shim or Path(shim).parent.name != "shims":

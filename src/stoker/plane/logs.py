@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,20 +21,26 @@ TAIL_MIN = 1 << 20
 
 
 class Pieces:
-    """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what stands behind it."""
+    """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what stands behind it.
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    `opened` is called by the first `next`; it is handed a question that tells whether somebody has closed us meanwhile.
+    """
+
+    def __init__(self, opened: Callable[[Callable[[], bool]], Stream | None]) -> None:
+        self._open = opened
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
         self._closed = False
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        if self._closed:
+        stream = self._stream or self._begin()
+        if stream is None or self._closed:
             raise StopIteration
         try:
-            data = self._stream.stdout.read(PIECE)
+            data = stream.stdout.read(PIECE)
         except (OSError, ValueError):  # closed under our hands
             data = b""
         if not data:
@@ -41,11 +48,24 @@ class Pieces:
             raise StopIteration
         return data
 
+    def _begin(self) -> Stream | None:
+        stream = None if self._closed else self._open(lambda: self._closed)
+        with self._lock:
+            self._stream = stream
+            late = self._closed
+        if late and stream is not None:
+            stream.close()
+        return stream
+
     def close(self) -> None:
         """No more."""
-        if not self._closed:
+        with self._lock:
+            if self._closed:
+                return
             self._closed = True
-            self._stream.close()
+            stream = self._stream
+        if stream is not None:
+            stream.close()
 
 
 @dataclass(frozen=True)
@@ -65,9 +85,9 @@ class Log:
                 pieces.append(data)
         return b"".join(pieces)
 
-    def follow(self, offset: int, follow: bool) -> Pieces:
+    def open(self, offset: int, follow: bool) -> Stream:
         """All from `offset`; with `follow` until the attempt has ended."""
-        return Pieces(self.backend.read(self.run_id, self.attempt, self.which, offset, None, follow))
+        return self.backend.read(self.run_id, self.attempt, self.which, offset, None, follow)
 
     def tail_offset(self, size: int, lines: int) -> int:
         """Where the last `lines` lines of `size` bytes begin. Looks back in growing blocks, 4 KiB a line and 1 MiB at least, no further."""

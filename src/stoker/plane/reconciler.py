@@ -75,6 +75,7 @@ class Reconciler:
         self._sweep_at: float | None = time.monotonic() + SWEEP_AGE_S + 1
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._jobs: set[Future[None]] = set()
+        self._starved: set[str] = set()  # targets whose pool holds work, but could not start a thread for it
         self._thread = threading.Thread(target=self._loop, name="reconciler", daemon=True)
 
     # -- for the service ----------------------------------------------------------------------------------------------
@@ -127,21 +128,32 @@ class Reconciler:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        while True:
-            with self._wake:
-                while not self._closed and (pause := self._pause()) != 0:
-                    self._wake.wait(pause)
-                if self._closed:
-                    return
-                admit, self._admit = self._admit, False
-                self._take_due()
-                self._hand_out()
-                closing = self._tend_watches()
-            for watch in closing:
-                watch.close()
-            if admit:
-                self._let_in()
-            self._sweep()
+        while not self._closed:
+            try:
+                self._turn()
+            except Exception:  # a machine out of threads, memory or files is no reason to leave its runs alone
+                log.exception("a turn of the reconciler")
+                with self._wake:
+                    self._admit = True
+                    if not self._closed:
+                        self._wake.wait(RETRY_FIRST_S)
+
+    def _turn(self) -> None:
+        with self._wake:
+            while not self._closed and (pause := self._pause()) != 0:
+                self._wake.wait(pause)
+            if self._closed:
+                return
+            admit, self._admit = self._admit, False
+            self._take_due()
+            self._feed_starved()
+            self._hand_out()
+            closing = self._tend_watches()
+        for watch in closing:
+            watch.close()
+        if admit:
+            self._let_in()
+        self._sweep()
 
     def _pause(self) -> float | None:
         """Seconds until something is to be done: 0 now, None when only a wake can bring something."""
@@ -154,6 +166,8 @@ class Reconciler:
         moments += [watch.idle_since + LINGER_S for watch in self._watches.values() if watch.idle_since is not None]
         if self._sweep_at is not None:
             moments.append(self._sweep_at)
+        if self._starved:
+            moments.append(time.monotonic() + RETRY_FIRST_S)
         if not moments:
             return None
         return max(0.0, min(moments) - time.monotonic())
@@ -189,8 +203,9 @@ class Reconciler:
         closing = []
         for name in live:
             if name not in self._watches:
-                watch = self._watches[name] = Watch(name, self._targets, self._told)
+                watch = Watch(name, self._targets, self._told)
                 watch.start()
+                self._watches[name] = watch
             self._watches[name].idle_since = None
         for name, watch in list(self._watches.items()):
             if name in live:
@@ -208,9 +223,20 @@ class Reconciler:
                 return
             if target not in self._pools:
                 self._pools[target] = ThreadPoolExecutor(WORKERS, thread_name_prefix=f"plane-{target}")
-            job = self._pools[target].submit(work, *args)
+            try:
+                job = self._pools[target].submit(work, *args)
+            except RuntimeError:  # no thread to be had: the pool keeps the work until one can be started
+                log.warning("no worker thread for %s now", target)
+                self._starved.add(target)
+                return
             self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
+
+    def _feed_starved(self) -> None:
+        """Pools whose thread could not be started try again: any new work makes them."""
+        for target in list(self._starved):
+            self._starved.discard(target)
+            self._give(target, _nothing)
 
     def _let_in(self) -> None:
         """Start those whose turn it is. A machine that was never asked what it has is asked by a worker first."""
@@ -446,3 +472,6 @@ class Reconciler:
             heapq.heappush(self._due, (time.monotonic() + seconds, run_id))
             self._wake.notify()
 
+
+def _nothing() -> None:
+    """Work for a pool that is to start its thread."""

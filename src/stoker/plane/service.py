@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import stoker
@@ -21,7 +21,7 @@ from stoker.plane import detail, present
 from stoker.plane.admission import at_once, waits_for
 from stoker.plane.hub import Hub, Subscription
 from stoker.plane.lifecycle import decide, usage_of, waits_after
-from stoker.plane.logs import Log
+from stoker.plane.logs import Log, Pieces
 from stoker.plane.queries import Queries
 from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
@@ -33,6 +33,7 @@ from stoker.plane.submit import Submitter
 from stoker.plane.targets import Target, Targets
 
 WAIT_MAX_S = 60.0
+WAIT_STEP_S = 1.0  # a follower that was closed leaves this soon
 REMOVED_WITHIN_S = 15.0
 GC_AGE_S = 7 * 86400.0
 
@@ -234,19 +235,33 @@ class Service:
     # -- streams ------------------------------------------------------------------------------------------------------
 
     def logs(self, ref: str, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,  # noqa: PLR0917
-             since: float | None = None, follow: bool = False) -> Iterator[bytes]:
-        """Bytes of a log: from `offset`, the last `tail` lines, or since a time (Unix seconds). Closable from another thread."""
+             since: float | None = None, follow: bool = False) -> Pieces:
+        """Bytes of a log: from `offset`, the last `tail` lines, or since a time (Unix seconds). Closable from another thread.
+
+        With `follow` it waits for the attempt to begin, and ends with it.
+        """
         if stream not in ("out", "err"):
             raise InvalidSpec(f"There is no stream '{stream}'.", hint="It is out or err.")
-        run = self._find(ref)
-        number = self._attempt(run, attempt)
-        target = self._known_target(run)
-        log = Log(target.backend, run.id, number, stream)
-        if since is not None:
-            offset = max(offset, log.since_offset(since))
-        if tail is not None:
-            offset = max(offset, log.tail_offset(self._log_size(run, target, number, stream), tail))
-        return log.follow(max(0, offset), follow)
+        run_id = self._find(ref).id
+
+        def opened(closed: Callable[[], bool]) -> Stream | None:
+            while follow and not closed():
+                if self._hub.wait_until(run_id, lambda: self._has_begun(run_id, attempt), WAIT_STEP_S, time.monotonic):
+                    break
+            if closed():
+                return None
+            run = self._find(run_id)
+            target, number = self._known_target(run), self._attempt(run, attempt, ask=True)
+            log = Log(target.backend, run.id, number, stream)
+            begin = max(0, offset)
+            if since is not None:
+                begin = max(begin, log.since_offset(since))
+            if tail is not None:
+                begin = max(begin, log.tail_offset(self._log_size(run, target, number, stream), tail))
+            return log.open(begin, follow)
+        if not follow:
+            self._attempt(self._find(run_id), attempt, ask=True)
+        return Pieces(opened)
 
     def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Stream:
         """The framed stream of an attempt (the newest by default). StateError while it has none."""
@@ -316,8 +331,12 @@ class Service:
                 return q.get(run_id) is None
         return self._hub.wait_until(run_id, gone, timeout_s, time.monotonic)
 
-    def _attempt(self, run: Run, attempt: int | None) -> int:
+    def _attempt(self, run: Run, attempt: int | None, *, ask: bool = False) -> int:
+        """The number of an attempt that has begun. `ask` the machine where the row may be a moment behind it."""
         begun = present.begun(run)
+        if ask and run.state is State.STAGING and (attempt is None or attempt > begun):
+            seen = self._look(run, self._known_target(run))
+            begun = max(begun, (seen.attempt if seen else None) or 0)
         number = begun if attempt is None else attempt
         if begun == 0:
             raise StateError(f"{run.name} has not begun: {present.sentence(run)}", hint=f"stoker show {run.id}")
@@ -326,6 +345,11 @@ class Service:
         if not 1 <= number <= begun:
             raise NotFound(f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {run.id}")
         return number
+
+    def _has_begun(self, run_id: str, attempt: int | None) -> bool:
+        with self._store.read() as q:
+            run = q.get(run_id)
+        return run is None or run.state.final or present.begun(run) >= (attempt or 1)
 
     def _log_size(self, run: Run, target: Target, attempt: int, stream: str) -> int:
         seen = target.backend.poll([run.id]).get(run.id)

@@ -49,8 +49,8 @@ class Watch:
         while not self._closed.is_set():
             try:
                 stream = self._targets.get(self._name).backend.watch()
-            except StokerError as e:
-                log.warning("watch of %s: %s", self._name, e.message)
+            except (StokerError, OSError, RuntimeError) as e:  # unreachable, or no process or thread to be had
+                log.warning("watch of %s: %s", self._name, e)
             else:
                 with self._lock:
                     self._stream = stream

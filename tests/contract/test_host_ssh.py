@@ -156,6 +156,51 @@ class TestCut:
         wait_for(lambda: os.listdir(tmp_path) == ["big"], 10, f"left behind: {os.listdir(tmp_path)}")
 
 
+class TestSilent:
+    """A machine that says nothing any more, as when its cable is out: what serves the connection stands still."""
+
+    @pytest.fixture
+    def silent(self, sshd: Sshd) -> Iterator[tuple[SshHost, Callable[[], None]]]:
+        host = SshHost("127.0.0.1", options=("ServerAliveInterval=1", "ServerAliveCountMax=1", *sshd.options))
+        stopped: list[int] = []
+
+        def hush() -> None:
+            for pid in sshd.connections():
+                os.kill(pid, signal.SIGSTOP)
+                stopped.append(pid)
+
+        yield host, hush
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        host.close()
+
+    def test_a_question_is_asked_again_over_a_new_connection_and_runs_once(self, silent: tuple[SshHost, Callable[[], None]], sshd: Sshd,
+                                                                           tmp_path: Path) -> None:
+        host, hush = silent
+        host.run(["true"])
+        hush()
+        assert host.run(["sh", "-c", f"echo once >> {tmp_path}/f"], timeout_s=60).code == 0
+        for pid in sshd.connections():
+            os.kill(pid, signal.SIGCONT)
+        assert host.run(["cat", f"{tmp_path}/f"]).out == b"once\n"
+
+    def test_a_question_that_has_little_time(self, silent: tuple[SshHost, Callable[[], None]]) -> None:
+        host, hush = silent
+        host.run(["true"])
+        hush()
+        with pytest.raises(TargetError) as raised:
+            host.run(["true"], timeout_s=0.3)
+        assert raised.value.retry and "within 0.3 s" in raised.value.message
+
+    def test_a_stream(self, silent: tuple[SshHost, Callable[[], None]]) -> None:
+        host, hush = silent
+        with host.open(["cat"]) as stream:
+            hush()
+            assert stream.stdout.read(1) == b""
+            with pytest.raises(TargetError):
+                stream.wait(10)
+
+
 class TestConnection:
     def test_one_log_in_for_everything(self, other_sshd: Callable[..., Sshd], tmp_path: Path) -> None:
         sshd = other_sshd()

@@ -13,7 +13,7 @@ LINES_AT_MOST = 500  # when a file grows past this, two things live in it; the a
 # Written so that this file does not hold them itself.
 BANNED_TEXT = {
     "a note to oneself": re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b"),
-    "a path of one machine": re.compile(r"(?<![\w.>}])/(wo" r"rk|ro" r"ot/\.pyenv|o" r"pt/wheels|ho" r"me/(?!you\b|me\b|user\b)\w+/\w)"),
+    "a path of one machine": re.compile(r"(?<![\w.>}])/(wo" r"rk/\w|ro" r"ot/\.pyenv|o" r"pt/wheels|ho" r"me/(?!you\b|me\b|user\b)\w+/\w)"),
     "the address of a package registry": re.compile(r"py" r"pi\.org|pythonhos" r"ted\.org|download\.pyt" r"orch\.org|fi" r"nd-links"),
     "a ticket that a reader cannot open": re.compile(r"\bis" r"sue \d+\b|#\d{1,4}\b(?![0-9a-fA-F])"),
 }

@@ -1823,18 +1823,26 @@ class Sampler:
                 "inodes_free": min((s.f_favail for s in free if s.f_files), default=None), "out_bytes": size_of(self.att.path(OUT))}
 
 
-def is_local(path: str) -> bool:
-    """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
-    best, kind = "", ""
+def mounts() -> list[tuple[str, str]]:
+    """(mount point, file system type), in the order of mounting."""
+    found = []
     try:
         for line in read_bytes("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
             left, _, right = line.partition(" - ")
-            mount = left.split()[4].replace("\\040", " ")
-            if (path == mount or path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
-                best, kind = mount, right.split()[0]
+            found.append((left.split()[4].replace("\\040", " "), right.split()[0]))
     except (OSError, IndexError):
-        return False
-    return not (kind.startswith(("nfs", "fuse", "smb", "cifs")) or kind in ("9p", "afs", "beegfs", "ceph", "gpfs", "lustre", "panfs"))
+        pass
+    return found
+
+
+def is_local(path: str) -> bool:
+    """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
+    best, kind = "", ""
+    for mount, its_kind in mounts():
+        if (path == mount or path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
+            best, kind = mount, its_kind
+    remote = kind.startswith(("nfs", "fuse", "smb", "cifs")) or kind in ("9p", "afs", "beegfs", "ceph", "gpfs", "lustre", "panfs")
+    return bool(kind) and not remote
 
 
 # System call numbers of read and pselect6/select, to see what a process sleeps in.
@@ -2133,11 +2141,12 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
         return "hangup"
     # The final exception decides. Only where there is none (a crash in compiled code, a shell, another language) is the text searched.
     said = words.said or text[-8192:]
-    if any(sign in said for sign in DISK_FULL) or any(sign in said for sign in DISK_WRITERS) or code is not None:
-        where = full_disk(att, said, cwd)
-        if where and (any(sign in said for sign in DISK_FULL + DISK_WRITERS) or where["log"]):
-            evidence.update(path=where["path"], disk_free_bytes=where["disk_free_bytes"], inodes_free=where["inodes_free"])
-            return "disk_full"
+    worded = any(sign in said for sign in DISK_FULL)
+    where = full_disk(att, said, cwd)
+    if worded or (where and (where["log"] or (where["full"] and any(sign in said for sign in DISK_WRITERS)))):
+        if where:
+            evidence.update({k: where[k] for k in ("path", "disk_free_bytes", "inodes_free")})
+        return "disk_full"
     if "device-side assert" not in said:
         if any(sign in said for sign in GPU_OOM):
             return "gpu_oom"
@@ -2150,30 +2159,36 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
 
 
 def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
-    """Which path has no room left: the one that the message names, else the fullest of those that the run surely used.
+    """Which path has no room left: the one that the message names, else a full one of those that runs use, else any full
+    disk of this machine, else the working folder. None when nothing speaks of a full disk.
 
     `log` tells that the log's own disk is full, which is proof without any words.
     """
     import re
     named = re.search(r"(?:No space left on device|Disk quota exceeded): ['\"]([^'\"\n]+)['\"]", said)
-    places = [os.path.join(cwd, named.group(1))] if named else []
-    best = None
-    for place in places + [p for p in (cwd, att.run_dir, "/tmp", "/dev/shm") if p == att.run_dir or is_local(p)]:
-        at = place
-        while at and at != "/" and not os.path.exists(at):
-            at = os.path.dirname(at)
-        try:
-            s = os.statvfs(at or "/")
-        except OSError:
-            continue
-        facts = {"path": place, "disk_free_bytes": s.f_bavail * s.f_frsize, "inodes_free": s.f_favail if s.f_files else None, "log": False}
-        full = facts["disk_free_bytes"] < 1 << 18 or facts["inodes_free"] == 0
-        if place == att.run_dir and full:
-            facts["log"] = True
-        if named or full:
-            return facts
-        best = best or facts
-    return best if any(sign in said for sign in DISK_FULL) else None
+    if named:
+        return room_at(os.path.join(cwd, named.group(1)))
+    usual = [p for p in (att.run_dir, cwd, "/tmp", "/dev/shm") if p == att.run_dir or is_local(p)]
+    worded = any(sign in said for sign in DISK_FULL)
+    for place in usual + ([mount for mount, _ in mounts() if is_local(mount)] if worded else []):
+        facts = room_at(place)
+        if facts and facts["full"]:
+            return dict(facts, log=place == att.run_dir)
+    return room_at(cwd) if worded else None
+
+
+def room_at(place: str) -> dict | None:
+    """Bytes and inodes free where a path is, or would be."""
+    at = place
+    while at not in ("", "/") and not os.path.exists(at):
+        at = os.path.dirname(at)
+    try:
+        s = os.statvfs(at or "/")
+    except OSError:
+        return None
+    free, inodes = s.f_bavail * s.f_frsize, s.f_favail if s.f_files else None
+    full = s.f_blocks > 0 and not s.f_flag & os.ST_RDONLY and (free < 1 << 18 or inodes == 0)
+    return {"path": place, "disk_free_bytes": free, "inodes_free": inodes, "full": full, "log": False}
 
 
 def clean_lines(raw: bytes) -> list[str]:

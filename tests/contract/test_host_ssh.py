@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -170,9 +171,10 @@ class TestSilent:
                 stopped.append(pid)
 
         yield host, hush
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
         host.close()
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def test_a_question_is_asked_again_over_a_new_connection_and_runs_once(self, silent: tuple[SshHost, Callable[[], None]], sshd: Sshd,
                                                                            tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def _imported_from(environment, module, env):
     return subprocess.run(argv, cwd="/", env=env, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [
     ("srclayout", 'package-dir = {"" = "src"}', "src/srclayout", True),  # a path in a .pth file
     ("flatlayout", 'packages = ["flatlayout"]', "flatlayout", True),  # a finder

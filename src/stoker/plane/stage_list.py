@@ -46,9 +46,9 @@ def belongings(folder: Path, away_from: Path | None = None) -> Listing:
     return listing
 
 
-def is_environment(path: str) -> bool:
-    """True for a virtual or conda environment."""
-    return os.path.lexists(os.path.join(path, "pyvenv.cfg")) or os.path.isdir(os.path.join(path, "conda-meta"))
+def is_environment(entries: list[os.DirEntry]) -> bool:
+    """True when these are the entries of a virtual or conda environment."""
+    return any(e.name in ("pyvenv.cfg", "conda-meta") for e in entries)
 
 
 def _under(path: str, prefixes: tuple[str, ...]) -> bool:
@@ -154,6 +154,9 @@ def _by_walk(folder: Path) -> Listing:
         except OSError as e:
             raise Denied(f"The folder {os.path.join(folder, base)} cannot be read ({e.strerror}).",
                          hint=f"chmod u+rx {base or folder}   or write a line with its name into {IGNORE_FILE}") from e
+        if base and is_environment(items):
+            listing.left_out[base + "/"] = "a Python environment"
+            continue
         kept = len(listing.files) + len(stack)
         for entry in items:
             path = os.path.join(base, entry.name)
@@ -162,8 +165,6 @@ def _by_walk(folder: Path) -> Listing:
             if not entry.is_dir(follow_symlinks=False):
                 if not entry.name.endswith(".pyc"):
                     listing.files.append(path)
-            elif is_environment(entry.path):
-                listing.left_out[path + "/"] = "a Python environment"
             else:
                 stack.append(path)
         if base and kept == len(listing.files) + len(stack):

@@ -21,7 +21,8 @@ from stoker.plane.stage_list import JUNK, is_environment
 MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
 MAX_FILES = 20_000
 MAX_IN_FOLDER = 2_000  # a folder with more is data; the rest of it is not listed
-RECORD_TIME_S = 0.5  # a run that starts at once waits for this
+RECORD_TIME_S = 0.5  # a run that starts at once waits for this; only git may take it all
+_WALK_TIME_S, _HASH_TIME_S = 0.15, 0.22  # counted from the beginning too
 HASHED_BYTES = 1_000_000  # a larger file is no code
 HASHED_TOTAL = 30_000_000
 DIFF_BYTES = 5_000_000
@@ -29,7 +30,7 @@ CODE = frozenset((".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .tom
                   ".c .h .cc .cpp .hpp .cu .cuh .rs .go .js .ts .jl .lua .r").split())
 _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-_CHANGED_TIME_S = 2.0
+_CHANGED_TIME_S = 1.0
 _CHANGED_FILES = 100_000
 
 
@@ -49,11 +50,11 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     to leave out. It never fails for what it finds in the folder: what cannot be read is left out.
     """
     folder = Path(os.path.abspath(folder))
-    deadline = time.monotonic() + RECORD_TIME_S
+    begin = time.monotonic()
     asked = _ask_git(folder)
-    seen = _walk(folder, deadline - RECORD_TIME_S / 2, MAX_FILES)
-    hashes, hash_cut = _hash(folder, seen.files, entry or (), deadline - RECORD_TIME_S / 4)
-    summary, diff = _git_summary(folder, asked, deadline)
+    seen = _walk(folder, begin + _WALK_TIME_S, MAX_FILES)
+    hashes, hash_cut = _hash(folder, seen.files, entry or (), begin + _HASH_TIME_S)
+    summary, diff = _git_summary(folder, asked, begin + RECORD_TIME_S)
     untracked = summary.pop("untracked_code", None)
     diff += _new_files_patch(folder, _code_files(seen.files) if untracked is None else untracked, DIFF_BYTES - len(diff))
     cut = [c for c in (seen.cut, hash_cut, summary.pop("cut", "")) if c]
@@ -77,7 +78,7 @@ def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200) 
     """Files of `folder` that are not as the record in `code_dir` has them: {"path", "size", "kind": "new"|"changed"}, newest first.
 
     since: Unix time of the start, which decides for files that the record does not cover. At most `limit`; a folder too large to
-    be walked in two seconds is told of as far as it was seen.
+    be walked in a second is told of as far as it was seen.
     """
     folder = Path(os.path.abspath(folder))
     known, complete, bulk = _known(code_dir)
@@ -112,7 +113,7 @@ def _text(path: str) -> str:
 def _walk(folder: Path, deadline: float, max_files: int, in_folder: int = MAX_IN_FOLDER) -> _Seen:
     """Files under `folder` without junk, the near ones first, until the deadline."""
     seen, queue = _Seen(), deque([""])
-    ours = os.path.realpath(home().path)
+    ours = os.path.relpath(os.path.realpath(home().path), os.path.realpath(folder))
     while queue:
         if time.monotonic() > deadline or len(seen.files) >= max_files:
             seen.cut = f"not all files were listed: {len(seen.files)} were"
@@ -122,6 +123,8 @@ def _walk(folder: Path, deadline: float, max_files: int, in_folder: int = MAX_IN
             entries = list(os.scandir(os.path.join(folder, base)))
         except OSError:
             continue
+        if base and is_environment(entries):
+            continue
         count = 0
         for entry in entries:
             if entry.name in JUNK or entry.name.endswith(".pyc"):
@@ -129,7 +132,7 @@ def _walk(folder: Path, deadline: float, max_files: int, in_folder: int = MAX_IN
             path = os.path.join(base, entry.name)
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    if os.path.realpath(entry.path) != ours and not is_environment(entry.path):
+                    if path != ours:
                         queue.append(path)
                     continue
                 count += 1

@@ -72,6 +72,14 @@ def test_every_reason_leads_to_a_final_state_and_says_what_to_type():
     assert "of_tomorrow" in state.sentence("of_tomorrow", {})
 
 
+def test_the_sentence_names_the_error_and_its_place():
+    seen = {"code": 1, "exception": {"type": "ValueError", "message": "boom\nat the end.", "file": "/a/b/t.py", "line": 4}}
+    assert state.sentence("nonzero_exit", seen) == "It ended with exit code 1: ValueError: boom at the end (t.py, line 4)."
+    seen["exception"] |= {"rank": 1, "message": "", "file": None}
+    assert state.sentence("nonzero_exit", seen) == "It ended with exit code 1: rank 1 failed with ValueError."
+    assert state.sentence("nonzero_exit", {"code": 3}) == "It ended with exit code 3: something in it went wrong."
+
+
 def test_write_whole_leaves_the_old_file_when_it_fails(tmp_path):
     path = tmp_path / "f"
     rundir.write_whole(path, b"old")

@@ -69,7 +69,7 @@ class Reason:
 
 REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("exited", State.DONE, "It ran to its end.", False, "stoker logs {id}"),
-    Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}, so something in it went wrong.", True,
+    Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}: {error}.", True,
            "stoker logs --tail 40 {id}"),
     Reason("nothing_trained", State.FAILED, "It ended without an error, but trained nothing.", False, "stoker logs {id}"),
     Reason("host_oom", State.FAILED, "The machine ran out of memory and the kernel killed it.", False,
@@ -92,6 +92,7 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("lost", State.FAILED, "Its run folder is gone from the machine, so nobody can say how it ended.", False, "stoker rm {id}"),
 )}
 
+SENTENCE_MESSAGE_MAX = 160
 RETRY_REASONS = tuple(r.name for r in REASONS.values() if r.retry)
 
 
@@ -100,7 +101,20 @@ def sentence(reason: str, evidence: dict) -> str:
     known = REASONS.get(reason)
     if known is None:
         return f"It ended for a reason this version does not know ({reason})."
-    return known.sentence.format_map(_Fields(evidence))
+    return known.sentence.format_map(_Fields({"error": _error(evidence.get("exception")), **evidence}))
+
+
+def _error(exception: object) -> str:
+    """The exception that ended a script in half a line, with the place to look at."""
+    if not isinstance(exception, dict) or not exception.get("type"):
+        return "something in it went wrong"
+    message = " ".join(str(exception.get("message") or "").split())
+    text = f"{exception['type']}: {message[:SENTENCE_MESSAGE_MAX]}".rstrip(": .")
+    if exception.get("file"):
+        text += f" ({str(exception['file']).rsplit('/', 1)[-1]}, line {exception.get('line')})"
+    if exception.get("rank") is not None:
+        text = f"rank {exception['rank']} failed with {text}"
+    return text
 
 
 class _Fields(dict):

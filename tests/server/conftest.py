@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from server_help import kill, servers_of
+from server_help import kill, servers_of, until
 
 from stoker.base.config import Home
+from stoker.base.state import State
 from stoker.client import Client, connect
 
 
@@ -30,5 +31,12 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 @pytest.fixture
-def client(home: Home) -> Client:
-    return connect(home)
+def client(home: Home) -> Iterator[Client]:
+    """A client of a fresh server; the runs that a test leaves going are ended after it."""
+    made = connect(home)
+    yield made
+    left = made.runs(limit=1000)
+    for run in left:
+        made.stop(run["id"], force=True)
+    for run in left:
+        until(lambda run=run: State(made.wait(run["id"], 5)["state"]).final, f"{run['id']} ends", 30)

@@ -25,7 +25,7 @@ from stoker.server.streams import STREAMS
 FRAME_MAX = 16 << 20
 READ_AHEAD = 1 << 18  # bytes that wait in the server when the client is slow
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.02, 0.5  # how soon a new attempt is noticed; grows while nothing happens
-BEAT_S = 10.0  # a client that died while its input was held back is noticed after this
+BEAT_S = 4.0  # a client that died while its input was held back is noticed after two of these
 GOODBYE_S = 0.3  # for what a leaving client sent last to reach the run
 TO_AGENT = b"iewsk"
 EXIT = b"x"

@@ -282,7 +282,7 @@ class Terminal:
         self._slave = slave  # kept open: the settings can be read after the program is gone
         self.proc = subprocess.Popen(argv, cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
                                      preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # noqa: PLW1509 - the child only execs
-        self.seen = b""
+        self.seen = bytearray()
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -291,10 +291,11 @@ class Terminal:
         os.write(self.fd, data)
 
     def pump(self, timeout_s: float = 0.05) -> None:
-        """Take in what is there."""
+        """Take in what is there and what comes, until nothing came for `timeout_s`, for at most half a second."""
+        deadline = time.monotonic() + 0.5
         while select.select([self.fd], [], [], timeout_s)[0]:
             try:
-                data = os.read(self.fd, 65536)
+                data = os.read(self.fd, 1 << 20)
             except OSError as e:
                 if e.errno == errno.EIO:
                     return
@@ -302,9 +303,10 @@ class Terminal:
             if not data:
                 return
             self.seen += data
-            timeout_s = 0
+            if time.monotonic() > deadline:
+                return
 
-    def expect(self, text: bytes, timeout_s: float = 20) -> bytes:
+    def expect(self, text: bytes, timeout_s: float = 20) -> bytearray:
         """All that was seen, once `text` is in it."""
         def look() -> bool:
             self.pump()

@@ -123,7 +123,7 @@ def output(ground: Ground, short: bool) -> list[Row]:
 
     def drain(term: Terminal) -> bool:
         term.pump(0.02)
-        term.seen = b""
+        term.seen.clear()
         return False
 
     rows = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,9 +18,22 @@ from stoker.client import Client, connect
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    with _home() as where:
+        monkeypatch.setenv("STOKER_HOME", str(where.path))
+        yield where
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Client]:
+    """One server for many small questions that change nothing."""
+    with _home() as where:
+        yield connect(where)
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[Home]:
     folder = Path(tempfile.mkdtemp(prefix="sk-", dir="/tmp"))
     where = Home(folder / "h")
-    monkeypatch.setenv("STOKER_HOME", str(where.path))
     try:
         yield where
     finally:

@@ -99,6 +99,18 @@ class TestRefused:
                 host.run(["true"])
         assert raised.value.retry
 
+    def test_a_queue_of_callers_waits_once(self, sshd: Sshd) -> None:
+        """Ten threads that ask a silent machine are done after one time-out, or two, not ten."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            host = SshHost("127.0.0.1", options=("ConnectTimeout=2", *sshd.with_option("Port", str(s.getsockname()[1]))))
+            asked = [in_thread(lambda: host.run(["true"])) for _ in range(10)]
+            for thread, _ in asked:
+                thread.join(15)
+                assert not thread.is_alive()
+            assert all(errors and errors[0].retry for _, errors in asked)
+
     def test_wrong_key(self, sshd: Sshd) -> None:
         error = refusal(sshd.with_option("IdentityFile", f"{sshd.folder}/stranger_key"))
         assert not error.retry and "ssh-copy-id 127.0.0.1" in error.hint

@@ -53,6 +53,7 @@ class SshHost(Host):
         self._lock = threading.Lock()
         self._master: Stream | None = None
         self._control = ""
+        self._failure: tuple[float, TargetError] = (0.0, TargetError())
         self._python = self._home = ""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
@@ -156,22 +157,33 @@ class SshHost(Host):
 
     def _connect(self) -> None:
         """A living control master, or TargetError. Its own command is a `cat` that ends with our end of its stdin, however we end."""
+        asked = time.monotonic()
         with self._lock:
             if self._master is not None and self._master.wait(0) is None:
                 return
+            failed_at, failure = self._failure
+            if failed_at > asked:  # somebody tried while we waited for the lock: do not let a queue of callers try one after the other
+                raise TargetError(failure.message, hint=failure.hint, retry=failure.retry)
             self._hang_up()
             self._control = str(private_folder(Path(f"/tmp/stoker-{os.getuid()}")) / f"m{os.getpid()}-{next(_numbers)}")
-            mark = _mark()
-            stream = Stream(self._spawn("yes", f"exec sh -c 'echo {mark.decode()}; exec cat >/dev/null'"), self.name, patience_s=AT_ONCE_S)
-            answered = False
             try:
-                answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
-                if not answered:
-                    raise explain(stream.stderr_tail(), self.name, stream.wait(1.0))
-            finally:
-                if not answered:
-                    stream.close()
-            self._master = stream
+                self._master = self._log_in()
+            except TargetError as e:
+                self._failure = (time.monotonic(), e)
+                raise
+
+    def _log_in(self) -> Stream:
+        mark = _mark()
+        stream = Stream(self._spawn("yes", f"exec sh -c 'echo {mark.decode()}; exec cat >/dev/null'"), self.name, patience_s=AT_ONCE_S)
+        answered = False
+        try:
+            answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
+            if not answered:
+                raise explain(stream.stderr_tail(), self.name, stream.wait(1.0))
+        finally:
+            if not answered:
+                stream.close()
+        return stream
 
     def _hang_up(self) -> None:
         if self._master is not None:

@@ -238,12 +238,13 @@ def _beside(target, folder):
     prefix = b"." + name[:200] + b".part-"
     _sweep(parent, prefix)
     temp = os.path.join(parent, prefix + b"%d-%s" % (os.getpid(), os.urandom(6).hex().encode()))
-    if folder:
-        os.mkdir(temp, 0o700)
-    else:
-        os.close(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    lock = os.open(temp, os.O_RDONLY | os.O_CLOEXEC)
+    lock = -1
     try:
+        if folder:
+            os.mkdir(temp, 0o700)
+        else:
+            os.close(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        lock = os.open(temp, os.O_RDONLY | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield temp
@@ -255,7 +256,8 @@ def _beside(target, folder):
         _remove(temp)
         raise
     finally:
-        os.close(lock)
+        if lock >= 0:
+            os.close(lock)
 
 
 def _refuse(target, folder):
@@ -284,7 +286,8 @@ def _sweep(parent, prefix):
 
 def _remove(path):
     if not os.path.isdir(path):
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         return
     for folder, names, _files in os.walk(path):
         for each in [folder] + [os.path.join(folder, name) for name in names]:

@@ -26,7 +26,7 @@ NANOGPT = ("config/train_shakespeare_char.py", "--device=cpu", "--compile=False"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1000),
     pytest.mark.skipif(not SUBJECTS.is_dir(), reason="../shared/subjects is not beside this checkout"),
 ]
 
@@ -81,10 +81,10 @@ def test_mnist_of_pytorch_examples(ground: Ground, copy: bool):
     words = ("python", "main.py", "--epochs", "1", "--save-model")
     if copy:  # it reads ../data: the folder above is frozen, and the data stay where they are
         unpack_mnist(ground.root / "data")
-        done = ground.stoker("run", "--copy", "--mount", f"data={ground.root}/data", "--", "sh", "-c", f"cd mnist && exec {' '.join(words)}", timeout_s=500)
+        done = ground.stoker("run", "--copy", "--mount", f"data={ground.root}/data", "--", "sh", "-c", f"cd mnist && exec {' '.join(words)}", timeout_s=900)
     else:
         unpack_mnist(ground.work / "data")
-        done = ground.stoker("run", "--", *words, cwd=ground.work / "mnist", timeout_s=500)
+        done = ground.stoker("run", "--", *words, cwd=ground.work / "mnist", timeout_s=900)
     done.ok()
     assert "Train Epoch: 1 [59520/60000 (99%)]" in done.out
     right = int(re.search(r"Accuracy: (\d+)/10000", done.out)[1])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
+import json
 import os
 import shutil
 import threading
@@ -44,10 +44,10 @@ class Spool:
                 shutil.rmtree(temp, ignore_errors=True)
                 temp.mkdir(mode=0o700)
                 yield temp
-                _to_disk(temp)
+                _sync(temp)
                 shutil.rmtree(self.path(run_id), ignore_errors=True)
                 os.rename(temp, self.path(run_id))
-                _sync_folder(self.folder)
+                _sync(self.folder)
         except BaseException:
             shutil.rmtree(temp, ignore_errors=True)
             raise
@@ -80,12 +80,21 @@ class Spool:
 
 
 def fill(folder: Path, spec: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None) -> None:
-    """Write what was asked into a run folder: spec.json, limits.json, env (0600), stdin."""
-    rundir.write_json(folder / rundir.SPEC, spec.to_json())
-    rundir.write_json(folder / rundir.LIMITS, limits.to_json())
-    rundir.write_whole(folder / rundir.ENV, rundir.pack_env(env), 0o600)
+    """Write what was asked into a run folder that nobody reads yet: spec.json, limits.json, env (0600), stdin. On disk when it returns."""
+    files = {rundir.SPEC: _json(spec.to_json()), rundir.LIMITS: _json(limits.to_json()), rundir.ENV: rundir.pack_env(env)}
     if stdin is not None:
-        rundir.write_whole(folder / rundir.STDIN, stdin, 0o600)
+        files[rundir.STDIN] = stdin
+    for name, data in files.items():
+        mode = 0o600 if name in (rundir.ENV, rundir.STDIN) else 0o644
+        fd = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with open(fd, "wb") as f:
+            f.write(data)
+    for name in files:  # all written first: the first call takes the others along
+        _sync(folder / name)
+
+
+def _json(body: dict) -> bytes:
+    return (json.dumps(body, ensure_ascii=True) + "\n").encode()
 
 
 @contextlib.contextmanager
@@ -107,25 +116,9 @@ def said_when_full(place: Path) -> Iterator[None]:
                           hint="Free some space (`stoker gc` lists what old runs cost), then type it again.") from e
 
 
-def _to_disk(folder: Path) -> None:
-    """A power cut may not take back what was promised. A frozen copy is many files: one call for the file system does them all."""
-    if not (folder / rundir.WORK).is_dir():
-        _sync_folder(folder)
-        return
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if _syncfs is None or _syncfs(fd) != 0:
-            os.sync()
-    finally:
-        os.close(fd)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(place: Path) -> None:
+    fd = os.open(place, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-_syncfs = getattr(ctypes.CDLL(None), "syncfs", None)

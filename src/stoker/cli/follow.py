@@ -21,7 +21,7 @@ from stoker.cli.options import Patience, exit_code, plane
 from stoker.cli.terminal import Modes, Terminal
 
 if TYPE_CHECKING:
-    from stoker.client_attach import Attachment
+    from stoker.client_attach import Attached
 
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 
@@ -85,10 +85,10 @@ class Follower:
             finally:
                 self._keys.use(None)
 
-    def _attach(self) -> Attachment:
+    def _attach(self) -> Attached:
         return plane().attach(self.run["id"], attempt=self.attempt or None, out=self.out, err=self.err, input=self.take_input)
 
-    def _listen(self, link: Attachment) -> None:
+    def _listen(self, link: Attached) -> None:
         """Take what comes until the attempt or the link ends."""
         while True:
             kind, payload = link.recv()
@@ -129,13 +129,13 @@ class Follower:
 
     def _settled(self) -> bool:
         """After the last frame of an attempt: is that the end of the run? Else the next attempt is followed."""
-        self._keys.pause()
         ended, self._exit = self._exit, None
         if ended is None:
             self.run = plane().run(self.run["id"])
             if not State(self.run["state"]).final:
                 raise ServerError("The connection to the run was lost.")
             return True
+        self._keys.pause()
         again = ended.get("restart")
         while not again:
             self.run = plane().wait(self.run["id"], 20)
@@ -175,7 +175,7 @@ class Follower:
 
     def _warn_about_input(self) -> None:
         """Input has no offset as output has: what was on its way when the server died may be gone."""
-        if self._keys.sent_just_now() and not self.terminal:
+        if self._keys.sent_just_now():
             self._say("the server was lost while input was on its way to the run; some of that may not have arrived")
 
     def _say(self, text: str) -> None:

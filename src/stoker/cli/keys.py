@@ -21,7 +21,7 @@ from stoker.cli.options import plane
 from stoker.cli.terminal import CTRL_C, CTRL_Z, Terminal
 
 if TYPE_CHECKING:
-    from stoker.client_attach import Attachment
+    from stoker.client_attach import Attached
 
 LAST_CTRL_C_S = 3.0  # so many seconds hold the three Ctrl-C that end a run
 STUCK_S = 1.0  # a signal that waits longer than this behind input is given to the server instead
@@ -56,7 +56,7 @@ class Keys:
         self._visiting = visiting and terminal is None  # the end of our stdin is not the end of the run's
         self._attempt = 0  # to which what is typed goes
         self._input_sent_at = -1e9
-        self._link: Attachment | None = None
+        self._link: Attached | None = None
         self._live = False  # an attempt runs: what is typed is for it
         self._tty = False
         self._ended = False  # stdin is at its end
@@ -94,7 +94,7 @@ class Keys:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._handlers.clear()
 
-    def use(self, link: Attachment | None) -> None:
+    def use(self, link: Attached | None) -> None:
         """What is typed goes there from now on; None: it is kept back."""
         with self._changed:
             self._link = link

@@ -41,6 +41,7 @@ KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
 INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
 TAIL_BYTES = 256 * 1024
+SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
 FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -184,10 +185,10 @@ def write_json(path: str, body: dict, sync: bool = False, spare: str | None = No
 
 def write_once(path: str, body: dict) -> bool:
     """Write the file unless it exists; False when somebody was faster. Several may try at once."""
-    temp = "%s.tmp-%d" % (path, os.getpid())
+    temp = "%s.once-%d" % (path, os.getpid())
     if os.path.exists(path):
         return False
-    write_json(temp, body, sync=True)
+    write_json(temp, body, sync=True, spare=os.path.join(os.path.dirname(path), EXIT_SPARE))
     try:
         os.link(temp, path)
     except FileExistsError:
@@ -533,8 +534,7 @@ def claim(att: Attempt) -> bool:
         reserve(att.path(STATUS_SPARE), 4096)
         reserve(att.path(EXIT_SPARE), 65536)
     except OSError as e:
-        for name in (STATUS_SPARE, EXIT_SPARE):
-            unlink(att.path(name))
+        drop_spares(att)
         os.rmdir(att.folder)  # nothing was started: the number is free again
         raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be written: %s" % (att.folder, e.strerror)) from None
     return True
@@ -648,6 +648,7 @@ class Holder:
         self.status: dict | None = None
         self.interrupt: dict | None = None  # the last signal that a caller passed on
         self.out_fd = self.master = self.slave = self.feed_fd = -1
+        self.flows = False  # much output is coming through the pty
         self.feed = bytearray()
         self.feed_ends = False
         self.feed_retry = 0.0
@@ -935,10 +936,14 @@ class Holder:
     # -- output of a pty
 
     def _master_ready(self, _events: int) -> None:
-        self._pump()
+        """While much is coming, wait half a millisecond for more: the kernel hands out 4 KB a read, and waking up for each
+        of them would cost more than moving it."""
+        if self.flows:
+            time.sleep(0.0005)
+        self.flows = self._pump() >= 4095
 
-    def _pump(self) -> bool:
-        """Move what the pty holds, up to 256 KB, to the log. True when there was something."""
+    def _pump(self) -> int:
+        """Move what the pty holds, up to 256 KB, to the log. Gives its size."""
         chunks, size = [], 0
         while size < 262144:
             try:
@@ -954,7 +959,7 @@ class Holder:
             size += len(data)
         if chunks:
             self._log(b"".join(chunks))
-        return bool(chunks)
+        return size
 
     def _log(self, data: bytes) -> None:
         """Append to out.log. A full disk never blocks the run: bytes that do not fit are counted, and a line in the log
@@ -1140,9 +1145,11 @@ class Holder:
 
 
 def log_exception() -> None:
-    """To the caretaker log, which is our stderr."""
+    """To the caretaker log, which is our stderr; not for ever."""
     import traceback
     try:
+        if os.fstat(2).st_size > 1 << 20:
+            return
         sys.stderr.write("%s pid %d\n" % (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), os.getpid()))
         traceback.print_exc()
         sys.stderr.flush()
@@ -1317,6 +1324,7 @@ class Agent:
             while not self._step():
                 pass
             ended = self._finish()
+        self.sampler.gpus.close()
         self._after(ended)
 
     def _begin(self) -> None:
@@ -1520,6 +1528,7 @@ class Agent:
     def _finish(self) -> dict:
         crash_point("ladder_done")
         self._drain()
+        self._sync_logs()
         ladder = self.ladder
         reason = ladder.reason if ladder is not None and ladder.signalled_run else ""
         if self.status is None:
@@ -1546,6 +1555,19 @@ class Agent:
         self.notify()
         return body
 
+    def _sync_logs(self) -> None:
+        """exit.json shall not outlive the end of the log when the plug is pulled. Giants are left to the kernel."""
+        for name in (OUT, ERR):
+            try:
+                fd = os.open(self.att.path(name), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    if os.fstat(fd).st_size <= SYNC_MAX:
+                        os.fdatasync(fd)
+                finally:
+                    os.close(fd)
+            except OSError:
+                pass
+
     def _drain(self) -> None:
         """Let the holder move what the pty still holds."""
         if not self.holder_lives or not self.spec.get("tty"):
@@ -1561,11 +1583,11 @@ class Agent:
     def _after(self, ended: dict) -> None:
         """Wait out the backoff, then start the next attempt; a stop calls it off."""
         plan = ended.get("restart")
-        for spare in (STATUS_SPARE, EXIT_SPARE):
-            if not plan:
-                unlink(self.att.path(spare))
-        if not plan:
-            return
+        if plan:
+            self._wait_and_restart(ended, plan)
+        drop_spares(self.att)
+
+    def _wait_and_restart(self, ended: dict, plan: dict) -> None:
         self.phase, self.ladder = "waiting", None
         self.status = self.status or {"used_s": number(ended.get("used_s"))}
         following = self.att.sibling(int(plan["attempt"]))
@@ -1588,7 +1610,7 @@ class Agent:
     def _call_off(self, ended: dict) -> None:
         ended["restart"] = None
         self.event("restart_called_off")
-        write_json(self.att.path(EXIT), ended, sync=True)
+        write_json(self.att.path(EXIT), ended, sync=True, spare=self.att.path(EXIT_SPARE))
         self.notify()
 
     def _restart(self, following: Attempt) -> None:
@@ -1605,6 +1627,11 @@ class Agent:
             log_exception()
             settle(following, "start_failed", said[len("no holder: "):])
         notify_watchers(following)
+
+
+def drop_spares(att: Attempt) -> None:
+    for name in (STATUS_SPARE, EXIT_SPARE):
+        unlink(att.path(name))
 
 
 def used_by(att: Attempt) -> float:
@@ -1774,7 +1801,7 @@ class Sampler:
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.gpus = Gpus(wanted_gpus(att, gpus))
         cwd = (att.json(AGENT) or {}).get("cwd")
-        self.disks = [att.run_dir] + ([cwd] if isinstance(cwd, str) and is_local(cwd) else [])
+        self.disks = [att.run_dir] + ([cwd] if isinstance(cwd, str) and is_local(os.path.realpath(cwd)) else [])
 
     def members(self) -> list[Proc]:
         now = time.monotonic()
@@ -1934,9 +1961,14 @@ class Gpus:
         return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4])}
                 for r in rows if len(r) == 5 and r[0].isdigit()]
 
+    def close(self) -> None:
+        """Leave no nvidia-smi behind."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.stdout.close()
+            self.child = None
+
     def _open(self) -> None:
-        if not os.path.exists("/dev/nvidiactl") and not os.path.exists("/dev/dxg"):
-            return  # no driver: do not even load the library
         try:
             import ctypes
             lib = ctypes.CDLL("libnvidia-ml.so.1")
@@ -1988,6 +2020,9 @@ class Gpus:
             self.last = [{"uuid": r[1], "index": int(r[0]), "busy_percent": int(r[2]) if r[2].isdigit() else None,
                           "memory_bytes": mib(r[3])} for r in rows]
         now = time.monotonic()
+        if self.child is not None and now >= self.next_ask + 60.0:  # it hangs, as it does when a GPU has failed: not again
+            self.close()
+            self.last, self.next_ask = [], float("inf")
         if self.child is None and now >= self.next_ask:
             self.next_ask = now + 30.0
             if not on_path("nvidia-smi"):
@@ -2167,18 +2202,21 @@ def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
     import re
     named = re.search(r"(?:No space left on device|Disk quota exceeded): ['\"]([^'\"\n]+)['\"]", said)
     if named:
-        return room_at(os.path.join(cwd, named.group(1)))
+        return room_at(os.path.join(cwd, named.group(1)), att.run_dir)
     usual = [p for p in (att.run_dir, cwd, "/tmp", "/dev/shm") if p == att.run_dir or is_local(p)]
     worded = any(sign in said for sign in DISK_FULL)
     for place in usual + ([mount for mount, _ in mounts() if is_local(mount)] if worded else []):
-        facts = room_at(place)
+        facts = room_at(place, att.run_dir)
         if facts and facts["full"]:
             return dict(facts, log=place == att.run_dir)
-    return room_at(cwd) if worded else None
+    return room_at(cwd, att.run_dir) if worded else None
 
 
-def room_at(place: str) -> dict | None:
-    """Bytes and inodes free where a path is, or would be."""
+def room_at(place: str, trusted: str) -> dict | None:
+    """Bytes and inodes free where a path is, or would be. A remote file system other than the trusted one is not asked:
+    it may hang."""
+    if place != trusted and not is_local(place):
+        return {"path": place, "disk_free_bytes": None, "inodes_free": None, "full": False, "log": False}
     at = place
     while at not in ("", "/") and not os.path.exists(at):
         at = os.path.dirname(at)
@@ -2385,7 +2423,8 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if ended is not None:
         if ended.get("restart") and not os.path.isdir(att.sibling(att.n + 1).folder):
             ended["restart"] = None
-            write_json(att.path(EXIT), ended, sync=True)
+            write_json(att.path(EXIT), ended, sync=True, spare=att.path(EXIT_SPARE))
+        drop_spares(att)
         notify_watchers(att)
         return
     here = machine_identity()
@@ -2406,6 +2445,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if detail:
         body["evidence"]["detail"] = detail
     write_once(att.path(EXIT), body)
+    drop_spares(att)
     notify_watchers(att)
 
 
@@ -2469,7 +2509,7 @@ def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
         if record or folder_age(att) >= CLAIM_S:
             return "ended" if att.json(EXIT) else "abandoned"  # it may have ended while we looked
         return "claimed"
-    if beat.get("phase") == "stopping" or os.path.exists(att.path(STOP)):
+    if beat.get("phase") == "stopping" or att.json(STOP) is not None:
         return "stopping"
     return "running" if record.get("run") else "claimed"
 
@@ -2584,7 +2624,7 @@ class Attachment:
     def live(self) -> None:
         os.set_blocking(0, False)
         os.set_blocking(1, False)
-        tty = bool((self.att.json(AGENT) or {}).get("tty"))
+        tty = bool((read_json(os.path.join(self.att.run_dir, SPEC)) or {}).get("tty"))
         offsets = [log.offset for _, log in self.logs]
         self.frame(b"m", json.dumps({"attempt": self.att.n, "tty": tty, "out": offsets[0], "err": offsets[1]}).encode())
         while True:

@@ -143,6 +143,19 @@ def test_new_and_changed_files(folder, tmp_path):
     assert len(stage.changed_files(folder, tmp_path / "code", since, limit=1)) == 1
 
 
+def test_what_is_written_after_the_end_is_not_the_runs(folder, tmp_path):
+    for name in ("train.py", "notes.txt"):
+        _write(folder / name)
+    stage.record_code(folder, tmp_path / "code")
+    began = time.time()
+    _write(folder / "model.pt", "weights")
+    _write(folder / "later.pt", "weights of another")
+    _write(folder / "notes.txt", "edited the day after")
+    for name in ("later.pt", "notes.txt"):
+        os.utime(folder / name, (began + 3600, began + 3600))
+    assert [f["path"] for f in stage.changed_files(folder, tmp_path / "code", began, until=began + 60)] == ["model.pt"]
+
+
 def test_new_files_in_a_frozen_copy(folder, tmp_path):
     for name in ("train.py", "conf/a.yaml"):
         _write(folder / name)

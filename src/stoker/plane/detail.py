@@ -83,7 +83,8 @@ def _files(run: Run, target: Target, attempts: list[dict]) -> list[dict] | None:
     work = folder / rundir.WORK if run.spec.copy else Path(run.spec.folder)
     if not work.is_dir():
         return []
-    found = stage.changed_files(work, folder / rundir.CODE, run.created_at, limit=FILES_SHOWN)
+    found = stage.changed_files(work, folder / rundir.CODE, run.created_at, limit=FILES_SHOWN,
+                                until=run.ended_at if run.state.final else None)
     return [{"path": file["path"], "bytes": file["size"], "change": file["kind"]} for file in found]
 
 

@@ -31,6 +31,7 @@ CODE = frozenset((".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .tom
 _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 _CHANGED_TIME_S = 1.0
+_LATE_S = 2.0  # clocks of file systems are coarse, and an end is noticed a little late
 _CHANGED_FILES = 100_000
 
 
@@ -74,11 +75,11 @@ def _manifest_line(path: str, info: os.stat_result, sha256: str | None) -> dict:
     return {**line, "sha256": sha256} if sha256 else line
 
 
-def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200) -> list[dict]:
+def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None) -> list[dict]:
     """Files of `folder` that are not as the record in `code_dir` has them: {"path", "size", "kind": "new"|"changed"}, newest first.
 
-    since: Unix time of the start, which decides for files that the record does not cover. At most `limit`; a folder too large to
-    be walked in a second is told of as far as it was seen.
+    since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
+    written later is somebody else's. At most `limit`; a folder too large to be walked in a second is told of as far as it was seen.
     """
     folder = Path(os.path.abspath(folder))
     known, complete, bulk = _known(code_dir)
@@ -86,6 +87,8 @@ def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200) 
     found = []
     for path, info in seen.files.items():
         before = known.get(_text(path))
+        if until is not None and info.st_mtime > until + _LATE_S:
+            continue
         if before is not None:
             if before != (info.st_size, info.st_mtime_ns):
                 found.append((info, path, "changed"))

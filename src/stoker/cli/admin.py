@@ -57,7 +57,7 @@ def _sum(runs: list[dict], key: str) -> int:
 def _print_gc(report: dict) -> None:
     runs = report["runs"]
     if not runs:
-        output.say(f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. All that ended: stoker gc --older 0s")
+        output.say(f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. For all: stoker gc --older 0s")
         return
     rows = [[output.shown(r["name"]), r["id"], r["state"], output.ago(r.get("ended_at")), format_size(r.get("bytes") or 0),
              str(r.get("inodes") or 0), "pinned, stays" if r.get("pinned") else ""] for r in runs]

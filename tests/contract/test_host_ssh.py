@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -273,6 +274,19 @@ sys.stdin.read()"""
         with host.open(["cat"]) as stream:
             stream.stdin.write(b"x")
             assert stream.stdout.read(10) == b"x"
+        host.close()
+
+    @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "tcsh", "fish"])
+    def test_any_login_shell(self, other_sshd: Callable[..., Sshd], tmp_path: Path, shell: str) -> None:
+        """What stands in the user's passwd entry reads one fixed line; no word of ours."""
+        if shutil.which(shell) is None:
+            pytest.skip(f"{shell} is not installed")
+        host = SshHost("127.0.0.1", options=other_sshd(f'ForceCommand=exec {shell} -c "$SSH_ORIGINAL_COMMAND"').options)
+        words = ["it's", "a\\b", "!x", "$HOME", "a\nb", "{a,b}", "*", "", "火车", "(x)", "~"]
+        assert host.run(["printf", "%s\\0", *words]).out == "\0".join([*words, ""]).encode()
+        (tmp_path / "f").write_bytes(b"\0x")
+        host.put(tmp_path / "f", str(tmp_path / "g"))
+        assert (tmp_path / "g").read_bytes() == b"\0x" and host.home() and host.python()
         host.close()
 
     def test_the_users_own_config(self, sshd: Sshd, short_tmp: Path) -> None:

@@ -21,7 +21,7 @@ from stoker.hosts.base import Finished, Host, Stream
 AGENT_FILE = Path(stoker.agent.__file__).with_name("agent.py")
 PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
 # Imported instead of run, so that Python keeps it compiled beside: 3,000 lines are not read anew for each question.
-LAUNCH = "import os,sys; d,n=os.path.split(sys.argv.pop(1)); sys.path.insert(0,d); sys.exit(__import__(n[:-3]).main(sys.argv))"
+LAUNCH = "import os,sys; d,n=os.path.split(sys.argv.pop(1)); sys.path.append(d); sys.exit(__import__(n[:-3]).main(sys.argv))"
 _MAKE_ROOM = 'umask 077; mkdir -p "$1/agent" "$1/runs" && if test -f "$1/agent/$2"; then echo has; else echo lacks; fi'
 _ENTER = """
 import json, os, sys

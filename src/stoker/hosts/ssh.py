@@ -279,8 +279,10 @@ def _read_mark(stdout: object, mark: bytes, timeout_s: float) -> bool:
     """Read up to and including the mark, a byte at a time so that nothing after it is taken. False when the stream ended before."""
     deadline = time.monotonic() + timeout_s
     seen = b""
+    poller = select.poll()  # select() cannot watch a descriptor above 1023
+    poller.register(stdout, select.POLLIN)
     while not seen.endswith(mark):
-        ready, _, _ = select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))
+        ready = poller.poll(1000 * max(0.0, deadline - time.monotonic()))
         data = os.read(stdout.fileno(), 1) if ready else b""
         if not data:
             return False

@@ -77,7 +77,7 @@ def make_home(where: Home) -> Home:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = where.server / ".write"
         probe.write_bytes(b"x")
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another starter may have been here too
     except OSError as e:
         raise Denied(f"The state folder {where.path} cannot be written ({e.strerror}).",
                      hint="Free some space or choose another folder: export STOKER_HOME=/some/local/folder") from e

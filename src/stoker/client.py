@@ -27,6 +27,7 @@ ANSWER_S = 120.0  # for one answer; `wait` and streams have their own
 AGAIN_S = 1.0  # then the server is started again, if another starter has not brought it up
 LOOK_S = 0.05  # between two looks at a server that is starting or ending
 LOOK_MAX_S = 15.0  # for one look
+TRIES = 3  # for one request, when the server dies under it
 BODY_MAX = 64 << 20  # the server's limit; said here before anything is sent
 PIECE = 1 << 16
 
@@ -118,7 +119,7 @@ class Client:
         from stoker.client_attach import Attached
 
         path = _path(ref, "attach") + _query({"attempt": attempt, "out": out, "err": err, "input": input})
-        return self._again_once("GET", lambda: Attached(self._socket(None), path, attempt=attempt, out=out, err=err))
+        return self._again("GET", lambda: Attached(self._socket(None), path, attempt=attempt, out=out, err=err))
 
     # --- finding, starting and replacing the server ----------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class Client:
     def _call(self, method: str, path: str, query: dict, body: bytes | None = None, *, patience_s: float = ANSWER_S):
         if body is not None and len(body) > BODY_MAX:
             raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Let the script read large input from a file.")
-        return self._again_once(method, lambda: self._exchange(method, path + _query(query), body, patience_s))
+        return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s))
 
     def _stream(self, path: str, query: dict) -> tuple[Answer, socket.socket]:
         def begin() -> tuple[Answer, socket.socket]:
@@ -194,23 +195,21 @@ class Client:
                     raise _told(answer.status, answer.read())
             link.settimeout(None)  # a quiet log is not a dead server
             return answer, link
-        return self._again_once("GET", begin)
+        return self._again("GET", begin)
 
-    def _again_once(self, method: str, attempt: Callable):
-        """The result of `attempt`; when the server went away and nothing can be done twice by it, once more with a new one."""
-        try:
-            return attempt()
-        except _NotThere:
-            pass  # nothing was sent
-        except _Cut as e:
-            if method != "GET":
-                raise ServerError("The Stoker server went away before it answered; what was asked may have been done or not.",
-                                  hint="Look with `stoker ps`, then ask again if need be.") from e
-        self.reach()
-        try:
-            return attempt()
-        except (_NotThere, _Cut) as e:
-            raise ServerError("The Stoker server went away twice.", hint=f"See the end of {self.home.server_log}.") from e
+    def _again(self, method: str, attempt: Callable):
+        """The result of `attempt`; when the server went away and nothing can be done twice by it, again with a new server."""
+        for _ in range(TRIES):
+            try:
+                return attempt()
+            except _NotThere:
+                pass  # nothing was sent
+            except _Cut as e:
+                if method != "GET":
+                    raise ServerError("The Stoker server went away before it answered; what was asked may have been done or not.",
+                                      hint="Look with `stoker ps`, then ask again if need be.") from e
+            self.reach()
+        raise ServerError("The Stoker server goes away again and again.", hint=f"See the end of {self.home.server_log}.")
 
     def _exchange(self, method: str, path: str, body: bytes | None, patience_s: float):
         answer, link = self._send(method, path, body, patience_s)

@@ -101,10 +101,17 @@ def test_a_stranger_at_the_socket_is_a_server_error(liar, said: bytes):
     assert "\n" not in caught.value.message
 
 
-def test_a_get_is_asked_again_once_when_the_server_died(liar):
+def test_a_get_is_asked_again_when_the_server_died(liar):
     client, server = liar(b"", answer(INFO), answer(b"[]"))
     assert client.runs() == []
     assert [line.split()[1] for line in server.asked] == [b"/v1/runs?all=false&limit=200", b"/v1/server", b"/v1/runs?all=false&limit=200"]
+
+
+def test_a_server_that_dies_of_each_request_is_given_up(liar):
+    client, server = liar(b"", answer(INFO), b"", answer(INFO), b"", answer(INFO))
+    with pytest.raises(ServerError) as caught:
+        client.top()
+    assert len(server.asked) == 6 and "again and again" in caught.value.message
 
 
 def test_what_may_have_been_done_is_not_done_twice(liar):

@@ -40,6 +40,7 @@ class Follower:
         self.out, self.err = offsets
         self.take_input = take_input
         self.terminal = Terminal(0) if os.isatty(0) else None
+        self._cut = {fd for fd, offset in zip((1, 2), offsets, strict=True) if offset}  # begin in the middle of a line
         self._modes = Modes()
         self._told = ""  # what it waits for, as was said last
         self._come_back = f"stoker attach {output.type_ref(run)}"
@@ -97,10 +98,10 @@ class Follower:
             if kind != "state":
                 self._patience.heard()
             if kind == "o":
-                self._write(1, payload)
+                self._write(1, self._from_line_start(1, payload))
                 self.out += len(payload)
             elif kind == "r":
-                self._write(2, payload)
+                self._write(2, self._from_line_start(2, payload))
                 self.err += len(payload)
             elif kind == "state":
                 self._state(payload)
@@ -146,6 +147,7 @@ class Follower:
         if again.get("attempt", 0) > self.attempt:
             self._say(f"attempt {self.attempt} ended ({ended.get('reason')}); attempt {again['attempt']} follows")
             self.attempt, self.out, self.err = again["attempt"], 0, 0
+            self._cut.clear()
         return False
 
     def _lost(self) -> None:
@@ -172,6 +174,13 @@ class Follower:
             raise Left(EXIT_OWN_FAILURE, f"the output cannot be written ({e.strerror}); the run goes on. "
                        f"Come back with: {self._come_back}") from e
         self._fresh_line = data.endswith(b"\n")
+
+    def _from_line_start(self, fd: int, data: bytes) -> bytes:
+        """Who comes in the middle of a log sees whole lines, where there are any."""
+        if fd not in self._cut:
+            return data
+        self._cut.remove(fd)
+        return data[data.find(b"\n") + 1:]
 
     def _warn_about_input(self) -> None:
         """Input has no offset as output has: what was on its way when the server died may be gone."""

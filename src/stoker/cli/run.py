@@ -27,9 +27,14 @@ EPILOG = """Options end at the first word of the command: everything after it be
   stoker run -d --name base --time 2h --restarts 3 -- python train.py
   stoker run --copy --gpus 1 train.py
 
-A .py file runs with the python of the folder you stand in. On a terminal: Ctrl-C goes to the run, the third within three
-seconds ends it; Ctrl-Z leaves it running; closing the terminal leaves it running too. The exit code is the run's own,
+A .py file runs with the python of the folder you stand in. The exit code is the run's own (128 + N when signal N killed it),
 125 when Stoker itself failed.
+
+It is like plain python: a terminal if stdin, stdout and stderr are terminals, else pipes; INT, TERM, QUIT, USR1 and USR2 are
+passed on. Ctrl-C goes to the run, the third within three seconds ends it; while it waits for its turn, Ctrl-C cancels it.
+
+The run goes on without you when you press Ctrl-Z (exit code 0), when the terminal is closed (129), or when nobody reads the
+output any more, as after `| head` (141). `stoker attach` comes back.
 """
 
 

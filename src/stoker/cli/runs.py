@@ -41,8 +41,9 @@ def ps(all_runs: bool, as_json: bool) -> None:
 
 def live_and_recent(now: float) -> list[dict]:
     """What one wants to see: all that lives, and what ended a short while ago. Newest first."""
-    live = plane().runs(limit=ALL_RUNS)
-    ended = [r for r in plane().runs(all=True, limit=LOOKED_AT) if r.get("ended_at") and now - from_iso(r["ended_at"]) < RECENT_S]
+    newest = plane().runs(all=True, limit=LOOKED_AT)
+    live = plane().runs(limit=ALL_RUNS) if len(newest) == LOOKED_AT else [r for r in newest if not State(r["state"]).final]
+    ended = [r for r in newest if r.get("ended_at") and State(r["state"]).final and now - from_iso(r["ended_at"]) < RECENT_S]
     ended.sort(key=lambda r: r["ended_at"], reverse=True)
     known = {r["id"] for r in live}
     both = [*live, *[r for r in ended if r["id"] not in known][:RECENT_RUNS]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -38,8 +39,8 @@ class Terminal:
         """True if this process may read keys: it was not sent to the background by a shell."""
         try:
             return os.tcgetpgrp(self.fd) == os.getpgrp()
-        except OSError:
-            return False
+        except OSError as e:
+            return e.errno == errno.ENOTTY  # not the terminal of our session: no shell controls who reads from it
 
     def raw(self) -> bool:
         """Hand every key on untouched; False if that cannot be now (in the background, or gone)."""

@@ -33,6 +33,7 @@ class Seen:
     used_s: float | None = 5.0
     exit: dict | None = None
     keep: dict | None = None
+    telemetry: dict | None = None
 
 
 def a_run(state=State.RUNNING, wish=WISH_RUN, attempt=2, restarts=0, **more):
@@ -233,6 +234,15 @@ def test_admission():
     assert admit(0, 5, Usage(), ROOM).verdict == "never"
     assert admit(0, 500, Usage(), Room()).verdict == "yes"  # not counted there
     assert admit(1, 0, Usage(), Room(gpus=None)).verdict == "wait"
+
+
+def test_gpus_of_a_run_found_again_are_learnt_and_none_is_given_away_until_then():
+    lost = a_run(gpus=1, gpu_uuids=())
+    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: it is not known yet which are used by train"
+    seen = seen_of("running", 2)
+    seen.telemetry = {"gpus": [{"uuid": "GPU-b", "index": 1}]}
+    assert facts_of(decide(lost, seen, NOW))["gpu_uuids"] == ("GPU-b",)
+    assert admit(1, 0, usage_of([lost.with_(gpu_uuids=("GPU-b",))]), ROOM).gpus == ("GPU-a",)
 
 
 def waiting(name, gpus=0, slots=0, priority=0, age=0.0):

@@ -165,3 +165,30 @@ def test_silence_changes_nothing_but_reachability(far, sshd):
     ended = until(lambda: r if State((r := far.service.run("far"))["state"]).final else None, "the news", 90)
     assert (ended["state"], ended["reason"], ended["reachability"]) == ("done", "exited", "ok")
     assert json.loads((folder / "attempts/1/exit.json").read_bytes())["code"] == 0
+
+
+@pytest.mark.real("sshd")
+def test_a_lost_database_does_not_lose_what_lives_far_away(far):
+    run = far.submit("import time\nfor i in range(50): print('line', i, flush=True); time.sleep(0.1)", target="box", name="far")
+    far.state("far", "running")
+    far.service.close()
+    for path in (far.root / "h" / "server").glob("stoker.db*"):
+        path.unlink()
+    far.service = Service(Home(far.root / "h"))
+    until(lambda: [r["id"] for r in far.service.runs(all=True)] == [run["id"]], "the run to be found again")
+    ended = far.final("far")
+    assert (ended["state"], ended["attempts"]) == ("done", 1) and any("found again" in w for w in ended["warnings"])
+
+
+def test_a_keep_typed_on_the_machine_is_obeyed(root):
+    plane = Plane(root, "")
+    try:
+        spec = {"command": [sys.executable, "-c", SHOW_GPU], "folder": str(root / "w"), "name": "kept"}
+        run = plane.service.submit(spec, {"time_s": 600}, {"PATH": os.environ["PATH"]}, None)
+        plane.state("kept", "running")
+        folder = Path(run["folder"])
+        (folder / "keep.json").write_text(json.dumps({"time_s": 9000, "seq": 1, "at": time.time()}))
+        until(lambda: plane.service.run("kept")["limits"]["time_s"] == 9000, "the new limit")
+        until(lambda: json.loads((folder / "limits.json").read_bytes()) == {"seq": 2, "time_s": 9000}, "the new limits.json")
+    finally:
+        plane.close()

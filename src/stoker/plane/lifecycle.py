@@ -6,7 +6,7 @@ Nothing here reads a clock, a disk or a machine. States and reasons come from ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from stoker.base.spec import Limits
@@ -28,6 +28,7 @@ class Seen(Protocol):
     used_s: float | None  # over all attempts
     exit: dict | None
     keep: dict | None
+    telemetry: dict | None
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
         # written down before the step: whoever continues after a crash knows that nobody else follows the restart policy
         settling = _set(run, **facts, settled_attempt=newest, state=State.STOPPING)
         return [*settling, Action("stop", {"stop_sent": run.stop_asked})]
-    facts |= _keep(run, seen)
+    facts |= _keep(run, seen) | _held(run, seen)
     if seen.phase == "waiting":
         restart = (seen.exit or {}).get("restart") or {}
         facts |= {"state": State.STARTING, "restart_at": restart.get("at"), "used_s": seen.used_s or run.used_s}
@@ -183,6 +184,12 @@ def _keep(run: Run, seen: Seen) -> dict:
     return {"kept_at": float(at), "limits": Limits(seq=run.limits.seq + 1, time_s=None if seconds is None else float(seconds))}
 
 
+def _held(run: Run, seen: Seen) -> dict:
+    """Which GPUs it has, where the row does not say (it was found again from its folder)."""
+    found = tuple(g["uuid"] for g in (seen.telemetry or {}).get("gpus") or () if g.get("uuid"))
+    return {"gpu_uuids": found} if run.gpus and not run.gpu_uuids and found else {}
+
+
 def _set(run: Run, **facts: object) -> list[Action]:
     """Write those facts that are news."""
     news = {k: v for k, v in facts.items() if getattr(run, k) != v}
@@ -220,10 +227,12 @@ class Usage:
     gpus: dict[str, str] = field(default_factory=dict)
     slots: int = 0
     slot_holders: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()  # who holds GPUs of which it is not known yet which
 
     def plus(self, name: str, gpus: Sequence[str], slots: int) -> Usage:
         """The usage when `name` holds these too."""
-        return Usage({**self.gpus, **dict.fromkeys(gpus, name)}, self.slots + slots, (*self.slot_holders, *([name] if slots else [])))
+        holders = (*self.slot_holders, *([name] if slots else []))
+        return Usage({**self.gpus, **dict.fromkeys(gpus, name)}, self.slots + slots, holders, self.unclear)
 
 
 @dataclass(frozen=True)
@@ -240,6 +249,8 @@ def usage_of(holders: Iterable[Run]) -> Usage:
     usage = Usage()
     for run in holders:
         usage = usage.plus(run.name, run.gpu_uuids, run.slots)
+        if len(run.gpu_uuids) < run.gpus:
+            usage = replace(usage, unclear=(*usage.unclear, run.name))
     return usage
 
 
@@ -252,6 +263,8 @@ def admit(gpus: int, slots: int, usage: Usage, room: Room) -> Admission:
         return Admission("never", f"{_gpus(gpus)}, and the machine has {have or 'none'}")
     if room.slots is not None and slots > room.slots:
         return Admission("never", f"{_slots(slots)}, and the machine has {room.slots}")
+    if gpus and usage.unclear:
+        return Admission("wait", f"{_gpus(gpus)}: it is not known yet which are used by {_names(usage.unclear)}")
     free = [uuid for uuid in room.gpus or () if uuid not in usage.gpus]
     whys = []
     if gpus > len(free):

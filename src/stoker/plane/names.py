@@ -14,7 +14,6 @@ _CONSONANTS = "bdfgklmnprstvz"
 _VOWELS = "aeiou"
 _RANDOM = random.SystemRandom()
 _STEM_MAX = NAME_MAX - 8
-_OPTIONS_WITH_VALUE = {"-m", "-c", "-W", "-X"}
 
 
 def new_id(taken: Callable[[str], bool]) -> str:
@@ -39,18 +38,15 @@ def stem(command: Sequence[str]) -> str:
 
 
 def _script(words: Sequence[str]) -> str:
-    skip = False
+    """The script or module among the arguments of an interpreter or launcher; "" for none."""
     for i, word in enumerate(words):
+        if word.endswith(".py"):
+            return word
         if word == "-m" and i + 1 < len(words):
             return words[i + 1].rpartition(".")[2]
-        if skip or word in _OPTIONS_WITH_VALUE:
-            skip = not skip and word in _OPTIONS_WITH_VALUE
-            if word == "-c":
-                return ""
-            continue
-        if word.endswith(".py") or not word.startswith("-"):
-            return word
-    return ""
+        if word == "-c":
+            return ""
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def numbered(stem_: str, number: int) -> str:

@@ -22,10 +22,11 @@ from stoker.base.state import State
 from stoker.plane.admission import Admissions
 from stoker.plane.lifecycle import Action, decide
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
+from stoker.plane.recover import found_far, insert_named
 from stoker.plane.spool import SWEEP_AGE_S, Spool
 from stoker.plane.store import Store
 from stoker.plane.targets import Target, Targets
-from stoker.plane.watching import Watch
+from stoker.plane.watching import Watch, first_lines
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Assumed:
     used_s: float | None = None
     exit: dict | None = None
     keep: dict | None = None
+    telemetry: dict | None = None
 
 
 class Reconciler:
@@ -111,6 +113,10 @@ class Reconciler:
         with self._wake:
             return self._seen.get(run_id)
 
+    def find_again(self, target: str) -> None:
+        """The database was lost: take into care what lives on this machine and is ours."""
+        self._give(target, self._adopt_all, target)
+
     def close(self) -> None:
         """End the loop, the workers and the watch streams. Runs are left alone."""
         with self._wake:
@@ -128,25 +134,22 @@ class Reconciler:
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        while not self._closed:
+        while True:
+            with self._wake:
+                while not self._closed and (pause := self._pause()) != 0:
+                    self._wake.wait(pause)
+                if self._closed:
+                    return
             try:
                 self._turn()
-            except Exception:  # a machine out of threads, memory or files is no reason to leave its runs alone
-                log.exception("a turn of the reconciler")
-                with self._wake:
-                    self._admit = True
-                    if not self._closed:
-                        self._wake.wait(RETRY_FIRST_S)
+            except Exception:  # whatever it was: the next turn may do better, and without us nothing happens any more
+                log.exception("the loop")
+                time.sleep(RETRY_FIRST_S)
 
     def _turn(self) -> None:
         with self._wake:
-            while not self._closed and (pause := self._pause()) != 0:
-                self._wake.wait(pause)
-            if self._closed:
-                return
             admit, self._admit = self._admit, False
             self._take_due()
-            self._feed_starved()
             self._hand_out()
             closing = self._tend_watches()
         for watch in closing:
@@ -260,6 +263,24 @@ class Reconciler:
         except StokerError as e:
             log.warning("capacity of %s: %s", name, e.message)
             self._later(QUEUE, self._backoff(name))
+
+    def _adopt_all(self, name: str) -> None:
+        """The watch stream begins with all that lives there."""
+        try:
+            target = self._targets.get(name)
+            with target.backend.watch() as stream:
+                for seen in first_lines(stream):
+                    run = found_far(target, seen)
+                    if run is None:
+                        continue
+                    with self._store.write() as q:
+                        known = q.get(run.id) is not None
+                        if not known:
+                            insert_named(q, run)
+                    if not known:
+                        self.wake(run.id, run.target)
+        except StokerError as e:
+            log.warning("runs on %s were not looked for: %s", name, e.message)
 
     def _sweep(self) -> None:
         if self._sweep_at is None or time.monotonic() < self._sweep_at:

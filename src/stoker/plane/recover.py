@@ -1,4 +1,6 @@
-"""Finds runs again from their folders when the database was lost: runs/*/ of this machine and the spool. Deletes nothing."""
+"""Finds runs again from their folders when the database was lost: runs/*/ of this machine, the spool, and what lives on other machines.
+
+Deletes nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from stoker.backends.base import Observation
 from stoker.base import rundir
 from stoker.base.errors import StokerError
 from stoker.base.rundir import RunDir
@@ -17,6 +20,7 @@ from stoker.plane import names
 from stoker.plane.lifecycle import evidence_of, exit_code
 from stoker.plane.queries import Queries
 from stoker.plane.record import Run, command_key, folder_key
+from stoker.plane.targets import Target
 
 
 def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
@@ -31,15 +35,31 @@ def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
         run = _read(folder, None)
         if run is not None and run.id not in found:
             found[run.id] = run
-    taken: set[str] = set()
     for run in sorted(found.values(), key=lambda r: (r.created_at, r.id)):
-        name, number = run.name, 1
-        while name in taken:
-            number += 1
-            name = names.numbered(run.name, number)
-        taken.add(name)
-        q.insert(run.with_(name=name, name_stem=run.name, name_number=number))
+        insert_named(q, run)
     return list(found.values())
+
+
+def found_far(target: Target, seen: Observation) -> Run | None:
+    """A run that lives on another machine, if it was put there under this target's name; None for other people's."""
+    try:
+        spec = Spec.from_json(target.read_json(seen.id, rundir.SPEC) or {})
+        limits = Limits.from_json(target.read_json(seen.id, rundir.LIMITS) or {})
+    except (StokerError, TypeError):
+        return None
+    if spec.target != target.name or spec.id != seen.id or not spec.command or not seen.attempt:
+        return None
+    run = _row(spec, target.name, limits, time.time(), here=False)
+    return run.with_(state=State.STARTING, attempt=seen.attempt, first_attempt=seen.attempt, limits_written=limits.seq)
+
+
+def insert_named(q: Queries, run: Run) -> None:
+    """Write the row, under another name where its own is taken."""
+    name, number = run.name, 1
+    while q.by_name(name):
+        number += 1
+        name = names.numbered(run.name, number)
+    q.insert(run.with_(name=name, name_stem=run.name, name_number=number))
 
 
 def _folders(place: Path) -> Iterator[Path]:
@@ -64,16 +84,19 @@ def _read(folder: Path, target: str | None) -> Run | None:
     except (StokerError, OSError, TypeError, ValueError):
         return None
     here = target is not None
-    run = Run(id=spec.id, name=spec.name or names.stem(spec.command), spec=spec, target=target or spec.target,
-              created_at=created, queued_at=created,
-              priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq if here else 0,
-              fingerprint=spec.with_(retry_reasons=()).fingerprint(), folder_hash=folder_key(spec.folder),
-              command_hash=command_key(spec.command), in_place=not spec.copy and here, reachability="ok" if here else "unknown",
-              warnings=("It was found again from its folder after the database was lost.",))
+    run = _row(spec, target or spec.target, limits, created, here=here)
     attempts = RunDir(folder).attempts() if here else []
     if not attempts:
         return _not_begun(run)
     return _begun(run, RunDir(folder), attempts)
+
+
+def _row(spec: Spec, target: str, limits: Limits, created: float, *, here: bool) -> Run:
+    return Run(id=spec.id, name=spec.name or names.stem(spec.command), spec=spec, target=target, created_at=created, queued_at=created,
+               priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq if here else 0,
+               fingerprint=spec.with_(retry_reasons=()).fingerprint(), folder_hash=folder_key(spec.folder),
+               command_hash=command_key(spec.command), in_place=not spec.copy and here, reachability="ok" if here else "unknown",
+               warnings=("It was found again from its folder after the database was lost.",))
 
 
 def _not_begun(run: Run) -> Run:

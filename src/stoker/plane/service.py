@@ -53,6 +53,10 @@ class Service:
         self._submitter = Submitter(self._store, self._targets, self._spool)
         self._reconciler = Reconciler(self._store, self._targets, self._spool)
         self._reconciler.start()
+        if self._store.fresh:
+            for name in self._targets.names():
+                if not self._targets.get(name).here:
+                    self._reconciler.find_again(name)
 
     def _recover(self) -> list[str]:
         warnings = []

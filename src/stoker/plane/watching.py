@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from stoker.backends.base import Observation
 from stoker.base.errors import StokerError
@@ -16,6 +18,17 @@ log = logging.getLogger(__name__)
 
 LINE_MAX = 1 << 20
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+
+
+def first_lines(stream: Stream, quiet_s: float = 2.0) -> Iterator[Observation]:
+    """What a fresh stream says at once: all that lives there, until it is silent for `quiet_s`."""
+    rest, first = b"", 30.0  # the connection may take its time
+    while select.select([stream.stdout], [], [], first)[0] and (data := stream.stdout.read(65536)):
+        first = quiet_s
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                yield Observation.from_json(json.loads(line))
 
 
 class Watch:

@@ -185,6 +185,25 @@ def test_ctrl_c_code_of_a_run_that_dies_of_it(ground: Ground):
     term.close()
 
 
+def test_ctrl_c_does_not_wait_behind_input_that_the_run_does_not_take(ground: Ground):
+    ground.script("train.py", "import os, sys, time\nopen('begun', 'w').close()\ntime.sleep(600)\n")
+    client = ground.start_stoker("run", "train.py", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.set_blocking(client.stdin.fileno(), False)
+    until((ground.work / "begun").exists, 40, "the start")
+
+    def full() -> bool:
+        """The pipe to the client takes no more: everything between it and the run is full."""
+        try:
+            return not os.write(client.stdin.fileno(), b"x" * 65536)
+        except BlockingIOError:
+            return True
+    until(full, 40, "a full pipe")
+    until(full, 40, "a full pipe that stays full")
+    client.send_signal(signal.SIGINT)
+    assert client.wait(40) == 130
+    assert ground.runs()[0]["reason"] == "stopped_by_user"
+
+
 def test_hangup_leaves_the_run_going_and_nohup_leaves_the_client_too(ground: Ground):
     ground.script("train.py", SLEEPER)
     client = ground.start_stoker("run", "--name", "one", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -271,6 +290,53 @@ def test_no_terminal_when_told_so(ground: Ground):
         assert term.seen == seen
         term.close()
     assert ground.stoker("run", "--tty", "train.py").out == "[True, True, True]\n"
+
+
+def test_visitors_do_not_end_the_input_of_a_run(ground: Ground):
+    ground.script("echo.py", "import sys\nprint('begun', flush=True)\nfor line in sys.stdin: print('got', line, end='', flush=True)\nprint('end')\n")
+    client = ground.start_stoker("run", "--name", "mine", "echo.py", stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert client.stdout.readline() == b"begun\n"
+    visitor = ground.start_stoker("attach", "mine", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    visitor.stdin.write(b"from the visitor\n")
+    visitor.stdin.close()
+    assert client.stdout.readline() == b"got from the visitor\n"
+    client.stdin.write(b"from the owner\n")
+    assert client.stdout.readline() == b"got from the owner\n"
+    client.stdin.close()
+    assert client.stdout.read() == b"end\n"
+    assert visitor.stdout.read() == b"begun\ngot from the visitor\ngot from the owner\nend\n"
+    assert (client.wait(20), visitor.wait(20)) == (0, 0)
+
+
+def test_who_only_watches_types_nothing(ground: Ground):
+    ground.script("train.py", "print('begun', flush=True)\nprint('got', input())\n")
+    term = ground.terminal("run", "--name", "mine", "train.py")
+    term.expect(b"begun")
+    watcher = ground.terminal("attach", "--no-input", "mine")
+    watcher.expect(b"begun")
+    watcher.send(b"not for the run\r\x03")
+    assert watcher.wait() == 130
+    watcher.close()
+    term.send(b"typed\r")
+    term.expect(b"got typed")
+    assert term.wait() == 0
+    term.close()
+
+
+def test_attaching_to_a_long_log_begins_at_a_whole_line(ground: Ground):
+    ground.script("train.py", "import time\nfor i in range(3000): print('line', i)\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    run = ground.detach("--name", "mine", "train.py")
+    ground.until_log(run["id"], b"begun")
+    back = ground.start_stoker("attach", "--no-input", "mine", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    first = back.stdout.readline()
+    assert first.startswith(b"line ") and first != b"line 0\n"
+
+
+def test_an_ended_run_cannot_be_attached(ground: Ground):
+    ground.stoker("run", "--name", "mine", "--", "true")
+    done = ground.stoker("attach", "mine")
+    assert done.code == 6
+    assert "stoker logs mine" in done.err
 
 
 # ---- when the server dies

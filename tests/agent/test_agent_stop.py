@@ -211,3 +211,27 @@ def test_garbage_at_the_door_is_shown_out(new_run):
         caller.close()
     time.sleep(0.2)
     assert run.phase() == "running" and (run.attempt() / "caretaker.log").read_text() == ""
+
+
+def test_a_run_started_inside_a_run_outlives_it_and_both_end_alone(new_run):
+    inner = new_run(["sh", "-c", "echo up; sleep 100"])
+    outer = new_run(["sh", "-c", '"$@"; sleep 0.2', "sh", *inner.argv("start", inner.dir, 1)], grace_s=[0.5, 0.5])
+    outer.start()
+    end = outer.end()
+    assert end["code"] == 0 and end["leftovers"] == {"found": [], "survivors": []}
+    inner.wait_out(b"up")
+    wait_for(lambda: not outer.processes(), "the outer caretakers leave")
+    assert inner.phase() == "running"
+    inner.stop("--grace", 0, 0)
+    assert inner.end()["reason"] == "stopped_by_user"
+
+
+def test_stopping_the_outer_run_spares_the_inner_one(new_run):
+    inner = new_run(["sh", "-c", "echo up; sleep 100"])
+    outer = new_run(["sh", "-c", '"$@"; sleep 100', "sh", *inner.argv("start", inner.dir, 1)], grace_s=[0.5, 0.5])
+    outer.start()
+    inner_out = inner.attempt() / "out.log"
+    wait_for(lambda: inner_out.exists() and b"up" in inner_out.read_bytes(), "the inner run")
+    outer.stop("--grace", 0, 0)
+    assert outer.end()["leftovers"]["survivors"] == []
+    assert inner.phase() == "running" and alive(inner.run_pid())

@@ -183,12 +183,12 @@ def write_json(path: str, body: dict, sync: bool = False, spare: str | None = No
     write_whole(path, data.ljust(pad), sync, spare)
 
 
-def write_once(path: str, body: dict) -> bool:
+def write_once(path: str, body: dict, sync: bool = True) -> bool:
     """Write the file unless it exists; False when somebody was faster. Several may try at once."""
     temp = "%s.once-%d" % (path, os.getpid())
     if os.path.exists(path):
         return False
-    write_json(temp, body, sync=True, spare=os.path.join(os.path.dirname(path), EXIT_SPARE))
+    write_json(temp, body, sync, spare=os.path.join(os.path.dirname(path), EXIT_SPARE))
     try:
         os.link(temp, path)
     except FileExistsError:
@@ -576,7 +576,7 @@ def launch(att: Attempt, gpus: str, wait_s: float) -> str:
 
 def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
-    if not write_once(att.path(AGENT), agent_record(att, {"holder": who(os.getpid())})):
+    if not write_once(att.path(AGENT), agent_record(att, {"holder": who(os.getpid())}), sync=False):
         raise Problem("state", "the attempt has a holder already")
     code = compiled_twin()
     mask = os.umask(0o022)

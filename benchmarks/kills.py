@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from benchmarks.ground import FINAL, NUMBERED, Ground, alive, cmdline, kill, numbered, until
+from benchmarks.ground import FINAL, NUMBERED, Ground, alive, children, cmdline, kill, numbered, until
 
 SERVER_POINTS = ("submit.spooled", "submit.committed", "stage.before", "stage.after", "start.before", "start.after",
                  "apply.before", "apply.after", "stop.before", "stop.after")
@@ -213,7 +213,9 @@ def _judge_run(ground: Ground, traffic: Traffic, wish: Wished, run: dict, tally:
 
 def _judge_leftovers(ground: Ground, tally: Tally) -> None:
     def rest() -> list[int]:
-        return [p for p in ground.processes() if alive(p) and "stoker.server" not in cmdline(p)]
+        server = set(ground.server_pids())
+        server |= {child for pid in server for child in children(pid)}
+        return [p for p in ground.processes() if alive(p) and p not in server]
     try:
         until(lambda: not rest(), 15, "the end of all processes")
     except AssertionError:

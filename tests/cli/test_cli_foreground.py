@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from benchmarks.ground import STOKER, Ground, Terminal, kill, until
@@ -191,14 +192,17 @@ def test_ctrl_c_does_not_wait_behind_input_that_the_run_does_not_take(ground: Gr
     os.set_blocking(client.stdin.fileno(), False)
     until((ground.work / "begun").exists, 40, "the start")
 
+    filled_at = time.monotonic()
+
     def full() -> bool:
-        """The pipe to the client takes no more: everything between it and the run is full."""
+        """The pipe to the client took nothing for a second: everything between it and the run is full."""
+        nonlocal filled_at
         try:
-            return not os.write(client.stdin.fileno(), b"x" * 65536)
+            while os.write(client.stdin.fileno(), b"x" * 65536):
+                filled_at = time.monotonic()
         except BlockingIOError:
-            return True
-    until(full, 40, "a full pipe")
-    until(full, 40, "a full pipe that stays full")
+            return time.monotonic() - filled_at > 1
+    until(full, 60, "a full pipe")
     client.send_signal(signal.SIGINT)
     assert client.wait(40) == 130
     assert ground.runs()[0]["reason"] == "stopped_by_user"

@@ -31,9 +31,10 @@ STOKER = str(BIN / "stoker")
 FINAL = ("done", "failed", "stopped")
 T = TypeVar("T")
 
-# Prints numbered lines: argv = count, seconds between lines. A second column tells apart two starts of one run.
+# Prints numbered lines: argv = count, seconds between lines, a file that gets a line at each start. Says nothing when it is interrupted.
 NUMBERED = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 count, pause = int(sys.argv[1]), float(sys.argv[2])
 with open(sys.argv[3], "ab", 0) as f: f.write(b"%d\\n" % os.getpid())
 for i in range(count):

@@ -11,12 +11,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from threading import Lock
+from urllib.parse import quote
 
 from stoker import __version__
 from stoker.base import config
 from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, from_json
-from stoker.client_http import Answer, Broken, quoted, request
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -187,8 +188,8 @@ class Client:
             raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Let the script read large input from a file.")
         return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s))
 
-    def _stream(self, path: str, query: dict) -> tuple[Answer, socket.socket]:
-        def begin() -> tuple[Answer, socket.socket]:
+    def _stream(self, path: str, query: dict) -> tuple[HTTPResponse, socket.socket]:
+        def begin() -> tuple[HTTPResponse, socket.socket]:
             answer, link = self._send("GET", path + _query(query), None, ANSWER_S)
             if answer.status != 200:
                 with link:
@@ -216,24 +217,26 @@ class Client:
         with link:
             try:
                 raw = answer.read()
-            except (OSError, Broken) as e:
+            except (OSError, HTTPException) as e:
                 raise _Cut from e
         if answer.status != 200:
             raise _told(answer.status, raw)
         return _json(raw)
 
-    def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[Answer, socket.socket]:
-        link = self._socket(patience_s)
+    def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[HTTPResponse, socket.socket]:
+        connection = HTTPConnection("stoker")
+        link = connection.sock = self._socket(patience_s)
+        headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
         try:
             try:
-                link.sendall(request(method, path, body))
+                connection.request(method, path, body, headers)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it may have refused a large body and told us why
-            return Answer(link), link
+            return connection.getresponse(), link
         except TimeoutError as e:
             link.close()
             raise ServerError(f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)) from e
-        except (OSError, Broken) as e:
+        except (OSError, HTTPException) as e:
             link.close()
             raise _Cut from e
         except BaseException:
@@ -267,7 +270,7 @@ class Client:
 class Pieces:
     """The bytes of a streamed answer. `close` may be called from any thread, while another one waits in `next`."""
 
-    def __init__(self, opened: tuple[Answer, socket.socket]) -> None:
+    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._answer, self._link = opened
         self._reading = Lock()
         self._closed = False
@@ -278,8 +281,8 @@ class Pieces:
     def __next__(self) -> bytes:
         try:
             with self._reading:
-                piece = b"" if self._closed else self._answer.read1()
-        except (OSError, ValueError, Broken) as e:
+                piece = b"" if self._closed else self._answer.read1(PIECE)
+        except (OSError, ValueError, HTTPException) as e:
             if not self._closed:
                 self.close()
                 raise ServerError("The Stoker server went away in the middle of its answer.", hint="Ask again; nothing is lost.") from e
@@ -303,7 +306,7 @@ class Pieces:
 class Events:
     """The server-sent events of an answer as dicts; closed like Pieces."""
 
-    def __init__(self, opened: tuple[Answer, socket.socket]) -> None:
+    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._pieces = Pieces(opened)
         self._rest = b""
 
@@ -335,14 +338,22 @@ class _Cut(Exception):
 def _path(ref: str, verb: str = "") -> str:
     if not ref:
         raise NotFound("No run was named.")
-    return "/v1/runs/" + quoted(ref) + (f"/{verb}" if verb else "")
+    return "/v1/runs/" + _quoted(ref) + (f"/{verb}" if verb else "")
 
 
 def _query(words: dict) -> str:
     """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
     pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
-    found = [f"{name}={quoted(_word(value))}" for name, value in pairs if value is not None]
+    found = [f"{name}={_quoted(_word(value))}" for name, value in pairs if value is not None]
     return "?" + "&".join(found) if found else ""
+
+
+def _quoted(text: str) -> str:
+    """`text` for a path or a query: UTF-8, odd bytes (surrogate escapes) as the bytes they are."""
+    try:
+        return quote(text, safe="", errors="surrogateescape")
+    except UnicodeEncodeError:
+        return quote(text, safe="", errors="replace")  # no file and no run has such a name
 
 
 def _word(value: object) -> str:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,15 @@ from server_help import children_of, kill, rss_bytes, servers_of, submit, until
 from stoker.base.config import Home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
 from stoker.client import Client, connect
-from stoker.client_http import Answer, request
 
 ODD = "v\udc80\udcff é 日本 😀 \n=\""
+
+
+def request(method: str, target: str, body: bytes | None) -> bytes:
+    """The bytes of a request that asks for an end of the connection."""
+    head = f"{method} {target} HTTP/1.1\r\nHost: stoker\r\nConnection: close\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body is not None else ""
+    return head.encode() + b"\r\n" + (body or b"")
 
 
 def raw(home: Home, sent: bytes) -> tuple[int, dict]:
@@ -32,7 +39,8 @@ def raw(home: Home, sent: bytes) -> tuple[int, dict]:
         link.connect(str(home.socket))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             link.sendall(sent)
-        answer = Answer(link)
+        answer = HTTPResponse(link)
+        answer.begin()
         return answer.status, json.loads(answer.read())
 
 

@@ -91,7 +91,7 @@ def root() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["service", "client"])
+@pytest.fixture(params=["service", pytest.param("client", marks=pytest.mark.slow)])
 def plane(request, root) -> Iterator[Plane]:
     where = Home(root / "h")
     if (config := getattr(request.function, "config", None)) is not None:
@@ -474,11 +474,10 @@ def iter_until_closed(events) -> Iterator[dict]:
     yield from (e for e in events if e)
 
 
+@pytest.mark.parametrize("plane", ["service"], indirect=True)  # over a WebSocket it is made of messages: tests/client
 def test_attach_streams_frames_until_the_exit(plane):
     run = plane.python("print('hello')")
     plane.final(run["id"])
-    if not hasattr(plane.verbs, "close"):
-        pytest.skip("the client's attach has its own tests (frames over a WebSocket)")
     stream = plane.attach(run["id"])
     with stream:
         data = b""

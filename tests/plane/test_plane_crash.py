@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SERVER = """
 import json, sys
 from pathlib import Path
@@ -290,7 +292,6 @@ def test_caretakers_killed_with_the_server_are_settled_and_the_run_restarted(gro
     assert shown["attempts_detail"][0]["reason"] == "agent_lost"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_kills_at_random_moments_lose_nothing(ground):
     """Runs print, others are submitted, stopped and started again; the server is killed 20 times."""

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.base import config, errors, rundir, state
 from stoker.base.errors import Denied, InvalidSpec, TargetError
-from stoker.base.spec import Limits, Spec, check_name
+from stoker.base.spec import Limits, Spec, check_name, inheritance
 
 
 @pytest.mark.parametrize("cls", errors.ALL_ERRORS)
@@ -125,3 +125,11 @@ def test_a_config_is_read(tmp_path):
     (tmp_path / "config.toml").write_text("copy_limit = '3GB'\nslots = 4\n[targets.box]\nhost = 'me@box'\ngpus = 2\n")
     seen = config.load_config(config.Home(tmp_path))
     assert seen.copy_limit_bytes == 3 * 10**9 and seen.targets["local"].slots == 4 and seen.targets["box"].host == "me@box"
+
+
+def test_what_a_shell_hands_down_travels_in_the_spec_and_is_not_the_run():
+    spec = Spec(command=("a",), inherit=inheritance()).check()
+    assert {"host", "umask", "nice", "cpus", "rlimits"} == set(spec.inherit) and spec.fingerprint() == Spec(command=("a",)).fingerprint()
+    for bad in ({"umask": "022"}, {"colour": 1}, {"cpus": ["0"]}, []):
+        with pytest.raises(InvalidSpec):
+            Spec(command=("a",), inherit=bad).check()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.ground import FINAL, NUMBERED, Ground, alive, kill, numbered, until
+from benchmarks.ground import FINAL, NUMBERED, STOKER, Ground, alive, kill, numbered, until
 
 FIELDS = {"id", "name", "kind", "state", "reason", "exit_code", "attempts", "target", "created_at", "started_at", "ended_at", "folder", "workdir", "command",
           "argv", "priority", "waits_for", "reachability", "billing", "limits", "used_s", "pinned", "sentence", "next", "warnings", "tty", "restart_at"}
@@ -19,6 +19,14 @@ SLEEPER = "import time; print('begun', flush=True); time.sleep(600)"
 
 
 # ---- foreground
+
+def test_umask_limits_and_cpus_are_those_of_the_shell_not_of_the_first_one(ground: Ground):
+    assert ground.stoker("run", "--", "true").ok()  # the server has begun under our own
+    tell = "import os, resource; print(oct(os.umask(0)), resource.getrlimit(resource.RLIMIT_NOFILE)[0], len(os.sched_getaffinity(0)))"
+    shell = f"umask 027; ulimit -S -n 321; exec taskset -c 0 {STOKER} run -- {sys.executable} -c '{tell}'"
+    out = subprocess.run(["sh", "-c", shell], env=ground.env, cwd=ground.work, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60)
+    assert out.stdout == b"0o27 321 1\n"
+
 
 def test_foreground_gives_the_same_bytes_streams_and_code(ground: Ground):
     text = r"import sys; sys.stdout.buffer.write(b'out\x00\xff\r\n' + sys.stdin.buffer.read()); sys.stderr.buffer.write(b'err\xfe'); sys.exit(7)"

@@ -843,7 +843,8 @@ class Holder:
             self._not_started(str(e))
             return
         if pid == 0:
-            become_run(argv, env, encode(cwd), stdio=stdio, slave=self.slave, mask=self.mask, report=report)
+            become_run(argv, env, encode(cwd), stdio=stdio, slave=self.slave, mask=self.mask, report=report,
+                       inherit=spec.get("inherit") or {})
         os.close(report)
         for fd in stdio:
             if fd not in (self.slave, self.out_fd):
@@ -1203,7 +1204,8 @@ def set_window(fd: int, rows: int, cols: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
-def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio: list[int], slave: int, mask: int, report: int) -> None:
+def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio: list[int], slave: int, mask: int, report: int,
+               inherit: dict) -> None:
     """In the forked child: a session of its own, default signals, nothing of ours left open; then exec. Never returns."""
     step = "it"
     try:
@@ -1224,10 +1226,12 @@ def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio:
                     pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         restore_oom_score()
-        os.umask(mask)
+        os.umask(int(number(inherit.get("umask"), mask)) & 0o777)
         for target, fd in enumerate(stdio):
             os.dup2(fd, target)
         close_inherited({report})
+        if inherit.get("host") == os.uname().nodename:
+            take_over(inherit)
         exec_found(argv, env)
     except Problem as e:
         os.write(report, encode(e.detail)[:2000])
@@ -1237,6 +1241,29 @@ def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio:
         os.write(report, repr(e).encode()[:2000])
     finally:
         os._exit(127)
+
+
+def take_over(inherit: dict) -> None:
+    """What the user's shell has, and not what the server had that happened to start first: CPUs, niceness, soft limits.
+    What is not ours to raise stays as it is."""
+    try:
+        os.sched_setaffinity(0, [int(c) for c in inherit["cpus"]])
+    except (KeyError, OSError, TypeError, ValueError):
+        pass
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, int(inherit["nice"]))
+    except (KeyError, OSError, TypeError, ValueError):
+        pass
+    import resource
+    limits = inherit.get("rlimits")
+    for name, soft in (limits.items() if isinstance(limits, dict) else ()):
+        try:
+            kind = getattr(resource, "RLIMIT_" + name)
+            hard = resource.getrlimit(kind)[1]
+            below = hard == resource.RLIM_INFINITY or 0 <= soft < hard
+            resource.setrlimit(kind, (soft if below else hard, hard))
+        except (AttributeError, OSError, TypeError, ValueError):
+            pass
 
 
 def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:

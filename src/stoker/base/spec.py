@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import asdict, dataclass, field, fields, replace
 
@@ -11,7 +12,7 @@ from stoker.base.errors import InvalidSpec
 
 NAME_MAX = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
-_NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered"})
+_NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Spec:
     backoff_s: float = 5.0  # before the first automatic restart; doubles up to 300 s
     grace_s: tuple[float, float] = (10.0, 10.0)  # after SIGINT, after SIGTERM
     unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
+    inherit: dict = field(default_factory=dict)  # what a process has from its shell besides the environment; see `inheritance`
     created_at: str = ""
 
     def to_json(self) -> dict:
@@ -73,6 +75,7 @@ class Spec:
         for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
             if not isinstance(count, int) or not 0 <= count <= 100_000:
                 raise InvalidSpec(f"{what} must be a whole number from 0 on.")
+        _check_inheritance(self.inherit)
         check_name(self.name)
         return self
 
@@ -99,6 +102,30 @@ class Limits:
     @classmethod
     def from_json(cls, body: dict) -> Limits:
         return cls(**{f.name: body[f.name] for f in fields(cls) if f.name in body})
+
+
+RLIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK")
+
+
+def inheritance() -> dict:
+    """What a child of this process would have from it besides the environment, so that a run is started as the shell would.
+
+    `{"host": str, "umask": int, "nice": int, "cpus": [int], "rlimits": {"NOFILE": soft}}`; -1 is "no limit". All but the umask mean
+    something on that host only.
+    """
+    import resource
+    umask = os.umask(0o022)
+    os.umask(umask)
+    soft = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in RLIMITS if hasattr(resource, f"RLIMIT_{name}")}
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return {"host": os.uname().nodename, "umask": umask, "nice": os.getpriority(os.PRIO_PROCESS, 0), "cpus": cpus, "rlimits": soft}
+
+
+def _check_inheritance(body: object) -> None:
+    kinds = {"host": str, "umask": int, "nice": int, "cpus": list, "rlimits": dict}
+    good = isinstance(body, dict) and all(k in kinds and isinstance(v, kinds[k]) for k, v in body.items())
+    if not good or not all(isinstance(v, int) for v in (*body.get("cpus", ()), *body.get("rlimits", {}).values())):
+        raise InvalidSpec("The spec's `inherit` cannot be read.")
 
 
 def check_name(name: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from stoker.base.errors import InvalidSpec
+from stoker.base.spec import inheritance
 from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.options import Duration, json_option, plane
@@ -121,6 +122,7 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
         "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,
+        "inherit": inheritance(),
     }
     if o["backoff"] is not None:
         spec["backoff_s"] = o["backoff"]

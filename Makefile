@@ -8,7 +8,7 @@ PY := .venv/bin/python
 STAMP := .make/setup
 # Start servers, runs and machines by the dozen; `make test` has them. A new file takes part in `make check` until it is named here.
 LONG := $(wildcard tests/agent/test_agent_[!s]*.py tests/agent/test_agent_stop.py tests/cli/test_cli_foreground.py tests/cli/test_cli_verbs.py \
-  tests/client/*.py tests/contract/test_plane.py tests/contract/test_backend.py tests/contract/test_host.py tests/plane/test_plane_crash.py tests/server/*.py)
+  tests/client/test_*.py tests/contract/test_plane.py tests/contract/test_backend.py tests/contract/test_host.py tests/plane/test_plane_crash.py tests/server/test_*.py)
 
 help:                ## print this list
 	@awk -F ' *## ' '/^[a-z]+:.*## / {split($$1, t, ":"); printf "make %-6s %s\n", t[1], $$2}' Makefile

@@ -13,7 +13,7 @@ def flags(command: click.Command, words: str, parent: click.Context | None = Non
     """"stoker run --time DURATION" and so on, in the order in which help shows them."""
     context = click.Context(command, info_name=words.rpartition(" ")[2], parent=parent)
     yield words
-    for param in command.get_params(context):
+    for param in command.params:
         if isinstance(param, click.Argument):
             yield f"{words} {param.make_metavar(context)}"
         elif isinstance(param, click.Option):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stoker.base.errors import StokerError
 
+NAME_COLUMNS = 24  # of the first column, on a terminal
 SIGPIPE_CODE = 141  # 128 + SIGPIPE: what a program ends with when nobody reads its output
 
 _as_json = False  # --json was given: errors are JSON too
@@ -198,10 +199,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), expand=True)
+    fitted = [[cut(row[0], NAME_COLUMNS), *row[1:]] for row in rows]
     for i, title in enumerate(header):
         last = i == len(header) - 1
-        table.add_column(title, justify="right" if i in right else "left", no_wrap=True, overflow="ellipsis", ratio=1 if last else None)
-    for row in rows:
+        natural = max(width(row[i]) for row in [header, *fitted])
+        table.add_column(title, justify="right" if i in right else "left", no_wrap=True, overflow="ellipsis", ratio=1 if last else None,
+                         min_width=None if last else natural)
+    for row in fitted:
         table.add_row(*[Text(cell, style=(styles or {}).get(cell.split(" ")[0], "") if cell else "") for cell in row])
     Console(highlight=False, soft_wrap=False).print(table)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from stoker.base.spec import Limits
 from stoker.base.state import REASONS, Reachability, State
-from stoker.plane.record import WISH_RM, WISH_RUN, Run
+from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
 
 LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
 PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned")
@@ -244,7 +244,7 @@ class Admission:
     gpus: tuple[str, ...] = ()
 
 
-def usage_of(holders: Iterable[Run]) -> Usage:
+def usage_of(holders: Iterable[Run | Holding]) -> Usage:
     """What these runs hold."""
     usage = Usage()
     for run in holders:

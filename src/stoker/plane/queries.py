@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import FINAL, HOLDING, State
-from stoker.plane.record import WISH_RM, WISH_RUN, Run
+from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
 from stoker.plane.tables import events, meta, runs, waits
 
 _HOLDING = [s.value for s in HOLDING]
@@ -128,10 +128,12 @@ class Queries:
                            sa.and_(runs.c.state.in_(_FINAL), runs.c.wish == WISH_RM))
         return [(row.id, row.target) for row in self._c.execute(sa.select(runs.c.id, runs.c.target).where(open_wish))]
 
-    def holders(self, target: str) -> list[Run]:
-        """Runs that hold compute on a target, oldest first."""
-        query = sa.select(runs).where(runs.c.state.in_(_HOLDING), runs.c.target == target).order_by(runs.c.queued_at)
-        return [_run(row) for row in self._c.execute(query)]
+    def holders(self, target: str) -> list[Holding]:
+        """What is held of the things that are counted on a target, oldest first."""
+        columns = (runs.c.id, runs.c.name, runs.c.gpus, runs.c.slots, runs.c.gpu_uuids)
+        counted = sa.or_(runs.c.gpus > 0, runs.c.slots > 0)
+        query = sa.select(*columns).where(runs.c.state.in_(_HOLDING), runs.c.target == target, counted).order_by(runs.c.queued_at)
+        return [Holding(row.id, row.name, row.gpus, row.slots, tuple(json.loads(row.gpu_uuids))) for row in self._c.execute(query)]
 
     def targets_with_queue(self) -> list[str]:
         """Targets that some run waits for."""

@@ -68,6 +68,17 @@ class Run:
         return self.stop_grace or self.spec.grace_s
 
 
+@dataclass(frozen=True)
+class Holding:
+    """What one run holds of a machine."""
+
+    id: str
+    name: str
+    gpus: int
+    slots: int
+    gpu_uuids: tuple[str, ...]
+
+
 def folder_key(folder: str) -> str:
     """Stands for a folder in an index; a path may hold bytes that no database text can."""
     return hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:32]

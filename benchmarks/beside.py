@@ -38,7 +38,7 @@ while time.monotonic() < end:
 
 def training(ground: Ground, short: bool) -> list[Row]:
     """CPU and memory of holder and agent beside a small real training loop that prints."""
-    window_s = 8 if short else 90
+    window_s = 4 if short else 90
     ground.script("train.py", TRAIN)
     run = ground.detach("--", sys.executable, "train.py", str(window_s + 20))
     ground.until_log(run["id"], b"step 50\n", timeout_s=60)
@@ -68,7 +68,7 @@ def idle_server(ground: Ground, short: bool) -> list[Row]:
     pid = ground.server_pid()
     time.sleep(3)
     before, began = cpu_seconds(pid), time.monotonic()
-    time.sleep(6 if short else 60)
+    time.sleep(4 if short else 60)
     took = time.monotonic() - began
     return [Row(name="idle server: CPU of one core", value=100 * (cpu_seconds(pid) - before) / took, target=0.5, unit="%",
                 detail=f"over {took:.0f} s, RSS {memory_bytes(pid) / 1e6:.0f} MB")]

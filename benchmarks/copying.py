@@ -44,12 +44,12 @@ def frozen(ground: Ground, short: bool) -> list[Row]:
         took = seconds(lambda: subprocess.run(["cp", "-a", str(big), str(target)], check=True))
         shutil.rmtree(target)
         return took
-    pairs = 3 if short else 11
+    pairs = 1 if short else 11
     of_many, of_empty = abba(copied(many), copied(empty), pairs)
     value, low, high = difference(of_many, of_empty)
     rows = [Row(name="frozen copy of 2,000 files, 50 MB", value=value, low=low, high=high, target=0.5, unit="s", n=pairs,
                 detail=f"{milliseconds(of_many)} with the files - {milliseconds(of_empty)} without")]
-    pairs = 2 if short else 7
+    pairs = 1 if short else 7
     of_big, of_cp = abba(copied(big), cp, pairs)
     base = sorted(of_empty)[len(of_empty) // 2]
     value, low, high = ratio(of_cp, [max(0.001, t - base) for t in of_big])

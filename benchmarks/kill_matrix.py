@@ -33,11 +33,15 @@ def _points(campaign: Callable[[Ground, str], kills.Tally], points: tuple[str, .
     return whole
 
 
+def _random(ground: Ground, short: bool) -> kills.Tally:
+    return kills.server_at_random(ground, 1, live=3, lines=40) if short else kills.server_at_random(ground, 50)
+
+
 def server(ground: Ground, short: bool) -> list[Row]:
     """SIGKILL the server at every named point and at random moments."""
     points = kills.SERVER_POINTS[:1] if short else kills.SERVER_POINTS
     return [_row("SIGKILL the server at named points", _points(kills.server_at_point, points)),
-            _row("SIGKILL the server at random moments", kills.server_at_random(ground, 2 if short else 50, live=4 if short else 20))]
+            _row("SIGKILL the server at random moments", _random(ground, short))]
 
 
 def agent(ground: Ground, short: bool) -> list[Row]:

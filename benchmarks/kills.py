@@ -22,7 +22,7 @@ from benchmarks.ground import FINAL, NUMBERED, Ground, alive, children, cmdline,
 SERVER_POINTS = ("submit.spooled", "submit.committed", "stage.before", "stage.after", "start.before", "start.after",
                  "apply.before", "apply.after", "stop.before", "stop.after")
 AGENT_POINTS = ("claimed", "spawned", "status_written", "ladder_done", "before_exit", "exit_written", "restart_claimed")
-LINES, PAUSE_S = 120, 0.05
+PAUSE_S = 0.05
 SLEEPER = """
 import signal, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -75,9 +75,9 @@ class Wished:
 class Traffic(threading.Thread):
     """Somebody who submits, stops and restarts runs all the time, through the command line."""
 
-    def __init__(self, ground: Ground, live: int, seed: int) -> None:
+    def __init__(self, ground: Ground, live: int, *, seed: int = 1, lines: int = 120) -> None:
         super().__init__(daemon=True)
-        self.ground, self.live, self.random = ground, live, random.Random(seed)
+        self.ground, self.live, self.random, self.lines = ground, live, random.Random(seed), lines
         self.wished: dict[str, Wished] = {}
         self.tracebacks: list[str] = []
         self.commands = 0
@@ -96,7 +96,7 @@ class Traffic(threading.Thread):
         wish = Wished(f"r{len(self.wished)}")
         self.wished[wish.name] = wish
         done = self._do("run", "-d", "--json", "--new", "--grace", "2s", "--name", wish.name, "--",
-                        sys.executable, "-I", "-S", "count.py", str(LINES), str(PAUSE_S), str(self.side(wish.name)))
+                        sys.executable, "-I", "-S", "count.py", str(self.lines), str(PAUSE_S), str(self.side(wish.name)))
         wish.run_id = json.loads(done.stdout)["id"] if done.code == 0 else None
 
     def side(self, name: str) -> os.PathLike:
@@ -131,11 +131,11 @@ class Traffic(threading.Thread):
         return None
 
 
-def server_at_random(ground: Ground, moments: int, live: int = 20, seed: int = 1) -> Tally:
+def server_at_random(ground: Ground, moments: int, *, live: int = 20, lines: int = 120, seed: int = 1) -> Tally:
     """SIGKILL the server at random moments while `live` runs print and others are submitted, stopped and restarted."""
     tally = Tally()
     chance = random.Random(seed)
-    traffic = Traffic(ground, live, seed)
+    traffic = Traffic(ground, live, seed=seed, lines=lines)
     for _ in range(live):
         traffic.submit()
     traffic.start()
@@ -160,7 +160,7 @@ def _judge(ground: Ground, traffic: Traffic, tally: Tally) -> None:
         listed = ground.stoker("ps", "-a", "--json", timeout_s=60)
         return listed.code == 0 and all(r["state"] in FINAL for r in json.loads(listed.stdout))
     try:
-        until(all_final, LINES * PAUSE_S * 3 + 90, "the end of all runs")
+        until(all_final, traffic.lines * PAUSE_S * 3 + 90, "the end of all runs")
     except AssertionError:
         living = [f"{r['name']} {r['state']}" for r in ground.runs() if r["state"] not in FINAL]
         tally.wrong.append("some runs never ended: " + ", ".join(living))
@@ -183,7 +183,7 @@ def _judge(ground: Ground, traffic: Traffic, tally: Tally) -> None:
 
 
 def _judge_run(ground: Ground, traffic: Traffic, wish: Wished, run: dict, tally: Tally) -> None:
-    name, whole = wish.name, numbered(LINES)
+    name, whole = wish.name, numbered(traffic.lines)
     attempts = sorted(int(p.name) for p in (ground.folder(run["id"]) / "attempts").glob("*"))
     tally.expect(attempts == list(range(1, run["attempts"] + 1)), f"{name}: attempts {attempts} on the disk, {run['attempts']} in the list")
     least, most = 1 + wish.starts, 1 + wish.starts + wish.maybe_starts
@@ -245,7 +245,7 @@ def server_at_point(ground: Ground, point: str) -> Tally:
     ground.home.mkdir(mode=0o700, exist_ok=True)
     doomed = start_server(ground, STOKER_CRASH_AT=point)
     until(lambda: (ground.home / "server" / "sock").exists() or doomed.poll() is not None, 20, "the server")
-    traffic = Traffic(ground, 0, 1)
+    traffic = Traffic(ground, 0, lines=40)
     traffic.submit()
     again = traffic.wished["r0"].run_id is None
     ground.script("sleeper.py", SLEEPER)

@@ -12,9 +12,9 @@ from benchmarks.measure import Row, abba, difference, milliseconds, ratio, secon
 
 def commands(ground: Ground, short: bool) -> list[Row]:
     """`--help` and `ps` (server warm, 20 ended runs) against `python -c pass` of the same interpreter."""
-    for _ in range(5 if short else 20):
+    for _ in range(3 if short else 20):
         ground.detach("--", "true")
-    pairs = 9 if short else 41
+    pairs = 5 if short else 41
 
     def call(*argv: str):
         def once() -> float:
@@ -46,8 +46,8 @@ def first_line(ground: Ground, short: bool) -> list[Row]:
         ground.stoker("server", "stop").ok()
         return to_first_line([STOKER, "run", "--", *python])
     rows = []
-    for name, ours, target, pairs in (("warm server", lambda: to_first_line([STOKER, "run", "--", *python]), 350.0, 9 if short else 31),
-                                      ("cold", cold, 2500.0, 3 if short else 15)):
+    for name, ours, target, pairs in (("warm server", lambda: to_first_line([STOKER, "run", "--", *python]), 350.0, 5 if short else 31),
+                                      ("cold", cold, 2500.0, 1 if short else 15)):
         of_us, plain = abba(ours, lambda: to_first_line(python), pairs)
         value, low, high = (x * 1000 for x in difference(of_us, plain))
         rows.append(Row(name=f"first line of stoker run, {name}: over plain python", value=value, low=low, high=high, target=target,

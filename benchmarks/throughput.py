@@ -59,7 +59,7 @@ class Caretakers(threading.Thread):
 
 def output(ground: Ground, short: bool) -> list[Row]:
     """1 GB (short: 100 MB) to a file, a pipe, a terminal under Stoker, against `> file`; memory; identity."""
-    count = 100_000_000 if short else 1_000_000_000
+    count = 50_000_000 if short else 1_000_000_000
     ground.script("writer.py", WRITER)
     command = [sys.executable, "-S", "writer.py", str(count)]
     want = fingerprint(count)
@@ -128,7 +128,7 @@ def output(ground: Ground, short: bool) -> list[Row]:
 
     rows = []
     ground.stoker("ps").ok()
-    for name, start, target, pairs in (("file", detached, 0.9, 3 if short else 7), ("pipe", piped, 0.9, 3 if short else 7),
+    for name, start, target, pairs in (("file", detached, 0.9, 2 if short else 7), ("pipe", piped, 0.9, 2 if short else 7),
                                        ("pty", on_terminal, 0.08, 1 if short else 3)):
         state["delivered"] = []
         ours, bare = abba(lambda s=start: under(s), plain, pairs)

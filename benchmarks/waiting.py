@@ -27,7 +27,7 @@ print(json.dumps({"took": time.monotonic() - began, "ids": ids}))
 
 def thousand(ground: Ground, short: bool) -> list[Row]:
     """1,000 (short: 60) runs that wait for one of 20 slots, while a blocker holds them all."""
-    count = 60 if short else 1000
+    count = 40 if short else 1000
     ground.home.mkdir(mode=0o700, exist_ok=True)
     (ground.home / "config.toml").write_text("slots = 20\n")
     ground.stoker("server", "stop")

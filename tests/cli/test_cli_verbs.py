@@ -44,6 +44,16 @@ def test_ps_is_columns_in_a_pipe_and_a_table_on_a_terminal(ground: Ground):
     term.close()
 
 
+def test_logs_says_on_a_terminal_where_stderr_is(ground: Ground):
+    ground.stoker("run", "--name", "two", "--", "sh", "-c", "echo said; echo wrong >&2; exit 1")
+    term = ground.terminal("logs", "two")
+    assert term.wait() == 0
+    term.close()
+    assert b"said" in term.seen and b"wrong" not in term.seen and b"stoker logs --err two" in term.seen
+    assert ground.stoker("logs", "two").ok().err == ""
+    assert ground.stoker("logs", "--err", "two").ok().out == "wrong\n"
+
+
 def test_show_opens_with_a_sentence_and_what_to_type(ground: Ground):
     ground.script("train.py", "import sys\nopen('model.bin', 'wb').write(b'x' * 2048)\nraise ValueError('the loss is nan')\n")
     ground.stoker("run", "--name", "mine", "--env", "SECRET=abc", "train.py")

@@ -99,7 +99,7 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
                     patience.heard()
                     write_all(1, piece)
                     offset += len(piece)
-            return
+            return None if err else _tell_of_stderr(run, where["attempt"])
         except ServerError:
             # An offset is known only for what was read from the beginning: the rest would be doubled or lost.
             if where["tail"] is not None or where["since"] is not None:
@@ -108,6 +108,15 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
             if not pause_s:
                 raise
             time.sleep(pause_s)
+
+
+def _tell_of_stderr(run: dict, attempt: int | None) -> None:
+    """Whoever looks for a traceback in stdout alone is told, on a terminal, where it is."""
+    if not output.is_terminal(sys.stderr):
+        return
+    attempts = plane().show(run["id"]).get("attempts_detail") or ()
+    if any(a.get("err_bytes") for a in attempts if attempt is None or a.get("attempt") == attempt):
+        output.say(f"its stderr was kept apart: stoker logs --err {output.type_ref(run)}")
 
 
 @click.command("attach")

@@ -58,7 +58,7 @@ class Caretakers(threading.Thread):
 
 
 def output(ground: Ground, short: bool) -> list[Row]:
-    """1 GB (short: 100 MB) to a file, a pipe, a terminal under Stoker, against `> file`; memory; identity."""
+    """1 GB (short: 100 MB) to a file, a pipe, a pty under Stoker, against `> file`; memory; identity."""
     count = 50_000_000 if short else 1_000_000_000
     ground.script("writer.py", WRITER)
     command = [sys.executable, "-S", "writer.py", str(count)]
@@ -121,6 +121,26 @@ def output(ground: Ground, short: bool) -> list[Row]:
             term.close()
         assert term.proc.returncode == 0
 
+    def in_background(path: str) -> None:
+        run = ground.detach("--tty", "--new", "--", *command, path)
+        assert ground.stoker("wait", run["id"], timeout_s=600).code == 0
+
+    def bare() -> float:
+        """The writer on a pseudo-terminal whose other end is only read and written to a file: more is not to be had."""
+        master, slave = os.openpty()
+        path = side()
+        words = [sys.executable, "-S", "writer.py", str(min(count, 200_000_000)), path]
+        with subprocess.Popen(words, cwd=ground.work, env=ground.env, stdout=slave) as proc, open(ground.root / "bare.out", "wb", 0) as out:
+            os.close(slave)
+            try:
+                while data := os.read(master, 65536):
+                    out.write(data)
+            except OSError:  # the other side is closed
+                pass
+            os.close(master)
+        assert proc.returncode == 0
+        return min(count, 200_000_000) / took(path)
+
     def drain(term: Terminal) -> bool:
         term.pump(0.02)
         term.seen.clear()
@@ -129,12 +149,15 @@ def output(ground: Ground, short: bool) -> list[Row]:
     rows = []
     ground.stoker("ps").ok()
     for name, start, target, pairs in (("file", detached, 0.9, 2 if short else 7), ("pipe", piped, 0.9, 2 if short else 7),
-                                       ("pty", on_terminal, 0.08, 1 if short else 3)):
+                                       ("pty", in_background, 0.08, 1 if short else 3),
+                                       ("pty watched on a terminal", on_terminal, 0.08, 1 if short else 3)):
         state["delivered"] = []
-        ours, bare = abba(lambda s=start: under(s), plain, pairs)
-        value, low, high = ratio(ours, bare)
-        detail = f"{statistics.median(ours) / 1e6:.0f} / {statistics.median(bare) / 1e6:.0f} MB/s at the writer"
-        if name != "file":
+        ours, files = abba(lambda s=start: under(s), plain, pairs)
+        value, low, high = ratio(ours, files)
+        detail = f"{statistics.median(ours) / 1e6:.0f} / {statistics.median(files) / 1e6:.0f} MB/s at the writer"
+        if name == "pty":
+            detail += f"; {statistics.median(bare() for _ in range(1 if short else 5)) / 1e6:.0f} MB/s to a bare reader of a pty"
+        elif name != "file":
             detail += f"; {statistics.median(state['delivered']) / 1e6:.0f} MB/s from the command to its last byte at the reader"
         rows.append(Row(name=f"{count // 1_000_000} MB of output, {name} / > file", value=value, low=low, high=high, target=target,
                         unit="x", best="high", n=pairs, detail=detail))

@@ -149,7 +149,8 @@ def test_probe_knows_the_machine(new_run, python):
 def test_the_caretakers_are_small(new_run, python):
     run = new_run(["sleep", "100"], python=python)
     run.start()
-    wait_for(lambda: len((run.attempt() / "telemetry.jsonl").read_text().splitlines()) >= 2, "two samples")
+    samples = run.attempt() / "telemetry.jsonl"
+    wait_for(lambda: samples.exists() and len(samples.read_text().splitlines()) >= 2, "two samples")
     total = 0
     for pid in (run.holder(), run.agent()):
         with open(f"/proc/{pid}/status") as f:

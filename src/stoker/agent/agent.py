@@ -28,7 +28,8 @@ SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json"
 AGENT, HEARTBEAT, OUT, ERR = "agent.json", "heartbeat", "out.log", "err.log"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
-STATUS_SPARE, EXIT_SPARE = ".status.spare", ".exit.spare"  # blocks kept back so that last words fit on a full disk
+# blocks kept back so that last words, and the wish for them, fit on a full disk
+STATUS_SPARE, EXIT_SPARE, STOP_SPARE = ".status.spare", ".exit.spare", ".stop.spare"
 
 RUN_MARK, RUN_DIR_MARK, DAEMON_MARK = "STOKER_RUN", "STOKER_RUN_DIR", "STOKER_DAEMON"
 
@@ -380,9 +381,9 @@ class Tree:
     ours and servers of terminal multiplexers, with all below them, are somebody else's.
     """
 
-    def __init__(self, att: Attempt, holder: int, agent: int, run: dict | None) -> None:
+    def __init__(self, att: Attempt, holder: dict | None, agent: int, run: dict | None) -> None:
         self.marks = [b"\0" + encode(k + "=" + v) + b"\0" for k, v in ((RUN_MARK, att.id), (RUN_DIR_MARK, att.run_dir))]
-        self.holder, self.agent, self.run = holder, agent, run or {}
+        self.holder, self.agent, self.run = holder or {}, agent, run or {}
         self.uid = os.geteuid()
 
     def look(self) -> list[Proc]:
@@ -403,8 +404,10 @@ class Tree:
                 todo.extend(children.get(pid, ()))
             return seen
 
+        holder = table.get(self.holder.get("pid", 0))
+        keeper = holder.pid if holder is not None and holder.start == self.holder.get("start") else 0  # a dead one's number may be reused
         ours = {self.agent, os.getpid()}
-        roots = list(children.get(self.holder, ())) if self.holder else []
+        roots = list(children.get(keeper, ())) if keeper else []
         first = table.get(self.run.get("pid", 0))
         if first is not None and first.start != self.run.get("start"):
             first = None
@@ -412,17 +415,17 @@ class Tree:
             roots.append(first.pid)
         roots += self._session(table, first)
         found = below(roots, ours)
-        marked = [pid for pid in table if pid not in found and pid not in ours and pid != self.holder and self._marked(pid)]
+        marked = [pid for pid in table if pid not in found and pid not in ours and pid != keeper and self._marked(pid)]
         found |= below(marked, ours)
         mine = self.run.get("pid")
         spared = below([pid for pid in found if pid != mine and self._foreign(table[pid])], set())
-        return [table[pid] for pid in sorted(found - spared - {self.holder}) if not table[pid].dead]
+        return [table[pid] for pid in sorted(found - spared - {keeper}) if not table[pid].dead]
 
     def chase(self, stopped: dict[tuple[int, int], Proc]) -> None:
         """Stop what was born since the table was read. The kernel's lists of children are quicker to read than the table, so
         a process that forks and leaves all the time is caught between two jumps."""
         seen = {pid for pid, _ in stopped} | {self.agent, os.getpid()}
-        parents = [self.holder] if self.holder else []
+        parents = [self.holder["pid"]] if lives(self.holder) else []
         for _ in range(100):
             born = [pid for parent in parents + [pid for pid, _ in stopped] for pid in children_of(parent) if pid not in seen]
             if not born:
@@ -532,6 +535,7 @@ def claim(att: Attempt) -> bool:
         raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be made: %s" % (att.folder, e.strerror)) from None
     try:
         reserve(att.path(STATUS_SPARE), 4096)
+        reserve(att.path(STOP_SPARE), 4096)
         reserve(att.path(EXIT_SPARE), 65536)
     except OSError as e:
         drop_spares(att)
@@ -636,6 +640,8 @@ def agent_record(att: Attempt, changes: dict) -> dict:
 class Holder:
     def __init__(self, att: Attempt, gpus: str, tell: int, mask: int) -> None:
         self.att, self.gpus, self.tell_fd, self.mask = att, gpus, tell, mask
+        self.pid = os.getpid()
+        self.me = who(self.pid)
         self.spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
         self.poll = select.poll()
         self.on: dict = {}  # fd -> what to do when it is ready
@@ -758,14 +764,16 @@ class Holder:
         self.backoff = min(self.backoff * 2, 5.0)
 
     def _fork_agent(self) -> None:
-        self.respawn_at = 0.0
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.respawn_at = time.monotonic() + 1.0  # should no socket or process be to be had now
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            return
         try:
             pid = os.fork()
         except OSError:
             ours.close()
             theirs.close()
-            self.respawn_at = time.monotonic() + 1.0
             return
         if pid == 0:
             code = 1
@@ -782,6 +790,7 @@ class Holder:
                 log_exception()
             finally:
                 os._exit(code)
+        self.respawn_at = 0.0
         theirs.close()
         ours.setblocking(False)
         self.agents += 1
@@ -927,7 +936,7 @@ class Holder:
                 group = os.tcgetpgrp(self.master) or self.run_pid
             except OSError:
                 pass
-        for target in {group, self.run_pid}:
+        for target in (group, self.run_pid):
             try:
                 os.killpg(target, sig)
                 return
@@ -1330,14 +1339,15 @@ class Agent:
         self.started_at, self.started_mono = holder.started_at, holder.started_mono
         self.holder_lives = True
         self.drained = False
-        self.tree = Tree(self.att, os.getppid(), os.getpid(), self.run)
+        self.tree = Tree(self.att, holder.me, os.getpid(), self.run)  # not getppid(): when the holder is dead that is somebody else
         self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
-        self.sampler = Sampler(self.att, os.getppid(), os.getpid(), self.run, self.gpus)
+        self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
         self.stamps: dict[str, tuple | None] = {}
         self.limits: dict = {}
         self.keep: dict = {}
         self.stop: dict | None = None
         self.ladder: Ladder | None = None
+        self.begun = ""  # why an agent proper before us had begun to end the run
         self.phase = "running"
         self.waits = False
         self.next_tick = 0.0
@@ -1361,8 +1371,10 @@ class Agent:
             self.event("agent_restarted")
         self._look()
         before = self.att.json(HEARTBEAT) or {}
-        if not self.first and before.get("ladder") and self.status is None and self.ladder is None:
-            self._end(str(before["ladder"]), self._grace(None))
+        if not self.first and before.get("ladder") and self.ladder is None:
+            self.begun = str(before["ladder"])
+            if self.status is None:
+                self._end(self.begun, self._grace(None))
         self.notify()
 
     def _step(self) -> bool:
@@ -1557,7 +1569,7 @@ class Agent:
         self._drain()
         self._sync_logs()
         ladder = self.ladder
-        reason = ladder.reason if ladder is not None and ladder.signalled_run else ""
+        reason = ladder.reason if ladder is not None and ladder.signalled_run else self.begun
         if self.status is None:
             self.status = self.att.json(STATUS)  # the holder may have written it as its last deed
             if self.status is None and not self.holder_lives:
@@ -1649,6 +1661,10 @@ class Agent:
                 return
         crash_point("restart_claimed")
         forget_crash_points()
+        self._look()
+        if self.stop is not None:  # typed while we claimed; whoever types it later looks at the new attempt
+            settle(following, str(self.stop.get("reason") or "stopped_by_user"))
+            return
         said = launch(following, self.gpus, 10.0)
         if said.startswith("no holder"):
             log_exception()
@@ -1657,7 +1673,7 @@ class Agent:
 
 
 def drop_spares(att: Attempt) -> None:
-    for name in (STATUS_SPARE, EXIT_SPARE):
+    for name in (STATUS_SPARE, STOP_SPARE, EXIT_SPARE):
         unlink(att.path(name))
 
 
@@ -2456,7 +2472,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
         return
     here = machine_identity()
     run = record.get("run") if same_boot(record.get("machine"), here) else None
-    tree = Tree(att, 0, 0, run if isinstance(run, dict) else None)
+    tree = Tree(att, None, 0, run if isinstance(run, dict) else None)
     survivors, found = end_tree(tree)
     status = att.json(STATUS)
     beat = att.json(HEARTBEAT) or {}
@@ -2767,8 +2783,8 @@ def wake(att: Attempt) -> None:
 # Verbs
 
 def verb_start(args: list[str]) -> None:
-    """start RUN_DIR N [--gpus UUID,UUID]"""
-    (run_dir, n), options = arguments(args, 2, {"--gpus": 1})
+    """start RUN_DIR N [--gpus UUID,UUID] [--again]"""
+    (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--again": 0})
     att = Attempt(run_dir, whole_number(n))
     if read_json(os.path.join(att.run_dir, SPEC)) is None:
         raise Problem("no_spec", "%s holds no readable %s" % (att.run_dir, SPEC))
@@ -2784,10 +2800,23 @@ def verb_start(args: list[str]) -> None:
         say({"claimed": False, "attempt": att.n})
         return
     crash_point("claimed")
+    if "--again" in options:
+        note_restart(att)
     said = launch(att, options.get("--gpus", [""])[0], 10.0)
     if said.startswith("no holder"):
         settle(att, "start_failed", said[len("no holder: "):])
     say({"claimed": True, "attempt": att.n})
+
+
+def note_restart(att: Attempt) -> None:
+    """The attempt before is restarted automatically, by somebody who does it in the place of its dead caretakers: it counts."""
+    before = att.sibling(att.n - 1)
+    ended = before.json(EXIT)
+    if ended is not None:
+        try:
+            write_json(before.path(EXIT), dict(ended, restart={"attempt": att.n, "at": time.time()}))
+        except OSError:
+            pass
 
 
 def verb_hold(args: list[str]) -> None:
@@ -2896,21 +2925,32 @@ def verb_stop(args: list[str]) -> None:
     if att is None:
         say({"attempt": None, "phase": "staged" if os.path.isdir(run_dir) else "absent"})
         return
-    phase = observe(att.root, att.id)["phase"]
-    if phase != "ended":
-        spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
-        grace = [seconds(g) for g in options.get("--grace", [])] or list(spec.get("grace_s") or (10.0, 10.0))
-        wish = {"reason": options.get("--reason", ["stopped_by_user"])[0], "grace_s": grace, "at": time.time()}
-        try:
-            write_json(att.path(STOP), wish, sync=True, pad=256)
-        except OSError as e:
-            if phase != "abandoned":
-                raise Problem("disk_full" if e.errno in FULL else "cannot_write", "the stop wish cannot be written: %s" % e.strerror) from e
-        if phase == "abandoned":
-            settle(att)
-        else:
-            wake(att)
+    while True:
+        wish_end(att, options)
+        newest = newest_attempt(run_dir)
+        if newest is None or newest.n == att.n:
+            break
+        att = newest  # begun by an automatic restart while we wrote: it is the one that is meant
     say({"attempt": att.n, "phase": observe(att.root, att.id)["phase"]})
+
+
+def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
+    """Write the wish to end this attempt and wake its caretakers; settle it when they are dead."""
+    phase = observe(att.root, att.id)["phase"]
+    if phase == "ended":
+        return
+    spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
+    grace = [seconds(g) for g in options.get("--grace", [])] or list(spec.get("grace_s") or (10.0, 10.0))
+    wish = {"reason": options.get("--reason", ["stopped_by_user"])[0], "grace_s": grace, "at": time.time()}
+    try:
+        write_json(att.path(STOP), wish, sync=True, spare=att.path(STOP_SPARE), pad=256)
+    except OSError as e:
+        if phase != "abandoned":
+            raise Problem("disk_full" if e.errno in FULL else "cannot_write", "the stop wish cannot be written: %s" % e.strerror) from e
+    if phase == "abandoned":
+        settle(att)
+    else:
+        wake(att)
 
 
 def verb_attach(args: list[str]) -> None:

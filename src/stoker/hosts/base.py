@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from typing import BinaryIO
 from stoker.base.errors import TargetError
 
 TAIL_BYTES = 64 * 1024  # of stderr is kept of a stream
+SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of starting a program here: this machine's trouble, and it passes
 KILL_AFTER_S = 2.0  # from SIGTERM to SIGKILL when a stream is closed
 
 
@@ -186,6 +188,11 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 def shell_code(code: int) -> int:
     """An exit code as a shell tells it, from one as `subprocess` tells it."""
     return 128 - code if code < 0 else code
+
+
+def scarce(error: OSError) -> TargetError:
+    return TargetError(f"This machine is out of processes, files or memory just now: {error.strerror}.",
+                       hint="`ulimit -a` shows the limits, `stoker top` what runs.", retry=True)
 
 
 def timed_out(argv: Sequence[str], host: str, timeout_s: float) -> TargetError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.hosts import tree
-from stoker.hosts.base import Finished, Host, Stream, end_group, shell_code, spawn, timed_out
+from stoker.hosts.base import SCARCE, Finished, Host, Stream, end_group, scarce, shell_code, spawn, timed_out
 from stoker.hosts.relay import relay
 
 
@@ -40,6 +40,8 @@ class LocalHost(Host):
         try:
             return Stream(spawn(argv, cwd=self.home()), self.name)
         except OSError as e:
+            if e.errno in SCARCE:
+                raise scarce(e) from e
             raise TargetError(f"'{argv[0]}' cannot be started: {e.strerror}.", retry=False) from e
 
     def put(self, source: Path, target: str) -> None:
@@ -81,6 +83,8 @@ class LocalHost(Host):
 
 def _not_started(argv: Sequence[str], error: OSError) -> Finished:
     """What a shell would say of a program that cannot be started."""
+    if error.errno in SCARCE:
+        raise scarce(error) from error
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
         return Finished(127, b"", os.fsencode(f"{argv[0]}: not found\n"))
     return Finished(126, b"", os.fsencode(f"{argv[0]}: {error.strerror}\n"))

@@ -24,7 +24,7 @@ from pathlib import Path
 from stoker.base.config import private_folder
 from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
 from stoker.hosts import tree
-from stoker.hosts.base import Finished, Host, Stream, end_group, spawn, timed_out
+from stoker.hosts.base import SCARCE, Finished, Host, Stream, end_group, scarce, spawn, timed_out
 from stoker.hosts.local import explain_tree_error
 from stoker.hosts.ssh_says import explain
 
@@ -201,6 +201,8 @@ class SshHost(Host):
         try:
             return spawn(argv)
         except OSError as e:
+            if e.errno in SCARCE:
+                raise scarce(e) from e
             raise TargetError("The program `ssh` cannot be started on this machine.", hint="Install it: apt-get install openssh-client",
                               retry=False) from e
 

@@ -145,6 +145,12 @@ def test_no_wish_is_told_twice_and_a_second_stop_is():
     assert facts_of(decide(again, seen_of("stopping", 2), NOW)) == {"stop_sent": 2}
 
 
+def test_a_stop_that_an_automatic_restart_has_overtaken_is_told_to_the_new_attempt():
+    run = a_run(wish=WISH_STOP, stop_sent=1, state=State.STOPPING, attempt=2, started_at=NOW - 40)
+    for seen in (seen_of("running", 2), seen_of("running", 3)):
+        assert steps(decide(run, seen, NOW))[-1] == "stop"
+
+
 def test_nothing_new_means_nothing_to_do():
     run = a_run(started_at=NOW - 40)
     assert decide(run.with_(started_at=NOW - 40), seen_of("running", 2), NOW) == []

@@ -84,11 +84,12 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = ()) -> str:
+    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False) -> str:
         """Start an attempt and return its native id. Twice is harmless: an attempt is claimed once, the loser changes nothing.
 
         Returns when its command runs or has failed to (which is an observation). `gpus`: UUIDs that it may see; none = as its environment
-        says. Raises StateError while an earlier attempt lives or a later one has been made.
+        says. `again`: it is one of the automatic restarts that the spec allows. Raises StateError while an earlier attempt lives or a
+        later one has been made.
         """
 
     @abstractmethod

@@ -64,9 +64,9 @@ class ProcessBackend(Backend):
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise
 
-    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = ()) -> str:
+    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False) -> str:
         devices = ["--gpus", ",".join(gpus)] if gpus else []
-        answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices))
+        answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices, *(["--again"] if again else [])))
         if answer.get("attempt") != attempt:
             raise nonsense(self._host.name, json.dumps(answer))
         return f"{run_id}/{attempt}"

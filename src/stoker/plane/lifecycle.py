@@ -15,6 +15,7 @@ from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
 
 LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
 PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned")
+UNSURE = frozenset({"absent", "staged", "abandoned"})  # phases that a step of ours ends; the others only go forward
 SETTLED_REASONS = frozenset({"agent_lost", "rebooted"})  # nobody was left on the machine to follow the restart policy
 BACKOFF_MAX_S = 300.0
 
@@ -62,6 +63,13 @@ def decide(run: Run, seen: Seen | None, now: float) -> list[Action]:
     return _begun(run, seen, newest, now, facts)
 
 
+def overtaken(run: Run, seen: object) -> bool:
+    """Whether an observation that is older than our own last step may be wrong by now: that step may have begun the wanted attempt, and
+    a run that is taken for one that never began would go on with nobody to look after it."""
+    phase, attempt = getattr(seen, "phase", None), getattr(seen, "attempt", None) or 0
+    return phase in UNSURE or (phase is not None and attempt < run.attempt) or (phase == "ended" and run.restart_at is not None)
+
+
 def _absent(run: Run, now: float, facts: dict) -> list[Action]:
     first = run.attempt == 1 and run.state is State.STAGING
     if first and run.wish != WISH_RUN:
@@ -105,8 +113,9 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
         facts |= {"state": State.STARTING, "restart_at": restart.get("at"), "used_s": seen.used_s or run.used_s}
     else:
         facts |= {"state": _forward(run.state, seen.phase, later), "restart_at": None}
-    if run.wish != WISH_RUN and run.stop_sent < run.stop_asked:
-        return _stop(run, facts)
+    if run.wish != WISH_RUN and (run.stop_sent < run.stop_asked or seen.phase == "running"):
+        # told already and still running: an automatic restart was quicker, and nobody has told the new attempt
+        return [*_set(run, **{**facts, "state": State.STOPPING}), Action("stop", {"stop_sent": run.stop_asked})]
     limits = facts.get("limits", run.limits)
     if run.limits_written < limits.seq:
         return [*_set(run, **facts), Action("limits", {"limits_written": limits.seq})]

@@ -20,7 +20,7 @@ from stoker.base import crash
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane.admission import Admissions
-from stoker.plane.lifecycle import Action, decide
+from stoker.plane.lifecycle import UNSURE, Action, decide, overtaken
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 from stoker.plane.recover import found_far, insert_named
 from stoker.plane.spool import SWEEP_AGE_S, Spool
@@ -38,7 +38,6 @@ LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
 ROUNDS = 6  # of decide and act in one step
 CLOSE_S = 5.0
 QUEUE = ""  # stands for the queue where else the id of a run stands
-UNSURE = frozenset({"absent", "staged", "abandoned"})  # phases that a step of ours ends; the others only go forward
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class Reconciler:
         if self._admit or ready or look:
             return 0
         moments = [self._due[0][0]] if self._due else []
-        moments += [self._poll_at[target] for target in set(self._care.values()) if target in self._poll_at]
+        moments += [self._poll_at[target] for target in set(self._care.values()) - self._looking if target in self._poll_at]
         moments += [watch.idle_since + LINGER_S for watch in self._watches.values() if watch.idle_since is not None]
         if self._sweep_at is not None:
             moments.append(self._sweep_at)
@@ -343,10 +342,7 @@ class Reconciler:
             letters = self._mail.pop(run_id, [])
         try:
             for seen, asked in letters:
-                if getattr(seen, "phase", None) in UNSURE and asked < self._acted.get(run_id, 0.0):
-                    self._later(run_id, 0.0)  # older than our own last step: it may be wrong by now
-                else:
-                    self._advance(run_id, seen)
+                self._advance(run_id, seen, asked)
         except StokerError as e:
             log.warning("%s: %s", run_id, e.message)
             self._later(run_id, self._backoff(run_id))
@@ -358,7 +354,7 @@ class Reconciler:
                 self._busy.discard(run_id)
                 self._wake.notify()
 
-    def _advance(self, run_id: str, seen: object) -> None:
+    def _advance(self, run_id: str, seen: object, asked: float) -> None:
         if isinstance(seen, Observation):
             with self._wake:
                 self._seen[run_id] = seen
@@ -368,6 +364,10 @@ class Reconciler:
             if run is None:
                 self._forget(run_id)
                 return
+            if asked < self._acted.get(run_id, 0.0) and overtaken(run, seen):
+                self._later(run_id, 0.0)
+                return
+            asked = float("inf")  # what we know after a step of our own is not old
             actions = decide(run, seen, self._now())
             if not actions:
                 break
@@ -407,7 +407,8 @@ class Reconciler:
             seen = Assumed("staged")
         elif action.do == "start":
             crash.point("start.before")
-            backend.start(run.id, action.facts.get("attempt", run.attempt), run.gpu_uuids)
+            again = "attempt" in action.facts  # decided here, in the place of the agent
+            backend.start(run.id, action.facts.get("attempt", run.attempt), run.gpu_uuids, again)
             crash.point("start.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
         elif action.do == "limits":

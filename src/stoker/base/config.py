@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from stoker.base.errors import Denied, InvalidSpec
 from stoker.base.units import parse_size
 
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; ssh control paths and others need a few
+FULL = (errno.ENOSPC, errno.EDQUOT)
+RESERVE_BYTES = 5 << 20  # of disk, kept for the database: once in its write-ahead log, once for the next server
+RESERVE_FREE_BYTES = 64 << 20  # nothing is kept on a disk with less room than that
 DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: no stop ladder touches them
 RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
 
@@ -36,6 +40,10 @@ class Home:
     @property
     def server_log(self) -> Path:
         return self.server / "log"
+
+    @property
+    def reserve(self) -> Path:
+        return self.server / "reserve"
 
     @property
     def spool(self) -> Path:
@@ -73,11 +81,13 @@ def home() -> Home:
 def make_home(where: Home) -> Home:
     """Create the folders, 0700. Raises Denied, with what to do, when that cannot be or is not safe."""
     try:
-        for folder in (where.path, where.server, where.spool, where.runs):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = where.server / ".write"
-        probe.write_bytes(b"x")
-        probe.unlink(missing_ok=True)  # another starter may have been here too
+        try:
+            _probe(where)
+        except OSError as e:
+            if e.errno not in FULL or not where.reserve.exists():
+                raise
+            where.reserve.unlink(missing_ok=True)  # this is what it was kept for: stop, rm and gc must work on a full disk
+            _probe(where)
     except OSError as e:
         raise Denied(f"The state folder {where.path} cannot be written ({e.strerror}).",
                      hint="Free some space or choose another folder: export STOKER_HOME=/some/local/folder") from e
@@ -93,6 +103,29 @@ def make_home(where: Home) -> Home:
     if where.socket.parent != where.server:
         private_folder(where.socket.parent)
     return where
+
+
+def _probe(where: Home) -> None:
+    for folder in (where.path, where.server, where.spool, where.runs):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    probe = where.server / ".write"
+    probe.write_bytes(b"x")
+    probe.unlink(missing_ok=True)  # another starter may have been here too
+
+
+def keep_reserve(where: Home) -> None:
+    """Keep some room for the next server, should it have to start on a disk that a run has filled. Not on a disk that is nearly full."""
+    try:
+        room = os.statvfs(where.server)
+        if where.reserve.exists() or room.f_bavail * room.f_frsize < RESERVE_FREE_BYTES:
+            return
+        fd = os.open(where.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, RESERVE_BYTES)
+        finally:
+            os.close(fd)
+    except OSError:
+        where.reserve.unlink(missing_ok=True)
 
 
 def private_folder(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import stoker
 from stoker.backends.base import Observation
-from stoker.base.config import Home, make_home
+from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, State
@@ -45,6 +45,7 @@ class Service:
         self._home = make_home(where)
         self._targets = Targets(where)
         self._store = open_store(where.database)
+        keep_reserve(where)
         self._spool = Spool(where.spool)
         self._started_at = time.time()
         self._warnings = self._recover()

@@ -6,6 +6,7 @@ The queries are in queries.py, the tables in tables.py. Nothing here touches a m
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
+from stoker.base.config import RESERVE_BYTES, RESERVE_FREE_BYTES
 from stoker.base.errors import Denied, ServerError, StateError, StokerError
 from stoker.base.units import format_size
 from stoker.plane.queries import Queries
@@ -24,6 +26,7 @@ from stoker.plane.tables import SCHEMA
 
 BUSY_MS = 15_000
 CHECK_MAX_BYTES = 64_000_000  # a larger database is not read through at each opening
+FALLOC_FL_KEEP_SIZE = 1  # linux/falloc.h
 KNOWN_SCHEMAS = ("0001", "0002")
 
 
@@ -74,6 +77,7 @@ def open_store(path: Path) -> Store:
         with _plain_errors(str(path)):
             _migrate(engine)
     os.chmod(path, 0o600)
+    _keep_room(engine, path)
     return Store(engine, str(path), fresh=fresh, kept_aside=aside)
 
 
@@ -133,6 +137,23 @@ def _sqlite_engine(path: Path) -> sa.Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _keep_room(engine: sa.Engine, path: Path) -> None:
+    """Give the write-ahead log the blocks that it will use, so that a wish can be written when a run has filled the disk: the end of
+    that run, above all. Where the file system cannot do that, or has little room, it is done without."""
+    with contextlib.suppress(OSError, AttributeError, DBAPIError):
+        room = os.statvfs(path)
+        if room.f_bavail * room.f_frsize < RESERVE_FREE_BYTES:
+            return
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT 1 FROM sqlite_master")  # the log exists from the first look on
+        fd = os.open(f"{path}-wal", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            libc, size = ctypes.CDLL(None), ctypes.c_int64
+            libc.fallocate(ctypes.c_int(fd), ctypes.c_int(FALLOC_FL_KEEP_SIZE), size(0), size(RESERVE_BYTES))
+        finally:
+            os.close(fd)
 
 
 def _migrate(engine: sa.Engine) -> None:

@@ -1,0 +1,223 @@
+"""What a hostile moment may not do to the plane: leave a run alone that nobody looks after, lose a stop, spin, or refuse on a full disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.base.config import Home, keep_reserve, make_home
+from stoker.base.errors import Denied
+from stoker.plane import reconciler
+from stoker.plane.service import Service
+
+FOREVER = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"]
+
+
+def until(condition, what: str, timeout_s: float = 40.0):
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain for {what}"
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="sa-", dir="/tmp"))
+    (folder / "w").mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def plane(home: Path) -> Iterator[Service]:
+    service = Service(Home(home))
+    try:
+        yield service
+    finally:
+        for run in service.runs():
+            service.stop(run["id"], force=True)
+        for run in service.runs():
+            service.wait(run["id"], 30)
+        service.close()
+
+
+def submit(service: Service, root: Path, command: list[str], **more) -> str:
+    return service.submit({"command": command, "folder": str(root / "w"), **more}, {}, {"PATH": os.environ["PATH"]}, None)["id"]
+
+
+def in_state(service: Service, run_id: str, *states: str) -> dict:
+    return until(lambda: (run := service.run(run_id))["state"] in states and run, f"{states}, not {service.run(run_id)['state']}")
+
+
+def frozen(verb: str) -> list[int]:
+    """Stops the next process that asks the agent for this verb; its pid appears in the list."""
+    caught: list[int] = []
+
+    def look() -> None:
+        deadline = time.monotonic() + 30
+        while not caught and time.monotonic() < deadline:
+            for pid in children():
+                with contextlib.suppress(OSError):
+                    if verb.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[5:]:
+                        os.kill(pid, signal.SIGSTOP)
+                        caught.append(pid)
+            time.sleep(0.001)
+    threading.Thread(target=look, daemon=True).start()
+    return caught
+
+
+def children() -> list[int]:
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            found += map(int, Path(f"/proc/self/task/{task}/children").read_text().split())
+    return found
+
+
+def test_a_stop_while_the_second_attempt_is_on_its_way_does_not_leave_it_running_alone(root):
+    """The look that follows the stop sees the first attempt, ended, since the start has not claimed the second one yet."""
+    with plane(root / "h") as service:
+        run_id = submit(service, root, FOREVER)
+        in_state(service, run_id, "running")
+        service.stop(run_id, force=True)
+        in_state(service, run_id, "stopped")
+        start = frozen("start")
+        service.start(run_id)
+        until(lambda: start, "the start")
+        looks = watch_looks(service)
+        service.stop(run_id, force=True)
+        until(lambda: looks, "a look")
+        time.sleep(0.1)
+        os.kill(start[0], signal.SIGCONT)
+        run = in_state(service, run_id, "stopped", "failed")
+        seen = service._targets.get("local").backend.poll([run_id])[run_id]
+        assert (run["reason"], seen.phase) == ("stopped_by_user", "ended"), seen
+
+
+def watch_looks(service: Service) -> list:
+    """The looks of the plane from now on."""
+    looks: list = []
+    backend = service._targets.get("local").backend
+    poll = backend.poll
+
+    def counted(ids):
+        found = poll(ids)
+        looks.append(ids)
+        return found
+    backend.poll = counted
+    return looks
+
+
+def test_a_look_that_hangs_does_not_make_the_loop_spin(root, monkeypatch):
+    monkeypatch.setattr(reconciler, "POLL_S", 0.3)
+    with plane(root / "h") as service:
+        run_id = submit(service, root, FOREVER)
+        in_state(service, run_id, "running")
+        poll, turns = frozen("poll"), []
+        until(lambda: poll, "a look")
+        turn = service._reconciler._turn
+        service._reconciler._turn = lambda: (turns.append(1), turn())
+        time.sleep(2)
+        os.kill(poll[0], signal.SIGCONT)
+        assert len(turns) < 100
+
+
+def test_a_machine_that_is_out_of_files_for_a_moment_is_asked_again():
+    """In a process of its own, which has no descriptor left for the pipes of a child."""
+    code = ("import resource, sys; from stoker.base.errors import TargetError; from stoker.hosts.local import LocalHost; import os\n"
+            "host = LocalHost(); host.run(['true'])\n"
+            "used = max(map(int, os.listdir('/proc/self/fd')))\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, 4096))\n"
+            "for call in (host.run, host.open):\n"
+            "    try: call(['true'])\n"
+            "    except TargetError as e: print(e.retry, e.message)\n"
+            "    else: print('started')\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    told = done.stdout.splitlines()
+    assert len(told) == 2 and all(line.startswith("True This machine is out of") for line in told), (done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def small_disk(where: Path, options: str) -> Iterator[Path]:
+    where.mkdir(parents=True, exist_ok=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "stoker-test", str(where)], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"cannot mount a tmpfs: {made.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", str(where)], check=False)
+
+
+def fill(disk: Path) -> None:
+    with open(disk / "filler", "ab", buffering=0) as f, contextlib.suppress(OSError):
+        for size in (1 << 20, 4096):
+            with contextlib.suppress(OSError):
+                while f.write(b"x" * size) == size:
+                    pass
+
+
+def test_a_run_that_filled_the_disk_can_be_stopped_and_removed_by_this_server_and_by_the_next(root):
+    with small_disk(root / "d", "size=100m") as disk:
+        with contextlib.closing(Service(Home(disk / "h"))) as service:
+            for name in ("first", "second", "third"):
+                in_state(service, submit(service, root, FOREVER, name=name), "running")
+            fill(disk)
+            service.stop("first", force=True)
+            in_state(service, "first", "stopped")
+            service.rm("first")
+        fill(disk)
+        with plane(disk / "h") as following:
+            following.stop("second", force=True)
+            in_state(following, "second", "stopped")
+            following.rm("second")
+            assert [r["name"] for r in following.runs(all=True)] == ["third"]
+
+
+def test_what_is_kept_for_a_full_disk_is_made_again_when_there_is_room(root):
+    with small_disk(root / "d", "size=100m") as disk:
+        where = Home(disk / "h")
+        make_home(where)
+        keep_reserve(where)
+        assert where.reserve.stat().st_size > 1 << 20
+        fill(disk)
+        make_home(where)
+        assert not where.reserve.exists()
+        fill(disk)
+        with pytest.raises(Denied, match="No space left"):
+            make_home(where)
+        keep_reserve(where)
+        assert not where.reserve.exists()
+        (disk / "filler").unlink()
+        keep_reserve(where)
+        assert where.reserve.exists()
+
+
+def test_restarts_are_counted_over_dead_caretakers(root):
+    code = "import os, sys, time\nif os.environ['STOKER_ATTEMPT'] == '2': time.sleep(600)\nsys.exit(3)"
+    with plane(root / "h") as service:
+        run_id = submit(service, root, [sys.executable, "-c", code], restarts=2, backoff_s=0.1)
+        folder = Path(service.run(run_id)["folder"])
+        told = until(lambda: caretakers(folder / "attempts" / "2"), "the second attempt")
+        for pid in told:
+            os.kill(pid, signal.SIGKILL)
+        run = in_state(service, run_id, "failed")
+        assert (run["attempts"], run["reason"]) == (3, "nonzero_exit")
+
+
+def caretakers(attempt: Path) -> list[int]:
+    from stoker.base import rundir
+    record = rundir.read_json(attempt / rundir.AGENT) or {}
+    return [record[who]["pid"] for who in ("holder", "agent")] if record.get("run") and record.get("agent") else []

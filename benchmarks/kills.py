@@ -150,11 +150,11 @@ def server_at_random(ground: Ground, moments: int, *, live: int = 20, lines: int
         until(lambda p=pids[0]: not alive(p), 10, "the death of the server")
         tally.moments += 1
     traffic.finish()
-    _judge(ground, traffic, tally)
+    judge(ground, traffic, tally)
     return tally
 
 
-def _judge(ground: Ground, traffic: Traffic, tally: Tally) -> None:
+def judge(ground: Ground, traffic: Traffic, tally: Tally) -> None:
     """Wait until all have ended, then compare what is with what was wished."""
     def all_final() -> bool:
         listed = ground.stoker("ps", "-a", "--json", timeout_s=60)
@@ -270,7 +270,7 @@ def server_at_point(ground: Ground, point: str) -> Tally:
     tally.expect((ended["state"], ended["reason"], ended["attempts"]) == ("stopped", "stopped_by_user", 1),
                  f"{point}: the stopped run is {ended['state']}, {ended['reason']}")
     ground.stoker("rm", "sleeper").ok()
-    _judge(ground, traffic, tally)
+    judge(ground, traffic, tally)
     tally.runs += 1
     known = {r["id"] for r in ground.runs()}
     spooled = [name for name in os.listdir(ground.home / "spool") if name in known]  # what was never promised is swept after a minute

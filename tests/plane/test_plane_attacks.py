@@ -221,3 +221,19 @@ def caretakers(attempt: Path) -> list[int]:
     from stoker.base import rundir
     record = rundir.read_json(attempt / rundir.AGENT) or {}
     return [record[who]["pid"] for who in ("holder", "agent")] if record.get("run") and record.get("agent") else []
+
+
+def test_a_disk_that_is_away_for_a_while_loses_no_run(root):
+    (root / "h").mkdir()
+    (root / "disk").mkdir()
+    (root / "h" / "config.toml").write_text(f'[targets.disk]\nroot = "{root}/disk"\n')
+    with plane(root / "h") as service:
+        run_id = submit(service, root, FOREVER, target="disk")
+        in_state(service, run_id, "running")
+        os.rename(root / "disk", root / "away")
+        service._reconciler.wake(run_id, "disk")
+        until(lambda: service.run(run_id)["reachability"] == "unreachable", "the silence")
+        assert service.run(run_id)["state"] == "running" and not (root / "disk").exists()
+        os.rename(root / "away", root / "disk")
+        until(lambda: service.run(run_id)["reachability"] == "ok", "the disk")
+        assert service.run(run_id)["state"] == "running"

@@ -158,6 +158,9 @@ class ProcessBackend(Backend):
         self._push_agent()
         done = self._host.run(self._argv(*words), timeout_s=timeout_s)
         if _agent_is_gone(done):
+            if not self._exists(f"{self._root()}/runs"):  # do not make it anew and then take every run for lost
+                raise TargetError(f"The folder {self._root()} is not there on {self._host.name} now.", retry=True,
+                                  hint="Is its disk mounted? The runs in it are looked for again.")
             self._pushed = False
             self._push_agent()
             done = self._host.run(self._argv(*words), timeout_s=timeout_s)

@@ -54,6 +54,16 @@ def test_a_terminal_sees_the_bytes_of_plain_python(ground: Ground):
     bare.close()
 
 
+def test_a_run_never_sees_another_size_than_that_of_its_terminal(ground: Ground):
+    ground.script("train.py", "import os, sys\nprint(os.get_terminal_size())\nsys.stdin.read(1)\n")
+    for words in (["train.py"], ["--copy", "train.py"]):
+        term = Terminal([STOKER, "run", "--new", *words], ground.work, ground.env, rows=31, columns=97)
+        term.expect(b"columns=97, lines=31")
+        term.send(b"\n")
+        assert term.wait() == 0
+        term.close()
+
+
 def test_pipes_carry_the_bytes_of_plain_python(ground: Ground):
     ground.script("train.py", COLOURFUL)
     bare = subprocess.run([sys.executable, "train.py"], cwd=ground.work, input=b"", capture_output=True, check=False)

@@ -885,7 +885,7 @@ class Holder:
         elif kind == "file":
             source = os.open(os.path.join(att.run_dir, STDIN), os.O_RDONLY | os.O_CLOEXEC)
         if spec.get("tty"):
-            self.master, self.slave = open_pty()
+            self.master, self.slave = open_pty(spec.get("inherit") or {})
             os.set_blocking(self.master, False)
             self._watch(self.master, select.POLLIN, self._master_ready)
             if kind == "attached":
@@ -1192,8 +1192,9 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
     return env
 
 
-def open_pty() -> tuple[int, int]:
-    """A pty whose output is not rewritten: the log gets the script's own bytes, the client restores CR LF."""
+def open_pty(inherit: dict) -> tuple[int, int]:
+    """A pty whose output is not rewritten: the log gets the script's own bytes, the client restores CR LF. It has the size of the
+    terminal that asked before the run can look at it."""
     import termios
     try:
         master, slave = os.openpty()
@@ -1203,7 +1204,11 @@ def open_pty() -> tuple[int, int]:
     mode[0] |= 0o40000  # IUTF8
     mode[1] &= ~termios.OPOST
     termios.tcsetattr(slave, termios.TCSANOW, mode)
-    set_window(master, 24, 80)
+    try:
+        rows, cols = inherit.get("window") or (24, 80)
+        set_window(master, rows, cols)
+    except (OSError, TypeError, ValueError, struct.error):
+        set_window(master, 24, 80)
     return master, slave
 
 
@@ -1343,6 +1348,7 @@ class Agent:
         self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
         self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
         self.stamps: dict[str, tuple | None] = {}
+        self.sizes: dict[str, int] = {}  # of the logs, as seen last
         self.limits: dict = {}
         self.keep: dict = {}
         self.stop: dict | None = None
@@ -1514,7 +1520,18 @@ class Agent:
                 used = now - self.started_mono
                 self.next_telemetry = now + (TICK_S if used < THIN_AFTER_S else THIN_TICK_S) - 0.1
                 append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
+        self._look_for_cuts()
         self._beat(now)
+
+    def _look_for_cuts(self) -> None:
+        """A log that became shorter was cut by the run itself: `> /dev/stderr` opens the file behind it anew. Said, since it cannot be undone."""
+        for name in (OUT, ERR):
+            size = size_of(self.att.path(name))
+            if size < self.sizes.get(name, 0):
+                gap = {"bytes": self.sizes[name] - size, "offset": size, "log": name, "why": "the run cut its own log"}
+                self.gaps = self.gaps + [gap]
+                self.event("gap", **gap)
+            self.sizes[name] = size
 
     def _beat(self, now: float) -> None:
         body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
@@ -1567,6 +1584,7 @@ class Agent:
     def _finish(self) -> dict:
         crash_point("ladder_done")
         self._drain()
+        self._look_for_cuts()
         self._sync_logs()
         ladder = self.ladder
         reason = ladder.reason if ladder is not None and ladder.signalled_run else self.begun

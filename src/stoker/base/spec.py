@@ -122,9 +122,9 @@ def inheritance() -> dict:
 
 
 def _check_inheritance(body: object) -> None:
-    kinds = {"host": str, "umask": int, "nice": int, "cpus": list, "rlimits": dict}
+    kinds = {"host": str, "umask": int, "nice": int, "cpus": list, "rlimits": dict, "window": list}
     good = isinstance(body, dict) and all(k in kinds and isinstance(v, kinds[k]) for k, v in body.items())
-    if not good or not all(isinstance(v, int) for v in (*body.get("cpus", ()), *body.get("rlimits", {}).values())):
+    if not good or not all(isinstance(v, int) for v in (*body.get("cpus", ()), *body.get("window", ()), *body.get("rlimits", {}).values())):
         raise InvalidSpec("The spec's `inherit` cannot be read.")
 
 

@@ -113,6 +113,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     """The spec of these options, as the server takes it. Raises InvalidSpec."""
     from stoker.cli.follow import all_terminals, stderr_is_stdout
+    from stoker.cli.terminal import Terminal
 
     detached = o["detach"]
     tty = o["tty"] if o["tty"] is not None else not detached and all_terminals() and not o["stdin_file"]
@@ -122,7 +123,7 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
         "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,
-        "inherit": inheritance(),
+        "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
     }
     if o["backoff"] is not None:
         spec["backoff_s"] = o["backoff"]

@@ -1524,10 +1524,11 @@ class Agent:
         self._beat(now)
 
     def _look_for_cuts(self) -> None:
-        """A log that became shorter was cut by the run itself: `> /dev/stderr` opens the file behind it anew. Said, since it cannot be undone."""
+        """A log that became shorter was cut by the run itself: `> /dev/stderr` empties the file behind it. That cannot be undone, so it is
+        said."""
         for name in (OUT, ERR):
             size = size_of(self.att.path(name))
-            if size < self.sizes.get(name, 0):
+            if size < self.sizes.get(name, 0) and len(self.gaps) < 100:  # a run may do it all the time
                 gap = {"bytes": self.sizes[name] - size, "offset": size, "log": name, "why": "the run cut its own log"}
                 self.gaps = self.gaps + [gap]
                 self.event("gap", **gap)
@@ -1793,11 +1794,11 @@ class Ladder:
         left = agent.tree.look()
         if not left and over:
             return True
-        if over and self.stage != "wait":
-            for p in left:
-                self.found.setdefault(p.key, p)
         while self.stage != "kill" and now >= self._ends():
             self._enter(self._after(self.stage))
+        if over and self.stage != "wait":  # noted before they are told to end: at the next look they may be gone
+            for p in left:
+                self.found.setdefault(p.key, p)
         if self.stage == "kill":
             if now - self.began >= KILL_S + (20.0 if not over else 0.0):
                 self.survivors = left

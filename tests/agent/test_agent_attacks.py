@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -212,3 +213,33 @@ def test_a_run_that_cuts_its_own_log_is_told_so(new_run):
     assert run.out() == b"oops\nend\n" and end["code"] == 0
     assert [(g["log"], g["bytes"] > 4000) for g in end["gaps"]] == [("out.log", True)]
     assert [e["why"] for e in run.events() if e["event"] == "gap"] == ["the run cut its own log"]
+
+
+def test_a_removal_that_was_killed_in_the_middle_is_finished_by_the_next(new_run):
+    run, other = new_run(["true"], id="gone"), new_run(["true"], id="gone-too")
+    for each in (run, other):
+        each.start()
+        each.wait_phase("ended")
+        wait_for(lambda each=each: not each.processes(), "the caretakers leave")
+    os.rename(run.dir, run.root / "runs" / ".rm-gone-4711")
+    os.rename(other.dir, other.root / "runs" / ".rm-gone-too-4711")
+    assert run.call("rm", run.dir) == [{"removed": False}]
+    assert os.listdir(run.root / "runs") == [".rm-gone-too-4711"]
+    assert run.call("rm", other.dir) == [{"removed": False}]
+    assert os.listdir(run.root / "runs") == []
+
+
+@pytest.mark.skipif(os.getuid() == 0 and not shutil.which("setpriv"), reason="root may read everything, and there is no setpriv")
+def test_a_folder_that_its_owner_cannot_read_is_removed(new_run):
+    run = new_run(["true"])
+    run.start()
+    run.wait_phase("ended")
+    wait_for(lambda: not run.processes(), "the caretakers leave")
+    (run.dir / "work" / "shut" / "inner").mkdir(parents=True)
+    (run.dir / "work" / "shut" / "inner" / "file").touch()
+    for folder in (run.dir / "work" / "shut" / "inner", run.dir / "work" / "shut"):
+        folder.chmod(0)
+    plain = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+    done = subprocess.run([*plain, *run.argv("rm", run.dir)], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"removed": True}), done
+    assert os.listdir(run.root / "runs") == []

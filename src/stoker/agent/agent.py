@@ -3104,21 +3104,33 @@ def verb_rm(args: list[str]) -> None:
     if phase != "absent":
         aside = os.path.join(os.path.dirname(run_dir), ".rm-%s-%d" % (run_id, os.getpid()))
         os.rename(run_dir, aside)  # at once absent for all who look
-        remove_tree(aside)
+    for name in os.listdir(os.path.join(root, "runs")):
+        if name.rpartition("-")[0] == ".rm-" + run_id:  # ours, or of one that was killed in the middle
+            remove_tree(os.path.join(root, "runs", name))
     say({"removed": phase != "absent"})
 
 
 def remove_tree(path: str) -> None:
     """Delete a folder, also one that holds read-only folders. Symlinks are removed, never followed."""
+    open_up(path)
     for folder, names, files in os.walk(path, topdown=True):
-        try:
-            os.chmod(folder, 0o700)
-        except OSError:
-            pass
-        for name in files + [n for n in names if os.path.islink(os.path.join(folder, n))]:
-            os.unlink(os.path.join(folder, name))
+        links = [n for n in names if os.path.islink(os.path.join(folder, n))]
+        for name in set(names) - set(links):
+            open_up(os.path.join(folder, name))  # before it is walked: it may not be readable now
+        for name in files + links:
+            unlink(os.path.join(folder, name))
     for folder, _, _ in os.walk(path, topdown=False):
-        os.rmdir(folder)
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:  # somebody else removes it too
+            pass
+
+
+def open_up(folder: str) -> None:
+    try:
+        os.chmod(folder, 0o700)
+    except OSError:
+        pass
 
 
 VERBS = {"start": verb_start, "poll": verb_poll, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach, "read": verb_read,

@@ -3118,11 +3118,14 @@ def remove_tree(path: str) -> None:
         for name in set(names) - set(links):
             open_up(os.path.join(folder, name))  # before it is walked: it may not be readable now
         for name in files + links:
-            unlink(os.path.join(folder, name))
+            try:
+                os.unlink(os.path.join(folder, name))
+            except FileNotFoundError:  # somebody else removes it too
+                pass
     for folder, _, _ in os.walk(path, topdown=False):
         try:
             os.rmdir(folder)
-        except FileNotFoundError:  # somebody else removes it too
+        except FileNotFoundError:
             pass
 
 

@@ -309,6 +309,15 @@ def agent_at_point(ground: Ground, point: str) -> Tally:
     for n in range(1, last + 1):
         tally.expect(numbered(40).startswith(ground.log(run["id"], n)), f"{point}: the log of attempt {n} is not what was printed")
         tally.expect(ground.json_file(run["id"], n, "exit.json") is not None, f"{point}: attempt {n} has no last words")
+    first = ground.json_file(run["id"], 1, "exit.json") or {}
+    try:
+        events = ground.attempt_file(run["id"], 1, "events.jsonl").read_text()
+    except FileNotFoundError:
+        events = ""
+    lost = first.get("reason") == "agent_lost"
+    again = "agent_restarted" in events
+    traces = {"claimed": lost, "spawned": lost, "status_written": "holder_lost" in events, "ladder_done": again, "before_exit": again}
+    tally.expect(traces.get(point, True), f"{point}: no trace of a death there")
     _judge_leftovers(ground, tally)
     return tally
 

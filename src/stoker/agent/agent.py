@@ -38,6 +38,7 @@ THIN_AFTER_S, THIN_TICK_S = 3600.0, 10.0  # telemetry of long runs
 CLAIM_S = 5.0  # a claimed folder without agent.json is young for that long, then abandoned
 NATURAL_S = 0.3  # what a run leaves behind may end by itself for that long before it is told to
 LEFTOVER_GRACE_S = 5.0  # at most, for what is left after the run's own end
+LOOKS = 20  # at the process table, at most, before "nobody is left" is believed while processes come and go
 KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
 INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
@@ -316,12 +317,15 @@ def proc(pid: int) -> Proc | None:
 
 def all_procs() -> dict[int, Proc]:
     found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            p = proc(int(name))
-            if p:
-                found[p.pid] = p
+    for pid in listed_pids():
+        p = proc(pid)
+        if p:
+            found[pid] = p
     return found
+
+
+def listed_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def who(pid: int) -> dict | None:
@@ -387,7 +391,23 @@ class Tree:
         self.uid = os.geteuid()
 
     def look(self) -> list[Proc]:
-        """Living members, by a full scan of the process table."""
+        """Living members. "Nobody" is said only when it is certain: a member that forks and leaves while the process table is
+        read may stand in it neither as the old pid nor as the new one."""
+        for _ in range(LOOKS):
+            before = listed_pids()
+            found, spared = self._scan()
+            if found or self._nobody(spared, before):
+                break
+        return found
+
+    def _nobody(self, spared: set[int], before: list[int]) -> bool:
+        """Every orphan below a living holder is its child, from before its own parent is gone."""
+        if lives(self.holder) and children_listed():
+            return not set(children_of(self.holder["pid"])) - spared - {self.agent, os.getpid()}
+        return set(before) == set(listed_pids())  # else: nobody came or went meanwhile
+
+    def _scan(self) -> tuple[list[Proc], set[int]]:
+        """Living members, and the spared ones, by a full scan of the process table."""
         table = all_procs()
         children: dict[int, list[int]] = {}
         for p in table.values():
@@ -419,7 +439,7 @@ class Tree:
         found |= below(marked, ours)
         mine = self.run.get("pid")
         spared = below([pid for pid in found if pid != mine and self._foreign(table[pid])], set())
-        return [table[pid] for pid in sorted(found - spared - {keeper}) if not table[pid].dead]
+        return [table[pid] for pid in sorted(found - spared - {keeper}) if not table[pid].dead], spared
 
     def chase(self, stopped: dict[tuple[int, int], Proc]) -> None:
         """Stop what was born since the table was read. The kernel's lists of children are quicker to read than the table, so
@@ -462,6 +482,11 @@ def children_of(pid: int) -> list[int]:
         return [int(c) for c in read_bytes("/proc/%d/task/%d/children" % (pid, pid)).split()]
     except OSError:
         return []
+
+
+def children_listed() -> bool:
+    """Does this kernel list children? (CONFIG_PROC_CHILDREN)"""
+    return os.path.exists("/proc/self/task/%d/children" % os.getpid())
 
 
 def send(p: Proc, sig: int) -> None:

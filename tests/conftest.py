@@ -1,10 +1,14 @@
-"""What every test may use: a state folder of its own, real parts or the reason why not, and a check that no process is left."""
+"""What every test may use: a state folder of its own, real parts or the reason why not, and a check that no process is left.
+
+At the end of every run of tests: nothing was left behind, and in the gate nothing was skipped that could be installed.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import uuid
@@ -16,9 +20,42 @@ import pytest
 from real.sshd import Sshd
 from real.sshd import program as sshd_program
 
+sys.path.insert(0, str(Path(__file__).with_name("house")))
+
+from leaks import Leaks
+from skips import not_accepted
+
 MARK = "TEST_MARK"  # inherited by what a test starts; not STOKER_*, since those do not reach runs
 QUIET_S = 5.0  # what is on its way out gets this long
 PARTS = {"sshd": lambda: sshd_program() and shutil.which("ssh") and shutil.which("ssh-keygen")}  # others: a program of that name
+
+
+_looking: list[Leaks] = []  # one, in the process that the others belong to
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The picture before the first test."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        _looking.append(Leaks())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run of the suite that leaves something behind, or skips what the gate wants tested, has failed."""
+    for leaks in _looking:
+        leaks.look()
+        if (leaks.found or not_accepted(session.config)) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    left = [line for leaks in _looking for line in leaks.found]
+    for title, lines in (("left behind by the tests", left),
+                         ("skipped, and must not be where STOKER_REQUIRE_REAL is set", not_accepted(terminalreporter.config))):
+        if lines:
+            terminalreporter.section(title, red=True)
+            for line in lines:
+                terminalreporter.write_line(f"  {line}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -69,8 +69,13 @@ def marked_processes(mark: str) -> list[tuple[int, str]]:
 
 
 def _files() -> set[str]:
-    """Untracked files of the checkout that no editor wrote, the user's own state folder, and our private folder for sockets."""
+    """Untracked files of the checkout that no editor wrote, the user's own state folder, and our private folder for sockets.
+
+    Only in the gate: elsewhere another suite, or the user's own Stoker, may be at work at the same time.
+    """
     names: set[str] = set()
+    if not os.environ.get("STOKER_REQUIRE_REAL"):
+        return names
     if (REPO / ".git").exists():
         done = subprocess.run(["git", "-C", str(REPO), "ls-files", "-o", "--exclude-standard", "-z"], capture_output=True, check=False)
         names |= {n for n in done.stdout.decode("utf-8", "surrogateescape").split("\0") if n and not n.endswith(WRITTEN_BY_PEOPLE)}

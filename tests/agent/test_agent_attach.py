@@ -204,3 +204,21 @@ def test_fast_output_through_a_pty_is_whole(new_run):
     run.start()
     run.end()
     assert run.out() == b"".join(b"%08d\n" % i for i in range(200000))
+
+
+def test_a_signal_that_asks_reaches_the_first_process_only_and_ends_nothing(new_run):
+    """As Slurm's warning does: workers without a handler would die of it, and what goes wrong later has a cause of its own."""
+    body = ("import signal, subprocess\nsignal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
+            "worker = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\nprint('up', flush=True)\nsignal.pause()\nworker.stdin.close()\n"
+            "raise ValueError('worker %d' % worker.wait())")
+    for tty in (False, True):
+        run = new_run([PY, "-c", body], tty=tty, stdin="attached")
+        run.start()
+        attached = run.attach()
+        attached.until(b"up")
+        attached.send(b"s", b"USR1")
+        attached.rest()
+        attached.leave()
+        end = run.end()
+        assert b"saved" in run.out()
+        assert (end["reason"], end["evidence"]["exception"]["message"]) == ("nonzero_exit", "worker 0")

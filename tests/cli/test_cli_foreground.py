@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -190,9 +191,33 @@ def test_ctrl_c_code_of_a_run_that_dies_of_it(ground: Ground):
     term = ground.terminal("run", "train.py")
     term.expect(b"begun")
     term.send(b"\x03")
-    assert term.wait() == 130
+    assert term.wait() == -signal.SIGINT, "130 in a shell"
     assert b"KeyboardInterrupt" in term.seen
     assert term.settings() == term.initial
+    term.close()
+
+
+def test_ctrl_c_ends_a_loop_in_the_shell(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    ground.script("saves.py", "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('saved')\n")
+    for name, tells, code in (("train.py", b"KeyboardInterrupt", -signal.SIGINT), ("saves.py", b"saved", 0)):
+        loop = f"for lr in 1 2; do {shlex.quote(STOKER)} run --new {name}; test $lr$? = 10 && break; done"
+        term = ground.terminal(argv=["bash", "-c", loop])
+        term.expect(b"begun")
+        term.send(b"\x03")
+        assert term.wait() == code, "a run that caught it and ended well lets the loop go on, as with python"
+        assert tells in term.seen and term.seen.count(b"begun") == 1
+        term.close()
+
+
+def test_ctrl_c_beside_tee_is_not_called_leaving(ground: Ground):
+    ground.script("train.py", "import itertools, time\nfor i in itertools.count(): print('begun', i, flush=True); time.sleep(0.01)\n")
+    term = ground.terminal(argv=["bash", "-c", f"{shlex.quote(STOKER)} run train.py | cat"])
+    term.expect(b"begun")
+    term.send(b"\x03")
+    term.wait()
+    assert b"goes on" not in term.seen
+    until(lambda: ground.runs()[0]["state"] == "stopped")
     term.close()
 
 
@@ -214,7 +239,7 @@ def test_ctrl_c_does_not_wait_behind_input_that_the_run_does_not_take(ground: Gr
             return time.monotonic() - filled_at > 1
     until(full, 60, "a full pipe")
     client.send_signal(signal.SIGINT)
-    assert client.wait(40) == 130
+    assert client.wait(40) == -signal.SIGINT
     assert ground.runs()[0]["reason"] == "stopped_by_user"
 
 

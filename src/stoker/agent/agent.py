@@ -42,6 +42,7 @@ LOOKS = 20  # at the process table, at most, before "nobody is left" is believed
 KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
 INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
+ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
 TAIL_BYTES = 256 * 1024
 SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
@@ -952,8 +953,11 @@ class Holder:
         self.tell_fd = -1
 
     def _signal(self, sig: int) -> None:
-        """To the foreground process group, as a terminal would."""
+        """To the foreground process group, as a terminal would; what only asks, to the first process, as `kill` would."""
         if not self.run_pid:
+            return
+        if sig in ASKING:
+            os.kill(self.run_pid, sig)
             return
         group = self.run_pid
         if self.master >= 0:
@@ -2246,7 +2250,7 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
     code, name = body["code"], body["signal_name"]
     cwd = record.get("cwd") if isinstance(record.get("cwd"), str) else att.run_dir
     last_signal = name or signal_name(words.child_signal)
-    if interrupt and number(interrupt.get("mono")) <= time.monotonic():
+    if interrupt and interrupt.get("signal") not in ASKING and number(interrupt.get("mono")) <= time.monotonic():
         sig = interrupt.get("signal")
         soon = time.monotonic() - number(interrupt.get("mono")) < INTERRUPT_S
         if body["signal"] == sig or code == 128 + int(number(sig)) or (soon and code):

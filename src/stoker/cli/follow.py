@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import sys
 import termios
 from typing import TYPE_CHECKING
@@ -18,11 +19,12 @@ from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.keys import Keys, Left
 from stoker.cli.options import Patience, exit_code, plane
-from stoker.cli.terminal import Modes, Terminal
+from stoker.cli.terminal import Modes, Terminal, die_of_interrupt
 
 if TYPE_CHECKING:
     from stoker.client_attach import Attached
 
+INTERRUPTED = 128 + signal.SIGINT
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 
 
@@ -67,6 +69,11 @@ class Follower:
             self._keys.end()
             self._restore()
         return self._code()
+
+    def die_with_it(self) -> None:
+        """Do not come back if Ctrl-C was pressed here and the run died of it."""
+        if self._keys.interrupted_at and self.run["state"] == State.STOPPED and self._code_of_run() == INTERRUPTED:
+            die_of_interrupt(everybody=self._keys.typed_interrupt)
 
     def _follow_attempts(self) -> None:
         """Attach, again when the server was lost, again for the next attempt, until the run is final."""
@@ -169,11 +176,16 @@ class Follower:
                 return
             output.close_stdout()
             if isinstance(e, BrokenPipeError):
-                raise Left(output.SIGPIPE_CODE, "nobody reads the output any more; the run goes on. "
-                           f"Come back with: {self._come_back}") from e
+                raise Left(output.SIGPIPE_CODE, f"nobody reads the output any more; {self._how_it_goes_on()}") from e
             raise Left(EXIT_OWN_FAILURE, f"the output cannot be written ({e.strerror}); the run goes on. "
                        f"Come back with: {self._come_back}") from e
         self._fresh_line = data.endswith(b"\n")
+
+    def _how_it_goes_on(self) -> str:
+        """After `| tee`, which Ctrl-C ended before it ended the run."""
+        if self._keys.interrupted_at:
+            return f"Ctrl-C was passed on to the run. What became of it: stoker show {output.type_ref(self.run)}"
+        return f"the run goes on. Come back with: {self._come_back}"
 
     def _from_line_start(self, fd: int, data: bytes) -> bytes:
         """Who comes in the middle of a log sees whole lines, where there are any."""
@@ -208,9 +220,12 @@ class Follower:
         if run["state"] != State.DONE or run.get("exit_code"):
             following = f" Next: {run['next']}" if run.get("next") else ""
             self._say(f"{run.get('sentence') or run['state']}{following}")
-        if run.get("exit_code") is None:
-            return {"start_failed": EXIT_OWN_FAILURE, "stopped_by_user": 130}.get(run.get("reason") or "", exit_code(run))
-        return exit_code(run)
+        return self._code_of_run()
+
+    def _code_of_run(self) -> int:
+        if self.run.get("exit_code") is None:
+            return {"start_failed": EXIT_OWN_FAILURE, "stopped_by_user": INTERRUPTED}.get(self.run.get("reason") or "", exit_code(self.run))
+        return exit_code(self.run)
 
 
 def write_all(fd: int, data: bytes) -> None:

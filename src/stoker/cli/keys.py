@@ -49,6 +49,8 @@ class Keys:
 
     def __init__(self, run_id: str, how_to_come_back: str, terminal: Terminal | None, *, take_input: bool, visiting: bool) -> None:
         self.raw = False  # the local terminal hands every key on
+        self.interrupted_at = 0.0  # when Ctrl-C came last, as a key or as a signal
+        self.typed_interrupt = False  # as a key: nobody but the run has got a signal
         self._run_id = run_id
         self._come_back = how_to_come_back
         self._terminal = terminal
@@ -179,6 +181,7 @@ class Keys:
         before, leave, _ = data.partition(bytes([CTRL_Z])) if self.raw else (data, b"", b"")
         if self.raw:
             for _ in range(before.count(CTRL_C)):
+                self.typed_interrupt = True
                 self._count_ctrl_c()
         if before:
             self._put("i", before)
@@ -197,13 +200,14 @@ class Keys:
         elif not self._take_input:
             self._leave(128 + number)
         elif not self._live and number in (signal.SIGINT, signal.SIGTERM):
+            self.interrupted_at = time.monotonic() if number == signal.SIGINT else self.interrupted_at
             self._stop_run()
         elif number != signal.SIGINT or not self._count_ctrl_c():
             self._put("s", HANDED_ON[number].encode())
 
     def _count_ctrl_c(self) -> bool:
         """The third one within a few seconds starts the end of the run. True if this was it."""
-        now = time.monotonic()
+        now = self.interrupted_at = time.monotonic()
         self._ctrl_c = [*[t for t in self._ctrl_c if now - t < LAST_CTRL_C_S], now]
         if len(self._ctrl_c) < 3:
             return False

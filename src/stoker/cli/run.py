@@ -29,7 +29,7 @@ EPILOG = """Options end at the first word of the command: everything after it be
   stoker run --copy --gpus 1 train.py
 
 A .py file runs with the python of the folder you stand in. The exit code is the run's own (128 + N when signal N killed it),
-125 when Stoker itself failed.
+125 when Stoker itself failed. Ctrl-C that kills the run kills `stoker run` too, so that a loop in your shell ends.
 
 It is like plain python: a terminal if stdin, stdout and stderr are terminals, else pipes; INT, TERM, QUIT, USR1 and USR2 are
 passed on. Ctrl-C goes to the run, the third within three seconds ends it; while it waits for its turn, Ctrl-C cancels it.
@@ -263,4 +263,5 @@ def _follow(made: dict, as_json: bool) -> int:
         import json
 
         print(json.dumps(follower.run), file=sys.stderr)
+    follower.die_with_it()
     return code

@@ -12,11 +12,28 @@ import errno
 import os
 import re
 import signal
+import sys
 import termios
 from collections.abc import Iterator
 
 CTRL_C = 0x03
 CTRL_Z = 0x1A
+
+
+def die_of_interrupt(everybody: bool) -> None:
+    """End by SIGINT and not by a code, as python does: only then a shell ends the loop or the script around us.
+
+    everybody: the shell of that script wants to have got it too. Ctrl-C gives it to the whole foreground group, but a key that was
+    handed on never became a signal here.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        if everybody and os.tcgetpgrp(0) == os.getpgrp():
+            os.killpg(0, signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 class Terminal:

@@ -145,6 +145,17 @@ def test_a_run_on_a_box_behind_sshd(far):
 
 
 @pytest.mark.real("sshd")
+def test_only_named_variables_travel(far):
+    spec = {"command": ["python3", "-c", "import os; print(sorted(os.environ))"], "folder": str(far.root / "w"), "target": "box", "name": "far",
+            "env_names": ["NAMED", "UNSET"]}
+    run = far.service.submit(spec, {}, {"PATH": "/nowhere", "NAMED": "1", "SECRET": "hunter2"}, None)
+    assert far.final("far")["state"] == "done"
+    seen = b"".join(far.service.logs("far")).decode()
+    assert "'NAMED'" in seen and "'PATH'" in seen and "'HOME'" in seen and "SECRET" not in seen
+    assert Path(run["folder"], "env").read_bytes() == b"NAMED=1\0"
+
+
+@pytest.mark.real("sshd")
 def test_silence_changes_nothing_but_reachability(far, sshd):
     run = far.submit("import time\nfor i in range(40): print('line', i, flush=True); time.sleep(0.1)", target="box", name="far")
     far.state("far", "running")

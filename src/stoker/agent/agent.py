@@ -50,6 +50,7 @@ FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
+LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
             "STOKER_IDENTITY")
 
@@ -1205,7 +1206,10 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
         packed = read_bytes(os.path.join(att.run_dir, ENV))
     except OSError:
         packed = encode("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\0HOME=%s\0" % os.path.expanduser("~"))
-    env = dict(item.split(b"=", 1) for item in packed.split(b"\0") if b"=" in item[1:])
+    env = {}
+    if spec.get("machine_env"):
+        env = {encode(k): encode(v) for k, v in os.environ.items() if k in LOGIN_ENV or k.startswith("LC_")}
+    env.update(item.split(b"=", 1) for item in packed.split(b"\0") if b"=" in item[1:])
     for name in (b"STOKER_DAEMON", b"STOKER_CRASH_AT", b"STOKER_IDENTITY"):
         env.pop(name, None)
     ours = {RUN_MARK: att.id, RUN_DIR_MARK: att.run_dir, "STOKER_ATTEMPT": str(att.n)}

@@ -12,7 +12,8 @@ from stoker.base.errors import InvalidSpec
 
 NAME_MAX = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
-_NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit"})
+_NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit",
+                          "machine_env"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,8 @@ class Spec:
     backoff_s: float = 5.0  # before the first automatic restart; doubles up to 300 s
     grace_s: tuple[float, float] = (10.0, 10.0)  # after SIGINT, after SIGTERM
     unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
+    env_names: tuple[str, ...] = ()  # variables that were named one by one; a run on another machine gets only these
+    machine_env: bool = False  # they are added to what a login there has, instead of being the whole environment
     inherit: dict = field(default_factory=dict)  # what a process has from its shell besides the environment; see `inheritance`
     created_at: str = ""
 
@@ -57,7 +60,7 @@ class Spec:
                               hint="Is the client newer than the server? `stoker server stop` lets the next command start a new one.")
         try:
             values = dict(body)
-            for name in ("command", "argv", "after", "retry_reasons", "grace_s"):
+            for name in ("command", "argv", "after", "retry_reasons", "grace_s", "env_names"):
                 if name in values:
                     values[name] = tuple(values[name])
             return cls(**values)

@@ -65,7 +65,8 @@ class Command(click.Argument):
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
               help="With --copy: show /PATH as NAME in the working folder. May be given again.")
 @click.option("--home", metavar="DIR", help="HOME of the run.")
-@click.option("--env", multiple=True, metavar="KEY=VALUE", help="Set a variable for the run. May be given again.")
+@click.option("--env", multiple=True, metavar="KEY=VALUE",
+              help="Set a variable for the run, or name one to pass on to another machine. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Set the variables in FILE, a KEY=VALUE a line.")
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
@@ -123,7 +124,7 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
         "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,
-        "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
+        "env_names": named_env(o["env"], o["env_file"]), "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
     }
     if o["backoff"] is not None:
         spec["backoff_s"] = o["backoff"]
@@ -139,10 +140,16 @@ def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: 
         env.update(parse_env_file(env_file))
     for setting in settings:
         key, found, value = setting.partition("=")
-        if not found or not key:
-            raise InvalidSpec(f"--env takes KEY=VALUE, not '{output.shown(setting)}'.", hint="stoker run --env LR=0.1 ...")
-        env[key] = value
+        if not key or not (found or key in client_env):
+            raise InvalidSpec(f"--env takes KEY=VALUE, or the KEY of a variable that is set here, not '{output.shown(setting)}'.",
+                              hint="stoker run --env LR=0.1 ...")
+        env[key] = value if found else client_env[key]
     return env
+
+
+def named_env(settings: tuple[str, ...], env_file: str | None) -> list[str]:
+    """The variables that --env and --env-file name: the only ones that travel to another machine."""
+    return sorted({setting.partition("=")[0] for setting in settings} | set(parse_env_file(env_file) if env_file else ()))
 
 
 def parse_env_file(path: str) -> dict[str, str]:

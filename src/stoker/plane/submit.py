@@ -50,12 +50,15 @@ class Submitter:
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
         after = self._after(asked)
+        if not target.here:  # the rest may hold secrets of this machine, and means nothing there
+            env = {name: env[name] for name in asked.env_names if name in env}
         argv, warnings, wanted = _resolve(asked, target, env, stdin)
         self._check_size(asked, target)
         if asked.slots and target.config.slots is None:
             warnings.append(f"CPU slots are not counted on '{target.name}': it does not wait for them. Set slots = N in config.toml.")
         with self._named(asked) as (run_id, name, stem, number):
-            spec = asked.with_(id=run_id, name=name, argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS, created_at=iso(now))
+            spec = asked.with_(id=run_id, name=name, argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS,
+                               machine_env=not target.here, created_at=iso(now))
             run = Run(id=run_id, name=name, name_stem=stem, name_number=number, spec=spec, target=target.name,
                       created_at=now, queued_at=now,
                       priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq,

@@ -144,7 +144,7 @@ def test_a_corrupt_or_foreign_database_is_kept_aside_and_runs_are_found_again(gr
     side = str(ground.work / "starts")
     ended = ground.detach("--name", "ended", "--", "echo", "kept")
     ground.wait_state("ended")
-    living = ground.detach("--name", "living", "count.py", "400", "0.02", side)
+    living = ground.detach("--name", "living", "count.py", "150", "0.02", side)
     ground.until_log(living["id"], b"line 5\n")
     ground.kill_server()
     database = ground.home / "server" / "stoker.db"
@@ -175,7 +175,7 @@ def test_a_corrupt_or_foreign_database_is_kept_aside_and_runs_are_found_again(gr
         assert aside, f"the old file was not kept: {os.listdir(database.parent)}"
     finished = ground.wait_state("living")
     assert (finished["state"], finished["attempts"]) == ("done", 1)
-    assert ground.log(living["id"]) == numbered(400)
+    assert ground.log(living["id"]) == numbered(150)
     assert ground.stoker("logs", "ended").stdout == b"kept\n"
 
 

@@ -29,7 +29,7 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
 test: $(STAMP)       ## the whole suite (at most 15 minutes)
-	$(PY) -m pytest -q -n 4 --dist loadfile
+	$(PY) -m pytest -q -n 4 --dist worksteal
 
 check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
 	$(PY) -m ruff check src tests benchmarks docs examples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -64,9 +65,10 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     manifest = {"complete": not seen.cut, "bulk": seen.bulk, "cut": cut, "folder": os.fspath(folder),
                 "files": [_manifest_line(path, info, hashes.get(path)) for path, info in seen.files.items()]}
     code_dir.mkdir(parents=True, exist_ok=True)
-    rundir.write_json(code_dir / MANIFEST, manifest)
-    rundir.write_whole(code_dir / DIFF, diff)
-    rundir.write_json(code_dir / COMMIT, summary)
+    # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three waits for the disk at each run.
+    (code_dir / MANIFEST).write_text(json.dumps(manifest) + "\n", "ascii")
+    (code_dir / DIFF).write_bytes(diff)
+    (code_dir / COMMIT).write_text(json.dumps(summary) + "\n", "ascii")
     return summary
 
 

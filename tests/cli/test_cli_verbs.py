@@ -170,6 +170,18 @@ def test_gc_shows_asks_and_frees(ground: Ground):
     assert ground.runs() == []
 
 
+def test_wait_says_what_will_not_come_by_itself(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    ground.detach("--name", "first", "train.py")
+    ground.detach("--name", "second", "--after", "first", "train.py")
+    ground.stoker("stop", "first").ok()
+    term = ground.terminal("wait", "second")
+    term.expect(b"second waits for first, which ended as stopped")
+    term.send(b"\x03")
+    assert term.wait() == 130
+    term.close()
+
+
 def test_top_once_and_live(ground: Ground):
     ground.script("train.py", SLEEPER)
     ground.detach("--name", "mine", "train.py")

@@ -150,7 +150,7 @@ def log_tail(run: dict) -> tuple[int, int]:
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
     """Wait until all of these have ended. The exit code is the run's; of several, the first that is not 0."""
     ids = [plane().run(ref)["id"] for ref in refs]
-    ended = [until_final(run_id) for run_id in ids]
+    ended = [until_final(run_id, tell=not as_json) for run_id in ids]
     if as_json:
         output.print_json(ended[0] if len(ended) == 1 else ended)
     else:
@@ -159,15 +159,21 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
     return next((code for code in map(exit_code, ended) if code), 0)
 
 
-def until_final(run_id: str) -> dict:
-    """The run when it has ended. Survives the death of the server; raises ServerError when that lasts."""
-    patience = Patience()
+def until_final(run_id: str, tell: bool = False) -> dict:
+    """The run when it has ended. Survives the death of the server; raises ServerError when that lasts. tell: say what it waits for."""
+    patience, told = Patience(), ""
+    timeout_s = 0.0 if tell else 30.0
     while True:
         try:
-            run = plane().wait(run_id, 30)
+            run = plane().wait(run_id, timeout_s)
             patience.heard()
             if State(run["state"]).final:
                 return run
+            waits = run.get("waits_for") or ""
+            if tell and waits and waits != told:  # it may be for something that never comes by itself
+                told = waits
+                output.say(f"{output.shown(run['name'])} waits for {waits}")
+            timeout_s = 30.0
         except ServerError:
             pause_s = patience.left_s()
             if not pause_s:

@@ -394,6 +394,15 @@ def test_logs_by_offset_tail_and_since(plane):
         plane.log(run["id"], attempt=7)
 
 
+def test_the_tail_of_a_log_that_grows_is_as_long_as_was_asked(plane):
+    run = plane.python("import itertools\nfor i in itertools.count(): print('line', i, flush=True)\n")
+    plane.begun(run["id"], b"line 1000\n")
+    for _ in range(5):
+        assert plane.log(run["id"], tail=3).count(b"\n") <= 3
+    plane.stop(run["id"])
+    plane.final(run["id"])
+
+
 def test_a_large_log_without_a_newline_is_tailed_quickly(plane):
     run = plane.final(plane.python("import sys\nfor _ in range(80): sys.stdout.write('x' * 1000000)")["id"])
     assert len(plane.log(run["id"], tail=5)) == 1 << 20

@@ -85,9 +85,10 @@ class Log:
                 pieces.append(data)
         return b"".join(pieces)
 
-    def open(self, offset: int, follow: bool) -> Stream:
-        """All from `offset`; with `follow` until the attempt has ended."""
-        return self.backend.read(self.run_id, self.attempt, self.which, offset, None, follow)
+    def open(self, offset: int, follow: bool, end: int | None = None) -> Stream:
+        """All from `offset`, before `end` if that is given; with `follow` until the attempt has ended."""
+        limit = None if end is None else max(0, end - offset)
+        return self.backend.read(self.run_id, self.attempt, self.which, offset, limit, follow)
 
     def tail_offset(self, size: int, lines: int) -> int:
         """Where the last `lines` lines of `size` bytes begin. Looks back in growing blocks, 4 KiB a line and 1 MiB at least, no further."""

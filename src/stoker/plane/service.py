@@ -261,9 +261,12 @@ class Service:
             begin = max(0, offset)
             if since is not None:
                 begin = max(begin, log.since_offset(since))
+            end = None
             if tail is not None:
-                begin = max(begin, log.tail_offset(self._log_size(run, target, number, stream), tail))
-            return log.open(begin, follow)
+                size = self._log_size(run, target, number, stream)
+                begin = max(begin, log.tail_offset(size, tail))
+                end = None if follow else size  # what is written meanwhile would make it more lines
+            return log.open(begin, follow, end)
         if not follow:
             self._attempt(self._find(run_id), attempt, ask=True)
         return Pieces(opened)

@@ -49,7 +49,7 @@ def test_states_in_words():
 
 def test_the_opening_sentence_of_a_run_that_waits():
     assert opening({"state": "pending", "waits_for": "1 GPU: 1 of 1 is used by base"}) == "It waits for 1 GPU: 1 of 1 is used by base."
-    assert opening({"state": "running"}) == "Its process runs."
+    assert opening({"state": "running"}) == "It runs."
 
 
 def test_modes_that_a_run_switched_on_are_undone():

@@ -391,3 +391,11 @@ def test_a_prefix_or_the_name_stands_for_the_id(ground: Ground):
 def test_every_verb_has_help(common: Ground, verb: str):
     done = common.stoker(verb, "--help").ok()
     assert done.out.startswith("Usage: stoker " + verb)
+
+
+def test_a_run_that_asks_a_question_is_told_from_a_busy_one(ground: Ground):
+    asks = ground.detach("--tty", "--", "python", "-c", "input('name? ')")
+    seen = until(lambda: (s := ground.show(asks["id"]))["waits_for_input"] and s, 20, "it is seen to wait")
+    assert seen["sentence"] == "It waits for somebody to type something." and seen["next"] == f"stoker attach {asks['id']}"
+    ground.stoker("stop", asks["id"]).ok()
+    assert ground.show(asks["id"])["reason"] == "stopped_by_user"

@@ -36,7 +36,7 @@ STATE_SENTENCES = {
     State.PENDING: "waits for its turn",
     State.STAGING: "its files are being laid out on the machine",
     State.STARTING: "its agent is starting it, or it waits to be started again",
-    State.RUNNING: "its process runs",
+    State.RUNNING: "it runs",
     State.STOPPING: "its processes are being ended, its log and outputs are drained",
     State.DONE: "it ended by itself with exit code 0",
     State.FAILED: "it ended before its end",

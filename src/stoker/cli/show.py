@@ -157,10 +157,8 @@ def _use(run: dict) -> Iterator[tuple[str, str]]:
     if now.get("disk_free_bytes") is not None:
         yield "disk free", format_size(now["disk_free_bytes"])
     usage = run.get("usage") or {}
-    for key, value in usage.items():
-        if value is not None:
-            yield key.removesuffix("_bytes").removesuffix("_s").replace("_", " "), \
-                format_size(value) if key.endswith("_bytes") else format_duration(value) if key.endswith("_s") else str(value)
+    if usage.get("folder_bytes") is not None:
+        yield "run folder", f"{format_size(usage['folder_bytes'])} in {usage.get('folder_files')} files"
 
 
 def _files(files: list[dict]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,10 @@ NEXT = {  # what to type while it is not final; `{id}` is the run
     State.STOPPING: "stoker wait {id}",
 }
 
+WAITS_FOR_INPUT = {"sentence": "It waits for somebody to type something.", "next": "stoker attach {id}"}
+HAS_NO_INPUT = {"sentence": "It waits for input, and nobody can give it any.",
+                "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
+
 
 def run_object(run: Run, target: Target | None, *, waits_for: str | None = None, used_s: float | None = None) -> dict:
     """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row."""

@@ -112,7 +112,11 @@ class Service:
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence}
-        return {**self._one(run), **detail.detail(run, target, self._look(run, target), history)}
+        more = detail.detail(run, target, self._look(run, target), history)
+        if more["waits_for_input"]:
+            more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
+            more["next"] = more["next"].format(id=run.id)
+        return {**self._one(run), **more}
 
     def start(self, ref: str) -> dict:
         """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more."""

@@ -143,6 +143,17 @@ class Stream:
             raise TargetError(f"The connection to {self._what} was cut.", hint="Try again; nothing that runs there is harmed.", retry=True)
         return int(found[-1])
 
+    def said(self, timeout_s: float) -> int | None:
+        """The exit code of the local process, once all that it wrote to stderr is read; None when it still runs after `timeout_s`.
+        For a process whose stdout has ended: what it has to say may come later than that."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        self._reader.join(max(0.1, deadline - time.monotonic()))
+        return shell_code(code)
+
     def close(self) -> None:
         """End it and wait for that: TERM, then KILL to its process group. Twice is harmless; a read or write that blocks in another
         thread returns, since the pipes are closed only after their other end is gone."""

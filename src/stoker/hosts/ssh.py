@@ -31,6 +31,7 @@ from stoker.hosts.ssh_says import explain
 OPTIONS = ("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlPersist=no", "BatchMode=yes",
            "LogLevel=INFO", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 CONNECT_S = 30.0  # from asking for a connection to a running command there, name look-up and log-in included
+SAY_S = 5.0  # an ssh that has closed its stdout is about to end: this long for its reason to arrive, on a machine that is busy
 AT_ONCE_S = 0.0  # our ssh is killed, not asked: it misses a TERM that comes just before it sleeps, and the far end hears the same
 FAR_GRACE_S = 5  # the far side's clock ends a command this long after ours gave up
 _FIND_PYTHON = """
@@ -89,6 +90,7 @@ class SshHost(Host):
             raise
         if answered:
             return stream
+        stream.said(SAY_S)
         stream.close()
         raise explain(stream.stderr_tail(), self.name, 255)
 
@@ -179,7 +181,8 @@ class SshHost(Host):
         try:
             answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
             if not answered:
-                raise explain(stream.stderr_tail(), self.name, stream.wait(1.0))
+                code = stream.said(SAY_S)
+                raise explain(stream.stderr_tail(), self.name, code)
         finally:
             if not answered:
                 stream.close()

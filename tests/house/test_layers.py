@@ -14,6 +14,7 @@ from tree import AGENT, PACKAGE, REPO, imports, module_name, name_of, parse, pyt
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "base": (set(), set()),
     "agent": (set(), set()),
+    "hooks": (set(), {"torch", "numpy"}),
     "hosts": ({"base"}, set()),
     "doctor": ({"base"}, set()),
     "backends": ({"hosts", "agent", "base"}, set()),

@@ -1,0 +1,63 @@
+"""What all parts of exact resume share: the phase this life is in, whether we stand inside a shield, and how a life ends.
+
+A life is one process that trains, from its start to its death. The first one is recorded; the next replays the record as a ghost up to
+an image, restores it, repeats what was lost under the eyes of the tail check, and records on.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+
+OFF, SETUP, RECORD, GHOST, TAIL = range(5)
+NAMES = ("off", "setup", "record", "ghost", "tail")
+
+phase = OFF  # SETUP -> RECORD, or SETUP -> GHOST -> TAIL -> RECORD; OFF: every hook steps aside
+depth = 0  # > 0: inside a shield or inside our own code: nothing is logged
+steps = 0  # optimizer steps so far, those of the ghost included
+main = _thread.get_ident()  # only this thread's events count
+folder = ""  # where log, images and state.json live, over all lives of a run
+attempt = 0
+log = None  # the Log of this life
+target = None  # the Image that this life goes to, or None
+on_setup_end: list = []  # called once, with depth > 0, before the first shielded event
+_fork_hooked = False
+
+
+def here() -> bool:
+    """Whether what happens now is an event: a phase that logs, the main thread, outside every shield."""
+    return not depth and phase and _thread.get_ident() == main
+
+
+def enter() -> None:
+    """Go inside a shield; only when `here()`. The first time, set-up is over."""
+    global depth
+    depth = 1
+    if phase == SETUP:
+        end_setup()
+
+
+def leave() -> None:
+    global depth
+    depth = 0
+
+
+def end_setup() -> None:
+    """Everything before this was, and will be in each life, run for real; from here on the log decides."""
+    global phase
+    phase = GHOST if target is not None else RECORD
+    for call in on_setup_end:
+        call()
+
+
+def off_in_children() -> None:
+    """A forked child is somebody else: loader workers, helpers. No hook acts there."""
+    global _fork_hooked
+    if not _fork_hooked:
+        _fork_hooked = True
+        os.register_at_fork(after_in_child=turn_off)
+
+
+def turn_off() -> None:
+    global phase
+    phase = OFF

@@ -77,7 +77,26 @@ def test_the_sentence_names_the_error_and_its_place():
     assert state.sentence("nonzero_exit", seen) == "It ended with exit code 1: ValueError: boom at the end (t.py, line 4)."
     seen["exception"] |= {"rank": 1, "message": "", "file": None}
     assert state.sentence("nonzero_exit", seen) == "It ended with exit code 1: rank 1 failed with ValueError."
-    assert state.sentence("nonzero_exit", {"code": 3}) == "It ended with exit code 3: something in it went wrong."
+
+
+@pytest.mark.parametrize(("tail", "told"), [
+    (None, "what it said last is not known"),
+    ("", "it said nothing"),
+    ("\n \n----\n", "it said nothing"),
+    ("usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 1", 'its last words were "train.py: error: unrecognized arguments: --lrr 1"'),
+    ("no data in /data\n", 'its last words were "no data in /data"'),
+    ("sh: 1: nonsuch: not found\n======\n", 'its last words were "sh: 1: nonsuch: not found"'),
+    ("Error: No such option: --lrr\nTry 'train --help' for help.", 'its last words were "Error: No such option: --lrr"'),
+    ("error: it is broken.\nhint: repair it\n 12%|###     | 3/30", 'its last words were "error: it is broken."'),
+    (["hint: repair it"], 'its last words were "hint: repair it"'),
+    ("Tryout data is missing", 'its last words were "Tryout data is missing"'),
+    ("cc: fatal error\nmake: *** [all] Error 2", 'its last words were "cc: fatal error"'),
+    ("x" * 500, f'its last words were "{"x" * 157}..."'),
+    ("a\x07b\tc", 'its last words were "ab c"'),
+])
+def test_without_an_exception_the_sentence_gives_the_last_words(tail, told):
+    evidence = {"code": 2} if tail is None else {"code": 2, "tail": tail}
+    assert state.sentence("nonzero_exit", evidence) == f"It ended with exit code 2: {told}."
 
 
 def test_write_whole_leaves_the_old_file_when_it_fails(tmp_path):

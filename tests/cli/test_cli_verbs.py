@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from benchmarks.ground import STOKER, Ground, until
 
 COUNTER = "import os, sys, time\nfor i in range(int(sys.argv[1])):\n    os.write(1, b'line %d\\n' % i)\n    time.sleep(0.02)\n"
@@ -66,6 +67,34 @@ def test_show_opens_with_a_sentence_and_what_to_type(ground: Ground):
     assert "abc" not in text
     body = ground.stoker("show", "mine", "--json").json()
     assert body["evidence"]["exception"]["line"] == 3
+
+
+LAST_WORDS = {
+    "parser.py --lrr 1": ("import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\nprint('begun', flush=True)\np.parse_args()\n", 2,
+                          'its last words were "parser.py: error: unrecognized arguments: --lrr 1".'),
+    "says.py": ("import sys\nprint('begun')\nsys.exit('no data in /data')\n", 1, 'its last words were "no data in /data".'),
+    "silent.py": ("import os\nos._exit(3)\n", 3, "it said nothing."),
+    "out.py": ("import os, sys\nprint('epoch 1: giving up', flush=True)\nos._exit(4)\n", 4, 'its last words were "epoch 1: giving up".'),
+}
+
+
+@pytest.mark.parametrize("words", LAST_WORDS)
+def test_an_end_without_an_exception_is_told_by_its_last_words(ground: Ground, words: str):
+    text, code, told = LAST_WORDS[words]
+    ground.script(words.split(maxsplit=1)[0], text)
+    detached = ground.detach("--name", "b", *words.split())
+    ended = ground.wait_state(detached["id"])
+    assert ended["sentence"] == f"It ended with exit code {code}: {told}"
+    done = ground.stoker("run", "--new", *words.split())
+    assert done.code == code and f"stoker: It ended with exit code {code}: {told} Next: stoker logs" in done.err
+    assert ground.stoker("show", "b").ok().out.splitlines()[0].endswith(told)
+
+
+def test_a_mistyped_run_is_answered_with_what_was_meant(ground: Ground):
+    ground.detach("--name", "baseline", "--", "true")
+    missing = ground.stoker("logs", "base")
+    assert (missing.code, missing.err.splitlines()[1]) == (3, "hint: Did you mean baseline? `stoker ps -a` lists all runs.")
+    assert ground.stoker("show", "something-else").err.splitlines()[1] == "hint: `stoker ps -a` lists all runs."
 
 
 def test_logs_of_attempts_streams_and_ends(ground: Ground):

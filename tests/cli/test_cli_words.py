@@ -103,10 +103,18 @@ def test_mistakes_of_run_are_stokers_own_failures(words: list[str], capsys: pyte
 @pytest.mark.parametrize(("words", "hint"), [
     (["rnu"], "stoker run"), (["shwo", "x"], "stoker show"), (["train.py"], "stoker run train.py"), (["zzzz"], "stoker help"), (["ps", "--al"], "--help"),
     (["keep", "x"], "3h"), (["logs"], "logs --help"),
+    (["status"], "stoker ps"), (["kill", "x"], "stoker stop"), (["delete", "x"], "stoker rm"), (["st"], "`stoker stop` or `stoker start`"),
+    (["train.py", "--lr", "1"], "stoker run train.py --lr 1"), (["python3", "train.py"], "stoker run -- python3 train.py"),
+    (["./my train.py"], "stoker run './my train.py'"), (["deploy"], "stoker help"), (["mlflow"], "stoker help"),
 ])
 def test_mistakes_elsewhere_exit_2_and_say_what_to_type(words: list[str], hint: str, capsys: pytest.CaptureFixture):
     assert entry.main(words) == 2
     assert hint in capsys.readouterr().err.splitlines()[1]
+
+
+def test_what_other_tools_call_a_verb_leads_to_one_that_is_there():
+    assert {verb.split()[0] for verb in entry.OTHER_WORDS.values()} - {"--version"} <= set(entry.VERBS)
+    assert not set(entry.OTHER_WORDS) & set(entry.VERBS)
 
 
 def test_errors_are_json_when_json_was_asked_for(capsys: pytest.CaptureFixture):

@@ -12,6 +12,7 @@ from stoker.base import rundir
 from stoker.base.errors import ServerError
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import State
+from stoker.plane import names
 from stoker.plane.hub import Hub
 from stoker.plane.logs import Pieces, last_lines
 from stoker.plane.recover import recover
@@ -151,3 +152,15 @@ def test_runs_are_found_again(tmp_path):
     assert (found["da-ne"].exit_code, found["da-ne"].ended_at, found["da-ne"].limits) == (0, 99.0, Limits(seq=4, time_s=60.0))
     assert sorted(os.listdir(runs)) == ["da-ne", "fi-le", "li-ve", "moved", "plain", "st-ag", "to-rn", "wa-it"]
     assert json.loads((runs / "da-ne" / "spec.json").read_bytes())["id"] == "da-ne"
+
+
+# -- names
+
+
+@pytest.mark.parametrize(("ref", "meant"), [
+    ("trian", "Did you mean train? "), ("tra", "Did you mean train, train-3 or train-2? "), ("BASE", "Did you mean base? "), ("zeda-suof", "Did you mean zeda-sufo? "),
+    ("two wrods", "Did you mean 'two words'? "), ("nothing-like-it", ""), ("x", ""),
+])
+def test_a_run_that_is_not_there_was_meant_to_be_one_that_is(ref: str, meant: str):
+    known = [("train-3", "zeda-sufo"), ("train-2", "kogi-daza"), ("base", "gige-labi"), ("two words", "mima-topo"), ("train", "fuve-sila")]
+    assert names.meant(ref, known) == (meant and f"{meant}`stoker ps -a` lists all runs.")

@@ -251,12 +251,19 @@ def test_the_real_pyenv(folder):
     (["pyhton", "train.py"], "no program pyhton", "python"),
     (["python train.py --lr 1"], "no program named", "Leave out the quotes"),
     (["python train.py"], "no program named", "stoker run -- python train.py"),
+    (["train.py --lr 1"], "no program named", "stoker run train.py --lr 1"),
+    (["trian.py --lr 1"], "no program named", "Leave out the quotes"),
+    (["my train.py"], "no file 'my train.py'", "`ls` shows"),
+    (["python", "my train.py"], "no file 'my train.py'", "`ls` shows"),
+    (["two wrods.py"], "no file 'two wrods.py'", "Did you mean 'two words.py'?"),
+    (["main.py"], "no file main.py", "`ls` shows"),
+    (["tra.py"], "no file tra.py", "train.py"),
     (["cd x && python train.py"], "no program named", "bash -c"),
     (["LR=1", "python", "train.py"], "setting of a shell", "env LR=1 python train.py"),
     (["source", "x"], "command of the shell", "bash -c"),
 ])
 def test_bad_commands_say_what_to_type(folder, bare, command, message, hint):
-    for name in ("train.py", "book.ipynb", "run.sh", "ready.sh", "dos.sh", "gone.sh"):
+    for name in ("train.py", "two words.py", "book.ipynb", "run.sh", "ready.sh", "dos.sh", "gone.sh"):
         (folder / name).write_text("#!/bin/sh\n")
     (folder / "dos.sh").write_bytes(b"#!/bin/sh\r\necho\r\n")
     (folder / "gone.sh").write_text("#!/no/such/program\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -94,6 +95,9 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
 
 SENTENCE_MESSAGE_MAX = 160
 RETRY_REASONS = tuple(r.name for r in REASONS.values() if r.retry)
+_PASSED_OVER = re.compile(  # lines that come after the one that matters
+    r"(hint|help|note|usage|try|see|tip)\b|wandb:|.*resource_tracker|.*leaked (semaphore|shared_memory)|\s*warnings\.warn\(|.*\d+%\|"
+    r"|(make|ninja)(\[\d+\])?: (Leaving|\*\*\*)|\W*$", re.IGNORECASE)
 
 
 def sentence(reason: str, evidence: dict) -> str:
@@ -101,13 +105,23 @@ def sentence(reason: str, evidence: dict) -> str:
     known = REASONS.get(reason)
     if known is None:
         return f"It ended for a reason this version does not know ({reason})."
-    return known.sentence.format_map(_Fields({"error": _error(evidence.get("exception")), **evidence}))
+    return known.sentence.format_map(_Fields({"error": _error(evidence), **evidence}))
 
 
-def _error(exception: object) -> str:
-    """The exception that ended a script in half a line, with the place to look at."""
+def last_words(tail: object) -> str:
+    """The line of the end of a log that says most: the last one that is no hint, no progress bar, no rule. "" if there is none."""
+    lines = tail if isinstance(tail, list) else str(tail or "").splitlines()
+    said = [" ".join(str(line).split()) for line in lines]
+    said = ["".join(c for c in line if c.isprintable()) for line in said if line]
+    telling = [line for line in said if not _PASSED_OVER.match(line)]
+    return (telling or [line for line in said if any(map(str.isalnum, line))] or [""])[-1]
+
+
+def _error(evidence: dict) -> str:
+    """The exception that ended a script in half a line, with the place to look at; else what was said last."""
+    exception = evidence.get("exception")
     if not isinstance(exception, dict) or not exception.get("type"):
-        return "something in it went wrong"
+        return _said(evidence)
     message = " ".join(str(exception.get("message") or "").split())
     text = f"{exception['type']}: {message[:SENTENCE_MESSAGE_MAX]}".rstrip(": .")
     if exception.get("file"):
@@ -115,6 +129,15 @@ def _error(exception: object) -> str:
     if exception.get("rank") is not None:
         text = f"rank {exception['rank']} failed with {text}"
     return text
+
+
+def _said(evidence: dict) -> str:
+    """Without an exception. A log that is there and empty is told apart from one that nobody could read."""
+    words = last_words(evidence.get("tail"))
+    if words:
+        cut = words if len(words) <= SENTENCE_MESSAGE_MAX else words[:SENTENCE_MESSAGE_MAX - 3] + "..."
+        return f'its last words were "{cut}"'
+    return "it said nothing" if "tail" in evidence else "what it said last is not known"
 
 
 class _Fields(dict):

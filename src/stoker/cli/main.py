@@ -40,6 +40,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 
+OTHER_WORDS = {  # what other tools call it
+    "ls": "ps", "list": "ps", "status": "ps", "jobs": "ps", "queue": "ps", "info": "show", "inspect": "show", "describe": "show",
+    "why": "show", "log": "logs", "tail": "logs -f", "follow": "logs -f", "output": "logs", "kill": "stop", "cancel": "stop",
+    "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
+    "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
+    "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
+}
+
 HELP = """Run any training command and never lose it.
 
 \b
@@ -73,7 +81,7 @@ class Verbs(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not ctx.resilient_parsing and not name.startswith("-"):
-            raise InvalidSpec(f"There is no verb '{output.shown(name)}'.", hint=_nearest(name))
+            raise InvalidSpec(f"There is no verb '{output.shown(name)}'.", hint=_meant(args))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -163,13 +171,21 @@ def _json_in(args: Sequence[str]) -> bool:
     return False
 
 
-def _nearest(name: str) -> str:
-    import difflib
+def _meant(args: Sequence[str]) -> str:
+    """What to type instead of a verb that does not exist: what other tools call the same, a mistyped verb, or a command to run."""
+    import shutil
 
-    if "." in name or "/" in name:
-        return f"To run it: stoker run {output.command_line([name])}"
-    near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.5)
-    return f"Did you mean `stoker {near[0]}`?" if near else "`stoker help` lists the verbs."
+    from stoker.base.near import near
+
+    name = args[0]
+    if "." not in name and "/" not in name:
+        meant = [OTHER_WORDS[name]] if name in OTHER_WORDS else near(name, VERBS, 2)
+        if meant:
+            return f"Did you mean {' or '.join(f'`stoker {verb}`' for verb in meant)}?"
+        if not shutil.which(name):
+            return "`stoker help` lists the verbs."
+        return f"To run it: stoker run -- {output.command_line(args)}"
+    return f"To run it: stoker run {output.command_line(args)}"
 
 
 if __name__ == "__main__":

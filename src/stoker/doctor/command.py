@@ -5,15 +5,16 @@ Runs nothing of the user's but the interpreter itself, to ask a shim where it le
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoker.base.errors import Denied, InvalidSpec
+from stoker.base.near import near
 from stoker.doctor import python
 
 Asked = python.Answer | python.Silence | None
@@ -306,8 +307,9 @@ def _check_executable(word: str, path: Path, folder: Path) -> None:
     if not path.exists():
         raise _no_file(word, folder)
     if not os.access(path, os.X_OK):
-        by_shell = f"   or   stoker run -- bash {word}" if path.suffix in ("", ".sh", ".bash") else ""
-        raise InvalidSpec(f"{word} is not executable.", hint=f"chmod +x {word}{by_shell}")
+        typed = shlex.quote(word)
+        by_shell = f"   or   stoker run -- bash {typed}" if path.suffix in ("", ".sh", ".bash") else ""
+        raise InvalidSpec(f"{word} is not executable.", hint=f"chmod +x {typed}{by_shell}")
 
 
 def _shebang(path: Path) -> str | None:
@@ -364,20 +366,21 @@ def _absolute(word: str, folder: Path) -> str:
 
 
 def _notebook(word: str) -> InvalidSpec:
-    stem = word.removesuffix(".ipynb")
-    return InvalidSpec(f"{word} is a notebook, not a script.", hint=f"jupyter nbconvert --to script {word}   then   stoker run {stem}.py")
+    script = shlex.quote(word.removesuffix(".ipynb") + ".py")
+    return InvalidSpec(f"{word} is a notebook, not a script.",
+                       hint=f"jupyter nbconvert --to script {shlex.quote(word)}   then   stoker run {script}")
 
 
 def _directory(word: str, path: Path) -> InvalidSpec:
     inside = [n for n in ("train.py", "main.py", "run.py", "__main__.py") if (path / n).is_file()]
-    hint = f"stoker run {os.path.join(word, inside[0])}" if inside else "Name a file: stoker run train.py"
+    hint = f"stoker run {shlex.quote(os.path.join(word, inside[0]))}" if inside else "Name a file: stoker run train.py"
     return InvalidSpec(f"{word} is a folder, not a program.", hint=hint)
 
 
 def _no_file(word: str, folder: Path) -> InvalidSpec:
-    near = nearest(word, folder)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"You are in {folder}; `ls` shows what is there."
-    return InvalidSpec(f"There is no file {word} here.", hint=hint)
+    found = nearest(word, folder)
+    hint = f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found else f"You are in {folder}; `ls` shows what is there."
+    return InvalidSpec(f"There is no file {shlex.quote(word)} here.", hint=hint)
 
 
 def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> InvalidSpec:
@@ -385,8 +388,7 @@ def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> Inv
     if _ASSIGNMENT.match(word):
         return InvalidSpec(f"'{word}' is a setting of a shell, not a program.", hint=f"stoker run -- env {' '.join(command)}")
     if " " in word.strip():
-        hint = f"stoker run -- bash -c '{word}'" if _SHELL_WORDS.search(word) else f"Leave out the quotes: stoker run -- {word}"
-        return InvalidSpec(f"There is no program named '{word}'.", hint=hint)
+        return _no_such_words(word, folder, env)
     if (folder / word).is_dir():
         return _directory(word, folder / word)
     if (folder / word).is_file():
@@ -396,9 +398,24 @@ def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> Inv
     if word in _BUILTINS:
         return InvalidSpec(f"'{word}' is a command of the shell itself, not a program.",
                            hint=f"stoker run -- bash -c '{' '.join(command)} && ...'")
-    near = difflib.get_close_matches(word, _COMMON, 1, 0.75) or nearest(word, folder)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Install it, or give its path; PATH is {env.get('PATH', 'not set')}"
+    found = near(word, _COMMON, 1) or nearest(word, folder)
+    hint = (f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found
+            else f"Install it, or give its path; PATH is {env.get('PATH', 'not set')}")
     return InvalidSpec(f"There is no program {word} on your PATH.", hint=hint)
+
+
+def _no_such_words(word: str, folder: Path, env: dict[str, str]) -> InvalidSpec:
+    """For one word with spaces in it: a name that has some, or a whole command in quotes?"""
+    parts = word.split()
+    if _SHELL_WORDS.search(word):
+        return InvalidSpec(f"There is no program named '{word}'.", hint=f"stoker run -- bash -c {shlex.quote(word)}")
+    script_first = (folder / parts[0]).is_file() and parts[0].endswith(".py")
+    starts_scripts = parts[0] in _LAUNCHERS or _PYTHON_NAME.fullmatch(os.path.basename(parts[0]))
+    command = script_first or starts_scripts or any(part.startswith("-") for part in parts)
+    if command or (_which(parts[0], folder, env) and not nearest(word, folder)):
+        unquoted = word if script_first else f"-- {word}"
+        return InvalidSpec(f"There is no program named '{word}'.", hint=f"Leave out the quotes: stoker run {unquoted}")
+    return _no_file(word, folder)
 
 
 def nearest(word: str, folder: Path, count: int = 3) -> list[str]:
@@ -407,10 +424,14 @@ def nearest(word: str, folder: Path, count: int = 3) -> list[str]:
     names: dict[str, str] = {}
     for path in _some_files(folder):
         names.setdefault(os.path.basename(path), path)
+    stem, suffix = os.path.splitext(wanted)
+    stems: dict[str, list[str]] = {}
+    for name, path in names.items():
+        if not suffix or name.endswith(suffix):
+            stems.setdefault(os.path.splitext(name)[0], []).append(path)
     same = [names[wanted]] if wanted in names else []
-    close = difflib.get_close_matches(wanted, list(names), count, 0.6)
-    suffix = os.path.splitext(wanted)[1]
-    return (same + [names[n] for n in close if names[n] not in same and (not suffix or n.endswith(suffix))])[:count]
+    close = [path for found in near(stem, stems, count) for path in sorted(stems[found])]
+    return (same + [path for path in close if path not in same])[:count]
 
 
 def _some_files(folder: Path, depth: int = 2) -> Iterator[str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import random
 import re
+import shlex
 from collections.abc import Callable, Sequence
 
 from stoker.base.errors import InvalidSpec
+from stoker.base.near import near
 from stoker.base.spec import NAME_MAX, check_name
 
 _CONSONANTS = "bdfgklmnprstvz"
 _VOWELS = "aeiou"
 _RANDOM = random.SystemRandom()
 _STEM_MAX = NAME_MAX - 8
+MEANT_SHOWN = 3
 
 
 def new_id(taken: Callable[[str], bool]) -> str:
@@ -61,3 +64,11 @@ def check_given(name: str) -> None:
         name.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidSpec(f"{name!r} cannot be a name: it is not text.", hint="stoker run --name baseline-1 ...") from None
+
+
+def meant(ref: str, known: Sequence[tuple[str, str]]) -> str:
+    """A hint with the names or ids that `ref` was meant to be, out of (name, id) pairs, newest first; "" where none is near."""
+    found = near(ref, [name for name, _ in known], MEANT_SHOWN) or near(ref, [run_id for _, run_id in known], 1)
+    quoted = [shlex.quote(word) for word in found]
+    listed = " or ".join(filter(None, (", ".join(quoted[:-1]), *quoted[-1:])))
+    return f"Did you mean {listed}? `stoker ps -a` lists all runs." if found else ""

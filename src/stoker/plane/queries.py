@@ -80,6 +80,11 @@ class Queries:
         """The highest number that a picked name of this stem carries (`train-7`: 7); 0 when there is none."""
         return self._c.execute(sa.select(sa.func.max(runs.c.name_number)).where(runs.c.name_stem == stem)).scalar() or 0
 
+    def newest_names(self, limit: int = 500) -> list[tuple[str, str]]:
+        """(name, id) of the newest runs, newest first."""
+        query = sa.select(runs.c.name, runs.c.id).where(_shown()).order_by(runs.c.created_at.desc()).limit(limit)
+        return [(row.name, row.id) for row in self._c.execute(query)]
+
     # -- lists --------------------------------------------------------------------------------------------------------
 
     def listing(self, *, everything: bool, folder_hash: str | None = None, limit: int = 200) -> list[Run]:

@@ -17,7 +17,7 @@ from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
-from stoker.plane import detail, present
+from stoker.plane import detail, names, present
 from stoker.plane.admission import at_once, waits_for
 from stoker.plane.hub import Hub, Subscription
 from stoker.plane.lifecycle import decide, usage_of, waits_after
@@ -293,12 +293,13 @@ class Service:
             if run is not None:
                 return run
             found = q.by_prefix(ref) if ref else []
+            meant = names.meant(ref, q.newest_names()) if ref and not found else ""
         if len(found) == 1:
             return found[0]
         if found:
             named = ", ".join(run.id for run in found[:5])
             raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more letters, or the name.")
-        raise NotFound(f"There is no run '{ref}'.")
+        raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
 
     def _again(self, q: Queries, run: Run) -> Run:
         """The run on its way to its next attempt."""

@@ -1,0 +1,48 @@
+"""The hooks as they travel: one folder, named after its content, that stands in a run's PYTHONPATH."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+from pathlib import Path
+
+import stoker
+
+SOURCE = Path(stoker.__file__).parent / "hooks"
+PACKAGE = "stoker_hooks"
+_FIRST = "entry/sitecustomize.py"
+
+
+@functools.cache
+def hooks_name() -> str:
+    """`hooks-<hash>`: equal names have equal content."""
+    digest = hashlib.sha256()
+    for name, path in _files():
+        digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return f"hooks-{digest.hexdigest()[:16]}"
+
+
+def lay_out(parent: Path) -> Path:
+    """`parent/hooks-<hash>`, made if it is not there: `sitecustomize.py` and the package `stoker_hooks`, no byte code."""
+    target = parent / hooks_name()
+    if target.is_dir():
+        return target
+    temp = parent / f".{target.name}.new"
+    shutil.rmtree(temp, ignore_errors=True)
+    for name, path in _files():
+        place = temp / ("sitecustomize.py" if name == _FIRST else f"{PACKAGE}/{name}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+    try:
+        temp.rename(target)
+    except OSError:
+        shutil.rmtree(temp, ignore_errors=True)
+        if not target.is_dir():  # somebody else was faster
+            raise
+    return target
+
+
+def _files() -> list[tuple[str, Path]]:
+    found = sorted(SOURCE.rglob("*.py"))
+    return [(path.relative_to(SOURCE).as_posix(), path) for path in found]

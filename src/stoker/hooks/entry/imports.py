@@ -1,0 +1,58 @@
+"""To be called when the script has imported a module, without importing it ourselves."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # typing and collections would be imported for nothing
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_waiting: dict[str, list[Callable]] = {}
+
+
+def after(name: str, call: Callable[[object], None]) -> None:
+    """Call `call(module)` once the top-level module `name` is imported; at once if it is."""
+    if name in sys.modules:
+        call(sys.modules[name])
+        return
+    _waiting.setdefault(name, []).append(call)
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
+
+
+class _Finder:
+    """First in sys.meta_path while somebody waits. It finds nothing itself: it asks the others, and has their loader call us."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> object:
+        if name not in _waiting:
+            return None
+        spec = _ask_the_others(name, path, target)
+        run = getattr(spec and spec.loader, "exec_module", None)
+        if run is None:
+            return None
+        loader = spec.loader
+
+        def exec_module(module: object) -> None:
+            try:
+                run(module)
+            finally:
+                del loader.exec_module  # the loader is as it was: pickles and resource readers see nothing of us
+            for call in _waiting.pop(name, ()):
+                call(module)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a built-in loader has no room: nobody who waits for it is told
+            return None
+        return spec
+
+
+def _ask_the_others(name: str, path: object, target: object) -> object:
+    for finder in sys.meta_path:
+        find = None if finder is _Finder else getattr(finder, "find_spec", None)
+        spec = find(name, path, target) if find else None
+        if spec is not None:
+            return spec
+    return None

@@ -110,6 +110,31 @@ def test_logs_of_attempts_streams_and_ends(ground: Ground):
     assert ground.stoker("logs", "count", "--since", "1h").ok().stdout == lines(50)
 
 
+def test_logs_of_a_restarted_run_say_on_a_terminal_which_attempt_it_is(ground: Ground):
+    ground.stoker("run", "--name", "two", "--restarts", "1", "--backoff", "0.1s", "--", "sh", "-c", "echo attempt $STOKER_ATTEMPT; exit 1")
+    note = b"attempt 2 of 2; the one before it: stoker logs --attempt 1 two"
+    for words, seen, told in ((["two"], b"attempt 2\r\n", True), (["-f", "two"], b"attempt 2\r\n", True), (["--attempt", "1", "two"], b"attempt 1\r\n", False)):
+        term = ground.terminal("logs", *words)
+        assert term.wait() == 0
+        term.close()
+        assert seen in term.seen and (note in term.seen) is told
+    done = ground.stoker("logs", "two").ok()
+    assert (done.out, done.err) == ("attempt 2\n", "")
+
+
+def test_logs_follow_from_attempt_to_attempt(ground: Ground):
+    ground.script("train.py", "import os, time\nprint('attempt', os.environ['STOKER_ATTEMPT'], flush=True)\n"
+                  "while not os.path.exists('go'): time.sleep(0.02)\nraise SystemExit(os.environ['STOKER_ATTEMPT'] != '3')\n")
+    run = ground.detach("--name", "mine", "--restarts", "5", "--backoff", "0.1s", "train.py")
+    following = ground.start_stoker("logs", "-f", "mine", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert following.stdout.readline() == b"attempt 1\n"
+    (ground.work / "go").touch()
+    out, err = following.communicate(timeout=60)
+    assert (following.returncode, out) == (0, b"attempt 2\nattempt 3\n")
+    assert b"attempt 1 has ended; attempt 2 follows" in err and b"attempt 2 has ended; attempt 3 follows" in err
+    assert ground.wait_state(run["id"])["state"] == "done"
+
+
 def test_logs_follow_over_the_death_of_the_server(ground: Ground):
     ground.script("count.py", COUNTER)
     ground.detach("--name", "mine", "count.py", "150")

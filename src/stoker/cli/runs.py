@@ -78,31 +78,48 @@ def _time_words(run: dict) -> str:
 
 @click.command("logs")
 @ref_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on printing until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Go on printing until the run ends, over its restarts.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end.")
 @click.option("--since", type=Duration(), metavar="10m", help="Begin where it was so long ago.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of attempt N instead of the newest.")
 @click.option("--err", is_flag=True, help="Its stderr, where that was kept apart.")
 def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
-    """Print the output of a run, byte for byte."""
-    from stoker.cli.follow import write_all
-
+    """Print the output of a run, byte for byte: of its newest attempt, and with -f of those that follow it."""
     run = plane().run(ref)
-    stream = "err" if err else "out"
     if where["since"] is not None:
         where["since"] = time.time() - where["since"]
+    given, attempt = where["attempt"], where["attempt"] or max(1, run["attempts"])
+    if follow:
+        _tell_of_attempts(run, given)
+    while True:
+        _print_log(run["id"], attempt, "err" if err else "out", follow=follow, tail=where["tail"], since=where["since"])
+        if not follow or given or not _goes_on(run["id"], attempt):
+            break
+        attempt += 1
+        where["tail"] = where["since"] = None
+    if not follow:
+        _tell_of_attempts(run, given)
+    if not err:
+        _tell_of_stderr(run, attempt)
+
+
+def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: int | None, since: float | None) -> None:
+    """The log of one attempt to stdout, over the death of the server where that can be done without doubling anything."""
+    from stoker.cli.follow import write_all
+
     offset, patience = 0, Patience()
     while True:
         try:
-            with contextlib.closing(plane().logs(run["id"], stream=stream, offset=offset, follow=follow, **where)) as pieces:
+            pieces = plane().logs(run_id, attempt=attempt, stream=stream, offset=offset, tail=tail, since=since, follow=follow)
+            with contextlib.closing(pieces):
                 for piece in pieces:
                     patience.heard()
                     write_all(1, piece)
                     offset += len(piece)
-            return None if err else _tell_of_stderr(run, where["attempt"])
+            return
         except ServerError:
             # An offset is known only for what was read from the beginning: the rest would be doubled or lost.
-            if where["tail"] is not None or where["since"] is not None:
+            if tail is not None or since is not None:
                 raise
             pause_s = patience.left_s()
             if not pause_s:
@@ -110,12 +127,28 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
             time.sleep(pause_s)
 
 
-def _tell_of_stderr(run: dict, attempt: int | None) -> None:
+def _goes_on(run_id: str, attempt: int) -> bool:
+    """After the end of an attempt: does another one follow? Waits until that is certain."""
+    run = _until(run_id, lambda run: State(run["state"]).final or run["attempts"] > attempt, step_s=1.0)
+    if run["attempts"] <= attempt:
+        return False
+    output.say(f"attempt {attempt} has ended; attempt {attempt + 1} follows")
+    return True
+
+
+def _tell_of_attempts(run: dict, given: int | None) -> None:
+    """Whoever reads the newest attempt of several is told, on a terminal, that there are others."""
+    count = run["attempts"]
+    if count > 1 and given is None and output.is_terminal(sys.stderr):
+        output.say(f"attempt {count} of {count}; the one before it: stoker logs --attempt {count - 1} {output.type_ref(run)}")
+
+
+def _tell_of_stderr(run: dict, attempt: int) -> None:
     """Whoever looks for a traceback in stdout alone is told, on a terminal, where it is."""
     if not output.is_terminal(sys.stderr):
         return
     attempts = plane().show(run["id"]).get("attempts_detail") or ()
-    if any(a.get("err_bytes") for a in attempts if attempt is None or a.get("attempt") == attempt):
+    if any(a.get("err_bytes") for a in attempts if a.get("attempt") == attempt):
         output.say(f"its stderr was kept apart: stoker logs --err {output.type_ref(run)}")
 
 
@@ -161,19 +194,24 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
 
 def until_final(run_id: str, tell: bool = False) -> dict:
     """The run when it has ended. Survives the death of the server; raises ServerError when that lasts. tell: say what it waits for."""
+    return _until(run_id, lambda run: State(run["state"]).final, tell)
+
+
+def _until(run_id: str, enough: Callable[[dict], bool], tell: bool = False, step_s: float = 30.0) -> dict:
+    """The run when `enough` says so of it: asked each `step_s`, and when the run has become final."""
     patience, told = Patience(), ""
-    timeout_s = 0.0 if tell else 30.0
+    timeout_s = 0.0
     while True:
         try:
             run = plane().wait(run_id, timeout_s)
             patience.heard()
-            if State(run["state"]).final:
+            if enough(run):
                 return run
             waits = run.get("waits_for") or ""
             if tell and waits and waits != told:  # it may be for something that never comes by itself
                 told = waits
                 output.say(f"{output.shown(run['name'])} waits for {waits}")
-            timeout_s = 30.0
+            timeout_s = step_s
         except ServerError:
             pause_s = patience.left_s()
             if not pause_s:

@@ -27,6 +27,7 @@ VERSION = 1
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
 AGENT, HEARTBEAT, OUT, ERR = "agent.json", "heartbeat", "out.log", "err.log"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
+HOOKS, RESUME = "hooks", "resume"
 CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
 # blocks kept back so that last words, and the wish for them, fit on a full disk
 STATUS_SPARE, EXIT_SPARE, STOP_SPARE = ".status.spare", ".exit.spare", ".stop.spare"
@@ -1221,8 +1222,32 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
         ours["PYTHONUNBUFFERED"] = "1"
     if gpus:
         ours["CUDA_VISIBLE_DEVICES"] = gpus
+    hook_environment(att, spec, env, ours)
     env.update((encode(k), encode(v)) for k, v in ours.items())
     return env
+
+
+def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: dict[str, str]) -> None:
+    """Our sitecustomize first in PYTHONPATH, and what it needs to know. The hooks of a run that this one was started from are not ours."""
+    outer = [os.path.join(env.get(encode(RUN_DIR_MARK), b""), encode(HOOKS))]
+    path = [each for each in env.get(b"PYTHONPATH", b"").split(b":") if each not in outer]
+    for name in (b"STOKER_HOOKS", b"STOKER_RESUME", b"STOKER_RESUME_DIR"):
+        env.pop(name, None)
+    if b"PYTHONPATH" in env:
+        env[b"PYTHONPATH"] = b":".join(path)
+    hooks, records, resume = os.path.join(att.run_dir, HOOKS), att.path(HOOKS), os.path.join(att.run_dir, RESUME)
+    if not spec.get("hooks") or not os.path.isdir(hooks) or ":" in hooks:  # a colon would end the entry
+        return
+    try:
+        os.makedirs(records, 0o700, exist_ok=True)
+        os.makedirs(resume, 0o700, exist_ok=True)
+    except OSError:
+        return  # a full disk: the run is worth more than what we would remember of it
+    env[b"PYTHONPATH"] = b":".join([encode(hooks), *([env[b"PYTHONPATH"]] if env.get(b"PYTHONPATH") else [])])
+    ours.update({"STOKER_HOOKS": records, "STOKER_RESUME": spec.get("resume") or "off", "STOKER_RESUME_DIR": resume})
+    if spec.get("resume") == "auto" and b"PYTHONHASHSEED" not in env:
+        import zlib
+        ours["PYTHONHASHSEED"] = str(zlib.crc32(encode(att.id)))  # sets of text have the same order in each life
 
 
 def open_pty(inherit: dict) -> tuple[int, int]:

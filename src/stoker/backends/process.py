@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import stoker.agent
+from stoker.backends import vendor
 from stoker.backends.base import Backend, Capacity, Observation
 from stoker.base import rundir
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
@@ -52,12 +53,15 @@ class ProcessBackend(Backend):
         self._text = AGENT_FILE.read_bytes()  # now: a later version beside us is another server's
         self._agent_name = f"agent-{hashlib.sha256(self._text).hexdigest()[:16]}.py"
         self._pushed = False
+        self._hooks_there: set[str] = set()
 
     def stage(self, run_id: str, folder: Path) -> None:
         self._push_agent()
         target = self._run_dir(run_id)
         if self._exists(target):
             return
+        if json.loads((folder / rundir.SPEC).read_bytes()).get("hooks"):
+            self._link_hooks(folder)
         try:
             self._host.give(folder, target)
         except TargetError:
@@ -146,6 +150,23 @@ class ProcessBackend(Backend):
                 with _file(self._text) as temp:
                     self._host.put(temp, self._agent_path())
             self._pushed = True
+
+    def _link_hooks(self, folder: Path) -> None:
+        """See that the machine has our version of the hooks, and that the run folder will keep to it."""
+        name = vendor.hooks_name()
+        with self._lock:
+            path = f"{self._root()}/agent/{name}"
+            if name not in self._hooks_there and not self._exists(path):
+                with tempfile.TemporaryDirectory(prefix="stoker-") as temp:
+                    try:
+                        self._host.put(vendor.lay_out(Path(temp)), path)
+                    except TargetError:
+                        if not self._exists(path):  # somebody else put it there meanwhile
+                            raise
+            self._hooks_there.add(name)
+        link = folder / rundir.HOOKS
+        if not link.is_symlink():
+            link.symlink_to(f"../../agent/{name}")
 
     def _agent_path(self) -> str:
         return f"{self._root()}/agent/{self._agent_name}"

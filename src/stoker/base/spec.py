@@ -42,6 +42,8 @@ class Spec:
     backoff_s: float = 5.0  # before the first automatic restart; doubles up to 300 s
     grace_s: tuple[float, float] = (10.0, 10.0)  # after SIGINT, after SIGTERM
     unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
+    hooks: bool = False  # our sitecustomize stands in its PYTHONPATH
+    resume: str = "off"  # "off" | "auto": unmodified training scripts are recorded, and come back where they were (needs hooks)
     env_names: tuple[str, ...] = ()  # variables that were named one by one; a run on another machine gets only these
     machine_env: bool = False  # they are added to what a login there has, instead of being the whole environment
     inherit: dict = field(default_factory=dict)  # what a process has from its shell besides the environment; see `inheritance`
@@ -75,6 +77,8 @@ class Spec:
             raise InvalidSpec("The command holds a NUL byte, which no program can be given.")
         if self.stdin not in ("none", "attached", "file"):
             raise InvalidSpec(f"'{self.stdin}' is not a kind of standard input.")
+        if self.resume not in ("off", "auto"):
+            raise InvalidSpec(f"'{self.resume}' is not a kind of resume.", hint="--resume auto   or   --resume off")
         for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
             if not isinstance(count, int) or not 0 <= count <= 100_000:
                 raise InvalidSpec(f"{what} must be a whole number from 0 on.")

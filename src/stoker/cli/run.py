@@ -74,6 +74,9 @@ class Command(click.Argument):
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run it in this folder.")
 @click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
 @click.option("--tty/--no-tty", default=None, help="Give it a terminal, or plain pipes. [default: a terminal if this is one]")
+@click.option("--resume", type=click.Choice(["auto", "off"]), default="off", show_default=True,
+              help="Record an unmodified training script, so that `stoker start` brings it back where it was.")
+@click.option("--no-hooks", is_flag=True, help="Put nothing of ours into its Python processes: no exact resume, no clock.")
 @click.option("--target", default="local", metavar="NAME", help="Where to run it.")
 @click.option("--yes", is_flag=True, help="If this command has an unfinished run here, continue it without asking.")
 @click.option("--new", is_flag=True, help="Make a new run without asking.")
@@ -121,6 +124,7 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     spec = {
         "command": list(command), "name": o["name"], "target": o["target"], "folder": _folder(o["cwd"]), "copy": o["copy"],
         "home": os.path.abspath(os.path.expanduser(o["home"])) if o["home"] else None, "mounts": parse_mounts(o["mount"]),
+        "hooks": not o["no_hooks"], "resume": "off" if o["no_hooks"] else o["resume"],
         "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
         "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,

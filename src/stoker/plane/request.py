@@ -10,7 +10,8 @@ from stoker.plane import names
 _KINDS: dict[str, tuple[type, ...]] = {
     "name": (str,), "kind": (str,), "target": (str,), "folder": (str,), "stdin": (str,), "home": (str, type(None)), "copy": (bool,),
     "tty": (bool,),
-    "split_stderr": (bool,), "unbuffered": (bool,), "gpus": (int,), "slots": (int,), "priority": (int,), "restarts": (int,),
+    "split_stderr": (bool,), "unbuffered": (bool,),
+    "hooks": (bool,), "resume": (str,), "gpus": (int,), "slots": (int,), "priority": (int,), "restarts": (int,),
     "backoff_s": (int, float), "mounts": (dict,), "command": (list, tuple), "after": (list, tuple), "grace_s": (list, tuple),
 }
 _GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")

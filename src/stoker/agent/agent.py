@@ -1228,13 +1228,7 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
 
 
 def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: dict[str, str]) -> None:
-    """Our sitecustomize first in PYTHONPATH, and what it needs to know. The hooks of a run that this one was started from are not ours."""
-    outer = [os.path.join(env.get(encode(RUN_DIR_MARK), b""), encode(HOOKS))]
-    path = [each for each in env.get(b"PYTHONPATH", b"").split(b":") if each not in outer]
-    for name in (b"STOKER_HOOKS", b"STOKER_RESUME", b"STOKER_RESUME_DIR"):
-        env.pop(name, None)
-    if b"PYTHONPATH" in env:
-        env[b"PYTHONPATH"] = b":".join(path)
+    """Our sitecustomize first in PYTHONPATH, and what it needs to know."""
     hooks, records, resume = os.path.join(att.run_dir, HOOKS), att.path(HOOKS), os.path.join(att.run_dir, RESUME)
     if not spec.get("hooks") or not os.path.isdir(hooks) or ":" in hooks:  # a colon would end the entry
         return

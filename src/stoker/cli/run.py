@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from stoker.base.errors import InvalidSpec
+from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import State
 from stoker.cli import output
@@ -140,6 +141,9 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
 def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: str | None) -> dict[str, str]:
     """The environment of the run: the client's without what is Stoker's, then --env-file, then --env. Raises InvalidSpec."""
     env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
+    if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:  # typed inside a run: that run's hooks are not this one's
+        outer = os.path.join(client_env["STOKER_RUN_DIR"], HOOKS)
+        env["PYTHONPATH"] = os.pathsep.join(each for each in env["PYTHONPATH"].split(os.pathsep) if each != outer)
     if env_file:
         env.update(parse_env_file(env_file))
     for setting in settings:

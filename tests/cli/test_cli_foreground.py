@@ -177,6 +177,24 @@ def test_signals_of_the_client_are_handed_on(ground: Ground):
     assert b"ending the run" in client.stderr.read()
 
 
+def test_a_terminated_client_ends_a_run_that_does_not_catch_it(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    client = ground.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert client.stdout.readline() == b"begun\n"
+    client.terminate()
+    assert client.wait(20) == 128 + signal.SIGTERM
+    assert ground.runs()[0]["reason"] == "stopped_by_user"
+
+
+@pytest.mark.parametrize(("words", "turns"), [("run --new -- {} < /dev/null", 3), ("run --new -d -- {}", 3), ("run --new -- {}", 1)])
+def test_a_loop_over_a_list_goes_on_when_the_run_gets_nothing_to_read(ground: Ground, words: str, turns: int):
+    (ground.work / "list").write_text("0.1\n0.2\n0.3\n")
+    command = words.format("sh -c 'cat; echo $0' $lr")
+    subprocess.run(["bash", "-c", f"while read lr; do {shlex.quote(STOKER)} {command}; done < list"], cwd=ground.work, env=ground.env, check=True,
+                   capture_output=True, timeout=60)
+    assert len(ground.runs()) == turns
+
+
 def test_ctrl_c_on_pipes_is_what_python_gets(ground: Ground):
     ground.script("train.py", "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
     client = ground.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -281,6 +299,55 @@ def test_ctrl_z_and_back_with_keyboard_and_size(ground: Ground):
     assert b"EOFError" in back.seen
     assert back.settings() == back.initial
     back.close()
+
+
+RAW_KEYS = """
+import os, sys, termios, time, tty
+before = termios.tcgetattr(0)
+{}
+print("begun", flush=True)
+while (key := os.read(0, 1)) != b"q": print("key", key, flush=True)
+termios.tcsetattr(0, termios.TCSANOW, before)
+print("as before", flush=True)
+time.sleep(600)
+"""
+NO_SUSPEND = "now = termios.tcgetattr(0); now[3] &= ~termios.ICANON; now[6][termios.VSUSP] = b'\\0'; termios.tcsetattr(0, termios.TCSANOW, now)"
+
+
+@pytest.mark.parametrize(("how", "keys"), [("tty.setraw(0)", [b"\x1a", b"\x03", b"\x03", b"\x03"]), (NO_SUSPEND, [b"\x1a"])])
+def test_ctrl_z_and_ctrl_c_are_plain_keys_for_a_program_that_asked_for_them(ground: Ground, how: str, keys: list[bytes]):
+    ground.script("edit.py", RAW_KEYS.format(how))
+    term = ground.terminal("run", "--name", "mine", "edit.py")
+    term.expect(b"begun")
+    for n, key in enumerate(keys, 1):
+        term.send(key)
+        until(lambda n=n: term.pump() or term.seen.count(b"key") == n, 20, "the key")
+    assert all(b"key " + repr(key).encode() in term.seen for key in keys)
+    assert b"ending the run" not in term.seen and term.proc.poll() is None
+    term.send(b"q")
+    term.expect(b"as before")
+    term.send(b"\x1a")
+    assert term.wait() == 0
+    assert b"stoker attach mine" in term.seen
+    assert term.settings() == term.initial
+    term.close()
+    back = ground.terminal("attach", "mine")
+    back.expect(b"as before")
+    until(lambda: back.pump() or not back.settings()[3] & 0o10, 20, "raw keys")
+    back.send(b"\x03")
+    back.wait()
+    assert ground.wait_state("mine")["reason"] == "stopped_by_user"
+    back.close()
+
+
+def test_a_late_prompt_is_explained(ground: Ground):
+    ground.script("train.sh", "(trap '' HUP INT; exec sleep 600) & (trap '' HUP INT; exec sleep 601) & sleep 0.3; echo end\n")
+    term = ground.terminal("run", "--name", "mine", "--grace", "2s", "bash", "train.sh")
+    assert term.wait(30) == 0
+    assert b"end\r\nstoker: the command has ended; ending 2 processes that it left behind: sleep, sleep\r\n" in term.seen
+    term.close()
+    assert "left 2 processes behind, ended too: sleep, sleep" in ground.stoker("show", "mine").ok().out
+    assert ground.stoker("run", "--new", "--grace", "2s", "bash", "train.sh").err == "", "nobody is told who is not there"
 
 
 def test_a_killed_client_gives_the_terminal_back(ground: Ground):

@@ -12,11 +12,13 @@ import select
 import signal
 import sys
 import termios
+import time
 from typing import TYPE_CHECKING
 
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, TargetError
 from stoker.base.state import State
 from stoker.cli import output
+from stoker.cli.beside import Beside
 from stoker.cli.keys import Keys, Left
 from stoker.cli.options import Patience, exit_code, plane
 from stoker.cli.terminal import Modes, Terminal, die_of_interrupt
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from stoker.client_attach import Attached
 
 INTERRUPTED = 128 + signal.SIGINT
+LOOK_S = 0.5
+LEFT_NAMED = 5
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 
 
@@ -47,6 +51,8 @@ class Follower:
         self._told = ""  # what it waits for, as was said last
         self._come_back = f"stoker attach {output.type_ref(run)}"
         self._keys = Keys(run["id"], self._come_back, self.terminal, take_input=take_input, visiting=visiting)
+        self._beside: Beside | None = None
+        self._looked_at = 0.0  # when it was looked whether only leftovers live
         self._err_open = True
         self._fresh_line = True
         self._exit: dict | None = None
@@ -99,10 +105,11 @@ class Follower:
     def _listen(self, link: Attached) -> None:
         """Take what comes until the attempt or the link ends."""
         while True:
-            kind, payload = link.recv()
+            kind, payload = link.recv(LOOK_S if self._beside else None) or ("", b"")
+            self._tell_of_leftovers()
             if kind == "closed":
                 break
-            if kind != "state":
+            if kind not in ("state", ""):
                 self._patience.heard()
             if kind == "o":
                 self._write(1, self._from_line_start(1, payload))
@@ -133,7 +140,23 @@ class Follower:
             if self.attempt:
                 self.out = self.err = 0
             self.attempt = meta["attempt"]
-        self._keys.begin(self.attempt, tty=bool(meta.get("tty")))
+        self._beside = Beside.of(self.run, self.attempt)
+        self._keys.begin(self.attempt, tty=bool(meta.get("tty")), beside=self._beside)
+
+    def _tell_of_leftovers(self) -> None:
+        """Why the prompt does not come back although the command has ended; once, and only to a person."""
+        now = time.monotonic()
+        if self._beside is None or now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        left = self._beside.left_behind()
+        if left is None:
+            return
+        self._beside = None
+        if left and output.is_terminal(sys.stderr):
+            names = output.shown(", ".join(left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else ""))
+            count = "a process" if len(left) == 1 else f"{len(left)} processes"
+            self._say(f"the command has ended; ending {count} that it left behind: {names}")
 
     def _settled(self) -> bool:
         """After the last frame of an attempt: is that the end of the run? Else the next attempt is followed."""

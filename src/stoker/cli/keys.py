@@ -21,6 +21,7 @@ from stoker.cli.options import plane
 from stoker.cli.terminal import CTRL_C, CTRL_Z, Terminal
 
 if TYPE_CHECKING:
+    from stoker.cli.beside import Beside
     from stoker.client_attach import Attached
 
 LAST_CTRL_C_S = 3.0  # so many seconds hold the three Ctrl-C that end a run
@@ -56,6 +57,7 @@ class Keys:
         self._terminal = terminal
         self._take_input = take_input
         self._visiting = visiting and terminal is None  # the end of our stdin is not the end of the run's
+        self._beside: Beside | None = None
         self._attempt = 0  # to which what is typed goes
         self._input_sent_at = -1e9
         self._link: Attached | None = None
@@ -102,11 +104,11 @@ class Keys:
             self._link = link
             self._changed.notify_all()
 
-    def begin(self, attempt: int, tty: bool) -> None:
-        """An attempt lives: what is typed is for it."""
+    def begin(self, attempt: int, tty: bool, beside: Beside | None = None) -> None:
+        """An attempt lives: what is typed is for it. beside: where to ask how its terminal takes keys, if it is here."""
         with self._changed:
             again = attempt == self._attempt
-            self._live, self._tty, self._attempt = True, tty, attempt
+            self._live, self._tty, self._attempt, self._beside = True, tty, attempt, beside
             self._changed.notify_all()
         if self._ended and not again:
             self._end_input()
@@ -178,8 +180,10 @@ class Keys:
             self._put("e", b"")
 
     def _typed(self, data: bytes) -> None:
-        before, leave, _ = data.partition(bytes([CTRL_Z])) if self.raw else (data, b"", b"")
-        if self.raw:
+        before, leave = data, False
+        if self.raw and CTRL_Z in data and self._is_ours(CTRL_Z):
+            before, leave = data[:data.index(CTRL_Z)], True
+        if self.raw and CTRL_C in before and self._is_ours(CTRL_C):
             for _ in range(before.count(CTRL_C)):
                 self.typed_interrupt = True
                 self._count_ctrl_c()
@@ -187,6 +191,10 @@ class Keys:
             self._put("i", before)
         if leave:
             self._leave(0, f"left; the run goes on. Come back with: {self._come_back}")
+
+    def _is_ours(self, key: int) -> bool:
+        """Ctrl-Z and Ctrl-C are plain keys for a program that has told its terminal so, as editors do."""
+        return self._beside is None or self._beside.makes_signal(key) is not False
 
     def _signal(self, number: signal.Signals) -> None:
         if number == signal.SIGWINCH:

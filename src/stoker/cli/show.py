@@ -14,6 +14,7 @@ from stoker.cli import output
 from stoker.cli.options import json_option, plane, ref_argument
 
 FILES_SHOWN = 20
+LEFT_NAMED = 5
 
 
 @click.command("show")
@@ -139,6 +140,10 @@ def _attempt(attempt: dict) -> tuple[str, str]:
         parts.append(f"exit code {attempt['exit_code']}")
     elif attempt.get("signal_name"):
         parts.append(str(attempt["signal_name"]))
+    left = (attempt.get("leftovers") or {}).get("found") or ()
+    if left:
+        names = ", ".join(str(p.get("name")) for p in left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else "")
+        parts.append(f"left {len(left)} process{'es' if len(left) > 1 else ''} behind, ended too: {output.shown(names)}")
     if attempt.get("out_bytes") is not None:
         parts.append(f"log {format_size(attempt['out_bytes'])}")
     return number, ", ".join(parts)

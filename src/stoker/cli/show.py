@@ -62,6 +62,7 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Why", list(_evidence(run.get("evidence") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
     yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
+    yield "Exact resume", list(_resume(run.get("resume") or {}, run.get("hooks") or {}))
     yield "Files", list(_files(run.get("files") or []))
     yield "Settings", list(_settings(run))
 
@@ -91,6 +92,17 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "target", str(run.get("target"))
     if run.get("pinned"):
         yield "pinned", "yes, gc leaves it alone"
+
+
+def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
+    if resume.get("came_back"):
+        yield "came back", output.shown(resume["came_back"])
+    if resume.get("sentence"):
+        yield "now", output.shown(resume["sentence"])
+    if resume.get("not_taken"):
+        yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
+    if hooks.get("why"):
+        yield "hooks", output.shown(hooks["why"])
 
 
 def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from stoker.backends.base import Capacity, Observation
 from stoker.base import rundir
 from stoker.base.errors import StokerError
 from stoker.base.units import iso
-from stoker.plane import stage
+from stoker.plane import resume, stage
 from stoker.plane.lifecycle import exit_code
 from stoker.plane.present import begun
 from stoker.plane.record import Run
@@ -36,9 +37,24 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "interpreter": _interpreter(run),
         "env_names": _env_names(run, target),
         "spec": run.spec.to_json(),
+        "resume": _resume(asked, time.time()) if run.spec.resume != "off" else None,
+        "hooks": _hooks(run, target) if run.spec.hooks else None,
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
     }
+
+
+def _resume(folder: _Folder, now: float) -> dict | None:
+    state = folder.json(resume.STATE)
+    if state is None:
+        return None
+    return {**state, "sentence": resume.sentence(state, now), "came_back": resume.came_back(state), "not_taken": resume.not_taken(state)}
+
+
+def _hooks(run: Run, target: Target) -> dict | None:
+    if not target.here or not begun(run):
+        return None
+    return resume.hooked(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)), list(run.spec.argv or run.spec.command))
 
 
 class _Folder:

@@ -1,0 +1,104 @@
+"""A fingerprint of what training made: parameters, buffers and optimizer state, at the end or at a named step. For `verify-resume`,
+which compares runs that were killed with runs that were not; it works with and without a recording."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import time
+
+_optimizers: list = []  # in the order of their first step; held, so that the end still finds them
+_modules: list = []
+_path = ""
+_stop_step = 0
+_stop_s = 0.0
+_begun = time.monotonic()
+_steps = 0
+
+
+def install() -> None:
+    """From the environment: STOKER_DIGEST is the file to write, STOKER_DIGEST_AT is `end`, a step ("500"), or a time ("60s"); at a step
+    or a time the process ends there, with exit code 0, as if its power were cut."""
+    global _path, _stop_step, _stop_s
+    _path = os.environ.pop("STOKER_DIGEST", "")
+    if not _path:
+        return
+    at = os.environ.pop("STOKER_DIGEST_AT", "end")
+    _stop_step = int(at) if at.isdigit() else 0
+    _stop_s = float(at[:-1]) if at.endswith("s") else 0.0
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    register_optimizer_step_post_hook(_stepped)
+    pid = os.getpid()
+    atexit.register(lambda: write() if os.getpid() == pid else None)
+
+
+def write() -> None:
+    """The fingerprint so far, as JSON: `{"steps": int, "tensors": int, "digest": hex}`; whole or absent."""
+    import json
+    names = sorted(_tensors())
+    whole = hashlib.blake2b("\n".join(f"{name} {digest}" for name, digest in names).encode(), digest_size=16).hexdigest()
+    with open(f"{_path}.new", "w", encoding="ascii") as f:
+        json.dump({"steps": _steps, "tensors": len(names), "digest": whole}, f)
+    os.replace(f"{_path}.new", _path)
+
+
+def held() -> list:
+    """What is kept alive for the end; a walk over everything that is reachable begins here too."""
+    return [*_optimizers, *_modules]
+
+
+def count_ghost_step(optimizer: object) -> None:
+    """A step that was skipped in the ghost phase counts as one that was made."""
+    if _path:
+        _stepped(optimizer, (), {})
+
+
+def _stepped(optimizer: object, args: tuple, kwargs: dict) -> None:
+    global _steps
+    if not any(each is optimizer for each in _optimizers):
+        _optimizers.append(optimizer)
+        _remember_modules(optimizer)
+    _steps += 1
+    if (_stop_step and _steps >= _stop_step) or (_stop_s and time.monotonic() - _begun >= _stop_s):
+        from . import life
+        if life.phase == life.GHOST:
+            return
+        write()
+        import sys
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(0)
+
+
+def _remember_modules(optimizer: object) -> None:
+    import gc
+
+    import torch
+    wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.nn.Module) and not any(each is m for m in _modules):
+            theirs = each.__dict__.get("_parameters", {}).values()
+            if each.__dict__.get("_buffers") or any(id(p) in wanted for p in theirs):
+                _modules.append(each)
+
+
+def _tensors() -> list[tuple[str, str]]:
+    found = []
+    for module in _modules:
+        held = {**module.__dict__["_parameters"], **module.__dict__["_buffers"]}
+        found += [(f"{type(module).__name__}.{name}", _hash(tensor)) for name, tensor in held.items() if tensor is not None]
+    for n, optimizer in enumerate(_optimizers):
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        for i, param in enumerate(params):
+            found.append((f"optimizer {n} parameter {i}", _hash(param)))
+            found += [(f"optimizer {n} state {i} {key}", _hash(value)) for key, value in optimizer.state.get(param, {}).items()]
+    return found
+
+
+def _hash(value: object) -> str:
+    import torch
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8) if value.layout == torch.strided else value.detach().to_dense()
+    return hashlib.blake2b(memoryview(flat.numpy()), digest_size=16).hexdigest() + f" {value.dtype} {tuple(value.shape)}"

@@ -1,0 +1,98 @@
+"""What the hooks of a run tell: are they in its processes, could it come back where it was, and how it did. Pure, but for one read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from stoker.base.units import format_duration, format_size
+
+STATE = "resume/state.json"
+LINES_READ = 1 << 20  # bytes of processes.jsonl
+
+
+def sentence(state: dict | None, now: float) -> str | None:
+    """"resumable; image 40 s ago at step 12,310 (every 60 s, 0.4 % cost)", or why not; None for a run that is not recorded."""
+    if not state:
+        return None
+    word, reason, image = state.get("state"), state.get("reason"), state.get("image")
+    if image is None:
+        told = {"recording": "recording; no image yet", "not resumable": "not resumable", "off": "not recorded"}.get(word, str(word))
+        return f"{told}: {reason}" if reason else told
+    told = f"resumable; image {format_duration(now - image.get('at', now))} ago at step {image.get('step', 0):,}"
+    about = []
+    if image.get("every_s"):
+        about.append(f"every {image['every_s']:.3g} s")
+    if image.get("cost") is not None:
+        about.append(f"{100 * image['cost']:.2g} % cost")
+    if image.get("bytes"):
+        about.append(format_size(image["bytes"]))
+    told += f" ({', '.join(about)})" if about else ""
+    return f"{told}; recording ended: {reason}" if word == "not resumable" and reason else told
+
+
+def came_back(state: dict | None) -> str | None:
+    """"attempt 2 at step 12,310 in 2.1 s; 41 lost steps repeated, 82 values equal to the recording; grade: bit-exact"."""
+    back = (state or {}).get("resumed")
+    if not back:
+        return None
+    told = f"attempt {back.get('attempt')} at step {back.get('step', 0):,}"
+    if back.get("seconds") is not None:
+        told += f" in {back['seconds']:.1f} s"
+    told += f"; {back.get('lost_steps', 0):,} lost steps repeated, {back.get('values_equal', 0):,} values equal to the recording"
+    if back.get("put_back"):
+        told += f", put back: {', '.join(back['put_back'][:3])}{', ...' if len(back['put_back']) > 3 else ''}"
+    return f"{told}; grade: {back.get('grade', 'unknown')}"
+
+
+def not_taken(state: dict | None) -> list[str]:
+    """Images that were tried and refused, and points that could not be used, each with its reason."""
+    state = state or {}
+    tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
+    passed = [f"{count:,} times no image: {reason}" for reason, count in (state.get("points_passed") or {}).items()]
+    return tried + passed
+
+
+def hooked(attempt_folder: Path, command: list[str]) -> dict:
+    """`{"processes": int, "torch": version or None, "why": str or None}`: `why` says why no process is hooked, or does not record."""
+    processes, torch, why = 0, None, None
+    try:
+        with open(attempt_folder / "hooks" / "processes.jsonl", "rb") as f:
+            text = f.read(LINES_READ)
+    except OSError:
+        text = b""
+    for line in text.splitlines():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        processes += "role" in said
+        torch = said.get("torch") or torch
+        why = said.get("why") or why
+    return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command))}
+
+
+def log_parts(state: dict | None, sizes: dict[int, int]) -> list[tuple[int, int, int]]:
+    """`(attempt, begin, end)` of the pieces of standard output that make one log without gap or double; empty when they do not fit.
+
+    `sizes`: attempt -> bytes of its out.log. The attempts before the resumed one count up to the image.
+    """
+    back = (state or {}).get("resumed") or {}
+    attempt, first, upto = back.get("attempt"), back.get("from_attempt"), back.get("out_bytes")
+    if attempt not in sizes or first not in sizes or upto is None or upto > sizes[first]:
+        return []
+    return [(first, 0, upto), (attempt, 0, sizes[attempt])]
+
+
+def _why_not(command: list[str]) -> str | None:
+    words = [os.path.basename(command[0]), *command[1:]] if command else []
+    if not words or not words[0].startswith("python"):
+        return None
+    for word in words[1:]:
+        if not word.startswith("-"):
+            break
+        for flag, means in (("I", "isolated"), ("E", "ignoring the environment"), ("S", "without site")):
+            if not word.startswith("--") and flag in word[1:]:
+                return f"python {word} starts {means}, so no hook can come in"
+    return "no Python process told that it is hooked; was PYTHONPATH dropped on the way?"

@@ -1,0 +1,46 @@
+"""The sentences about exact resume."""
+
+from __future__ import annotations
+
+import json
+
+from stoker.plane import resume
+
+IMAGE = {"n": 3, "step": 12310, "at": 1000.0, "bytes": 2_000_000, "stall_s": 0.03, "every_s": 60.0, "cost": 0.004}
+
+
+def test_a_run_that_is_recorded():
+    assert resume.sentence(None, 1040) is None
+    assert resume.sentence({"state": "recording"}, 1040) == "recording; no image yet"
+    told = resume.sentence({"state": "resumable", "image": IMAGE}, 1040)
+    assert told == "resumable; image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB)"
+
+
+def test_a_run_that_is_not():
+    assert resume.sentence({"state": "not resumable", "reason": "it uses torch.compile"}, 0) == "not resumable: it uses torch.compile"
+    told = resume.sentence({"state": "not resumable", "reason": "it started a process", "image": IMAGE}, 1040)
+    assert told.startswith("resumable; image 40s ago") and told.endswith("recording ended: it started a process")
+
+
+def test_a_run_that_came_back():
+    back = {"attempt": 2, "step": 12310, "seconds": 2.13, "lost_steps": 41, "values_equal": 82, "grade": "bit-exact", "put_back": []}
+    assert resume.came_back({"resumed": back}) == ("attempt 2 at step 12,310 in 2.1 s; 41 lost steps repeated, 82 values equal to the "
+                                                   "recording; grade: bit-exact")
+    assert resume.came_back({"state": "recording"}) is None
+
+
+def test_a_log_over_the_lives():
+    state = {"resumed": {"attempt": 2, "from_attempt": 1, "out_bytes": 40}}
+    assert resume.log_parts(state, {1: 100, 2: 70}) == [(1, 0, 40), (2, 0, 70)]
+    assert resume.log_parts(state, {1: 30, 2: 70}) == []  # more than there is: it does not fit
+    assert resume.log_parts({}, {1: 30}) == []
+
+
+def test_hooks_that_could_not_come_in(tmp_path):
+    assert resume.hooked(tmp_path, ["/usr/bin/python3", "-I", "a.py"])["why"].startswith("python -I starts isolated")
+    assert resume.hooked(tmp_path, ["/bin/ls"])["why"] is None
+    assert "PYTHONPATH" in resume.hooked(tmp_path, ["python3.9", "a.py"])["why"]
+    (tmp_path / "hooks").mkdir()
+    lines = [{"pid": 5, "role": "script"}, {"pid": 5, "torch": "2.13.0"}, {"pid": 6, "role": "worker"}]
+    (tmp_path / "hooks" / "processes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
+    assert resume.hooked(tmp_path, ["python3"]) == {"processes": 2, "torch": "2.13.0", "why": None}

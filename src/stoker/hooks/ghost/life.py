@@ -1,4 +1,4 @@
-"""What all parts of exact resume share: the phase this life is in, whether we stand inside a shield, and how a life ends.
+"""What all parts of exact resume share: the phase this life is in, whether we stand inside a shield, and how one phase becomes the next.
 
 A life is one process that trains, from its start to its death. The first one is recorded; the next replays the record as a ghost up to
 an image, restores it, repeats what was lost under the eyes of the tail check, and records on.
@@ -20,7 +20,11 @@ folder = ""  # where log, images and state.json live, over all lives of a run
 attempt = 0
 log = None  # the Log of this life
 target = None  # the Image that this life goes to, or None
+resumed = None  # the Image that this life was restored from, or None
 on_setup_end: list = []  # called once, with depth > 0, before the first shielded event
+on_tail_end: list = []  # called once, with depth > 0, when all that was lost is repeated and equal (at once if nothing was lost)
+on_enter = None  # called at the way into a shield, and back out of it: the random numbers of Python and numpy are watched there
+on_leave = None
 _fork_hooked = False
 
 
@@ -29,16 +33,31 @@ def here() -> bool:
     return not depth and phase and _thread.get_ident() == main
 
 
+def training() -> bool:
+    """As `here()`, and set-up is over: only then are values taken out of tensors events. Set-up runs for real in each life."""
+    return not depth and phase > SETUP and _thread.get_ident() == main
+
+
+def replaying() -> bool:
+    """Whether an answer of the world (clock, files, entropy) comes from the log by `log.take`, instead of from the world by `log.put`:
+    in set-up of a life that goes to an image, as a ghost, and in the tail."""
+    return phase >= GHOST or (phase == SETUP and target is not None)
+
+
 def enter() -> None:
     """Go inside a shield; only when `here()`. The first time, set-up is over."""
     global depth
     depth = 1
     if phase == SETUP:
         end_setup()
+    if on_enter is not None:
+        on_enter()
 
 
 def leave() -> None:
     global depth
+    if on_leave is not None:
+        on_leave()
     depth = 0
 
 
@@ -48,6 +67,27 @@ def end_setup() -> None:
     phase = GHOST if target is not None else RECORD
     for call in on_setup_end:
         call()
+
+
+def end_ghost() -> None:
+    """The image is restored: what was lost is repeated next."""
+    global phase, target, resumed
+    phase, resumed, target = TAIL, target, None
+    if not log.left():
+        log.go_on()
+        end_tail()
+
+
+def end_tail() -> None:
+    """All that was lost is repeated, and was equal: from here on this life is recorded as the first one was."""
+    global phase, depth
+    before, depth = depth, 1
+    phase = RECORD
+    try:
+        for call in on_tail_end:
+            call()
+    finally:
+        depth = before
 
 
 def off_in_children() -> None:

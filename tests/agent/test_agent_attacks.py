@@ -203,18 +203,6 @@ def test_a_restart_in_the_place_of_dead_caretakers_counts(new_run):
     assert json.loads((run.attempt() / "exit.json").read_text())["restart"]["attempt"] == 2
 
 
-def test_a_run_that_cuts_its_own_log_is_told_so(new_run):
-    """`> /dev/stderr` opens the file that stands behind it, and empties it, as it does under nohup. Nobody can forbid that."""
-    run = new_run(["bash", "-c", "printf 'a line %s\\n' $(seq 500); until [ -e go ]; do sleep 0.1; done; echo oops > /dev/stderr; sleep 3; echo end"])
-    run.start()
-    wait_for(lambda: (run.attempt() / "heartbeat").exists() and json.loads((run.attempt() / "heartbeat").read_text())["out_bytes"] > 4000, "a beat")
-    (run.root.parent / "go").touch()
-    end = run.end()
-    assert run.out() == b"oops\nend\n" and end["code"] == 0
-    assert [(g["log"], g["bytes"] > 4000) for g in end["gaps"]] == [("out.log", True)]
-    assert [e["why"] for e in run.events() if e["event"] == "gap"] == ["the run cut its own log"]
-
-
 def test_a_removal_that_was_killed_in_the_middle_is_finished_by_the_next(new_run):
     run, other = new_run(["true"], id="gone"), new_run(["true"], id="gone-too")
     for each in (run, other):

@@ -122,7 +122,8 @@ def test_inodes_used_up_is_disk_full_too(new_run, tmp_path, small_disk):
     assert end["evidence"]["path"].startswith(str(small_disk))
 
 
-def test_a_full_disk_under_the_run_folder_never_stops_a_pty_and_the_gap_is_marked(new_run, tmp_path, small_disk):
+@pytest.mark.parametrize("tty", [False, True], ids=["pipe", "pty"])
+def test_a_full_disk_under_the_run_folder_never_stops_a_run_and_the_gap_is_marked(new_run, tmp_path, small_disk, tty):
     go = tmp_path / "go"
     body = f"""\
         import os, sys, time
@@ -132,7 +133,7 @@ def test_a_full_disk_under_the_run_folder_never_stops_a_pty_and_the_gap_is_marke
         while not os.path.exists({str(go)!r}): time.sleep(0.02)
         print('after')
         """
-    run = new_run([PY, script(tmp_path, body)], tty=True, root=small_disk / "root")
+    run = new_run([PY, script(tmp_path, body)], tty=tty, root=small_disk / "root")
     filler = small_disk / "filler"
     run.start()
     wait_for((tmp_path / "written").exists, "3 MB went through a full disk")
@@ -146,7 +147,9 @@ def test_a_full_disk_under_the_run_folder_never_stops_a_pty_and_the_gap_is_marke
     out = run.out()
     lost = 30000 * (len("first 0000000 ") + 81) - size
     assert b"\n[stoker: %d bytes of output lost here: disk full]\nafter\n" % lost in out
-    assert end["gaps"][0]["bytes"] == lost and any(e["event"] == "gap" for e in run.events())
+    cut, gap = end["gaps"]
+    assert (cut["why"], cut["bytes"], cut["offset"]) == ("somebody cut the log", size - 200_000, 200_000)
+    assert (gap["bytes"], gap["log"]) == (lost, "out.log") and [e["bytes"] for e in run.events() if e["event"] == "gap"] == [cut["bytes"], lost]
 
 
 def shrink(path: Path, size: int) -> None:

@@ -3,7 +3,7 @@
 Standard library only, Python 3.8 to 3.13, Linux; it imports nothing of ours and needs no server, no network and no
 rights. Run it as `python -I -S agent.py VERB ...`; docs/contracts.md, section 1, is what it promises.
 
-In order: words - files - processes - claim and start - holder - spawn - agent proper - ladder - telemetry - last
+In order: words - files - processes - claim and start - holder - output - spawn - agent proper - ladder - telemetry - last
 words - observing - following - verbs.
 """
 
@@ -49,6 +49,10 @@ SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
 FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
+PIPE_MAX = 512 * 1024  # how far the pipe of a run that prints much may grow; a user's pipes share 64 MB
+PIECE = 128 * 1024  # copied at a time where the kernel does not move pages itself
+SMALL, CHATTY_S, NAP_S = 4096, 0.01, 0.002  # pieces of that size, closer together than that: wait so long for more
+GAPS_MAX = 100
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
@@ -663,7 +667,7 @@ def agent_record(att: Attempt, changes: dict) -> dict:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The holder: parent of the run. It owns the pty master and the input pipe, reaps, and keeps an agent proper alive.
+# The holder: parent of the run. It owns the pty master and the pipes, writes the logs, reaps, and keeps an agent proper alive.
 
 class Holder:
     def __init__(self, att: Attempt, gpus: str, tell: int, mask: int) -> None:
@@ -681,13 +685,13 @@ class Holder:
         self.failure = b""
         self.status: dict | None = None
         self.interrupt: dict | None = None  # the last signal that a caller passed on
-        self.out_fd = self.master = self.slave = self.feed_fd = -1
+        self.master = self.slave = self.feed_fd = -1
+        self.writers: list[LogWriter] = []
+        self.outlets: list[Outlet] = []
         self.flows = False  # much output is coming through the pty
         self.feed = bytearray()
         self.feed_ends = False
         self.feed_retry = 0.0
-        self.mark = b""  # rest of a gap mark that is not written yet
-        self.lost = 0  # bytes dropped since the last mark
         self.gaps: list[dict] = []
         self.callers: dict[int, tuple] = {}
         self.agent_pid = 0
@@ -763,6 +767,8 @@ class Holder:
     def _run_ended(self, status: int) -> None:
         mono = time.monotonic()
         self._exec_news(0)
+        for outlet in self.outlets:  # its last line is not kept waiting by the disk
+            outlet.move()
         self.run_pid = 0
         self._close_feed()
         used = mono - self.started_mono
@@ -808,7 +814,7 @@ class Holder:
             try:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                close_inherited({theirs.fileno()})
+                close_inherited({theirs.fileno()}.union(*(o.descriptors() for o in self.outlets)))
                 name_process("stoker-agent")
                 if self.agents:
                     forget_crash_points()
@@ -857,7 +863,12 @@ class Holder:
         elif message["m"] == "drain":
             while self.master >= 0 and self._pump():
                 pass
-            self._tell({"m": "drained", "gaps": self.gaps, "lost": self.lost})
+            for outlet in self.outlets:
+                self._unwatch(outlet.source)
+                outlet.finish()
+            for writer in self.writers:
+                writer.mind_cut()
+            self._tell({"m": "drained", "gaps": self.gaps, "lost": sum(w.lost for w in self.writers)})
 
     # -- the run
 
@@ -883,9 +894,8 @@ class Holder:
             become_run(argv, env, encode(cwd), stdio=stdio, slave=self.slave, mask=self.mask, report=report,
                        inherit=spec.get("inherit") or {})
         os.close(report)
-        for fd in stdio:
-            if fd not in (self.slave, self.out_fd):
-                os.close(fd)
+        for fd in set(stdio) - {self.slave}:
+            os.close(fd)
         p = proc(pid)
         self.run_pid = pid
         self.run = {"pid": pid, "start": p.start if p else None, "sid": pid}
@@ -902,10 +912,9 @@ class Holder:
         self._ready(b"failed " + self.failure)
 
     def _open_stdio(self) -> list[int]:
-        """Descriptors for 0, 1, 2 of the run; opens the pty master or the input pipe on our side."""
+        """Descriptors for 0, 1, 2 of the run; opens the pty master or the pipes on our side."""
         att, spec = self.att, self.spec
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self.out_fd = os.open(att.path(OUT), flags, 0o644)
+        self.writers = [LogWriter(att, OUT, self._gap)]
         kind = spec.get("stdin") or "none"
         source = -1
         if kind == "none":
@@ -922,8 +931,15 @@ class Holder:
         if source < 0:
             source, self.feed_fd = os.pipe()
             os.set_blocking(self.feed_fd, False)
-        err = os.open(att.path(ERR), flags, 0o644) if spec.get("split_stderr") else self.out_fd
-        return [source, self.out_fd, err]
+        if spec.get("split_stderr"):
+            self.writers.append(LogWriter(att, ERR, self._gap))
+        targets = []
+        for writer in self.writers:
+            outlet, target = open_outlet(writer)
+            self.outlets.append(outlet)
+            targets.append(target)
+            self._watch(outlet.source, select.POLLIN, lambda _events, outlet=outlet: self._outlet_ready(outlet))
+        return [source, targets[0], targets[-1]]
 
     def _exec_news(self, _events: int) -> None:
         """The exec pipe closed (the command runs) or carries why it does not."""
@@ -999,40 +1015,19 @@ class Holder:
             chunks.append(data)
             size += len(data)
         if chunks:
-            self._log(b"".join(chunks))
+            self.writers[0].write(b"".join(chunks))
         return size
 
-    def _log(self, data: bytes) -> None:
-        """Append to out.log. A full disk never blocks the run: bytes that do not fit are counted, and a line in the log
-        says so once there is room again."""
-        if self.lost and not self.mark:
-            self.mark = b"\n[stoker: %d bytes of output lost here: disk full]\n" % self.lost
-            marked, self.lost = self.lost, 0
-            self.mark = self._append(self.mark)
-            if self.mark and self.mark.startswith(b"\n[stoker"):  # not a byte of it fitted: no room yet
-                self.lost, self.mark = marked, b""
-            else:
-                self._gap(marked)
-        elif self.mark:
-            self.mark = self._append(self.mark)
-        if self.lost or self.mark:
-            self.lost += len(data)
-            return
-        self.lost += len(self._append(data))
+    # -- output of pipes
 
-    def _append(self, data: bytes) -> bytes:
-        """What could not be written."""
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(self.out_fd, view):]
-            except OSError:
-                break
-        return bytes(view)
+    def _outlet_ready(self, outlet: Outlet) -> None:
+        outlet.gather()
+        if outlet.move() is None:
+            self._unwatch(outlet.source)
+            outlet.close()
 
-    def _gap(self, count: int) -> None:
-        gap = {"bytes": count, "offset": size_of(self.att.path(OUT))}
-        self.gaps = self.gaps[-99:] + [gap]
+    def _gap(self, gap: dict) -> None:
+        self.gaps = self.gaps[1 - GAPS_MAX:] + [gap]
         self._tell({"m": "gap", "gap": gap})
 
     # -- the door: input, window size, signals
@@ -1196,6 +1191,202 @@ def log_exception() -> None:
         sys.stderr.flush()
     except Exception:
         pass
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Output: from the pipes of the run into its logs
+
+_splice = getattr(os, "splice", None)  # from Python 3.10 on
+SPLICE_F_NONBLOCK = 2
+
+
+class LogWriter:
+    """The one writer of a log. A full disk never blocks the run: bytes that do not fit are counted, and a line in the log says so
+    once there is room again. A log that somebody cuts is written on from its new end. Of both, `on_gap` is told."""
+
+    def __init__(self, att: Attempt, name: str, on_gap: object) -> None:
+        self.path, self.name, self.on_gap = att.path(name), name, on_gap
+        self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)  # without O_APPEND: the kernel moves no pages there
+        os.lseek(self.fd, 0, os.SEEK_END)
+        self.mark = b""  # rest of a gap mark that is not written yet
+        self.lost = 0  # bytes dropped since the last mark
+        self.cuts = 0
+
+    @property
+    def behind(self) -> bool:
+        """Is a mark due before anything else?"""
+        return bool(self.lost or self.mark)
+
+    def write(self, data: bytes) -> None:
+        self.mind_cut()
+        if self.lost and not self.mark:
+            self.mark = b"\n[stoker: %d bytes of output lost here: disk full]\n" % self.lost
+            marked, self.lost = self.lost, 0
+            self.mark = self._append(self.mark)
+            if self.mark and self.mark.startswith(b"\n[stoker"):  # not a byte of it fitted: no room yet
+                self.lost, self.mark = marked, b""
+            else:
+                self.on_gap({"bytes": marked, "offset": size_of(self.path), "log": self.name})
+        elif self.mark:
+            self.mark = self._append(self.mark)
+        if self.behind:
+            self.lost += len(data)
+            return
+        self.lost += len(self._append(data))
+
+    def _append(self, data: bytes) -> bytes:
+        """What could not be written."""
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self.fd, view):]
+            except OSError:
+                break
+        return bytes(view)
+
+    def mind_cut(self) -> None:
+        """Somebody may have made the log shorter: no hole shall be left where it was."""
+        try:
+            size, here = os.fstat(self.fd).st_size, os.lseek(self.fd, 0, os.SEEK_CUR)
+            if size >= here:
+                return
+            os.lseek(self.fd, size, os.SEEK_SET)
+        except OSError:  # a file system that is gone: what comes is lost, but the run is not stopped by it
+            return
+        self.cuts += 1
+        if self.cuts <= GAPS_MAX:  # a run may do it all the time
+            self.on_gap({"bytes": here - size, "offset": size, "log": self.name, "why": "somebody cut the log"})
+
+
+class Outlet:
+    """The reading end of a pipe that the run prints into, and the way from there into a log.
+
+    The kernel moves the pages (splice): from the run's pipe into one of ours, from there into the log, so that the run never
+    waits for our disk while its pipe has room. Both pipes and the log's position outlive the holder in the agent proper, which
+    goes on where it stopped. Where there is no splice (before Python 3.10, odd file systems) the bytes are read and written.
+    """
+
+    def __init__(self, source: int, writer: LogWriter) -> None:
+        self.source, self.writer = source, writer
+        self.room = pipe_size(source)
+        self.grows = True
+        self.between = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
+        self.small_at = 0.0  # when a small piece was moved last
+
+    def descriptors(self) -> set[int]:
+        return {self.source, self.writer.fd, *(self.between or ())} - {-1}
+
+    def gather(self) -> None:
+        """While little comes at a time, and often, wait for more: each waking costs more than what it moves."""
+        if time.monotonic() - self.small_at < CHATTY_S:
+            time.sleep(NAP_S)
+
+    def move(self) -> int | None:
+        """Move what the pipe holds into the log. Gives how many bytes; None at the end, when nobody can write any more."""
+        if self.source < 0:
+            return None
+        size = self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
+        if size and size >= self.room // 2:
+            self._grow()
+        elif size and size <= SMALL:
+            self.small_at = time.monotonic()
+        return size
+
+    def _splice(self) -> int | None:
+        try:
+            size = _splice(self.source, self.between[1], self.room, flags=SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._stop_splicing()
+            return self._copy(self.source, PIECE)
+        if not size:
+            return None
+        self._empty_between(size)
+        return size
+
+    def _empty_between(self, left: int) -> None:
+        self.writer.mind_cut()
+        try:
+            while left:
+                moved = _splice(self.between[0], self.writer.fd, left)
+                if not moved:
+                    raise OSError(errno.EINVAL, "nothing was moved")
+                left -= moved
+        except OSError as e:  # the writer knows what to do on a full disk
+            while left > 0:
+                left -= self._copy(self.between[0], min(left, PIECE)) or left
+            if e.errno not in FULL:
+                self._stop_splicing()
+
+    def _stop_splicing(self) -> None:
+        for fd in self.between:
+            os.close(fd)
+        self.between = None
+
+    def _copy(self, source: int, limit: int) -> int | None:
+        try:
+            data = os.read(source, limit)
+        except BlockingIOError:
+            return 0
+        if not data:
+            return None
+        self.writer.write(data)
+        return len(data)
+
+    def _grow(self) -> None:
+        """A run that fills its pipe gets a larger one, as far as this machine allows."""
+        if self.grows and self.room < PIPE_MAX:
+            self.grows = all(set_pipe_size(fd, self.room * 2) for fd in (self.source, *(self.between or ())[1:]))
+            self.room = pipe_size(self.source)
+
+    def adopt(self, on_gap: object) -> None:
+        """In the agent proper, once the holder is dead: first what it had taken out of the pipe and not written."""
+        self.writer.on_gap = on_gap
+        if self.between:
+            self._empty_between(bytes_waiting(self.between[0]))
+
+    def finish(self) -> None:
+        """Move what is there now, and no more: somebody else's process may print into the pipe for ever. Then close it."""
+        left = bytes_waiting(self.source) if self.source >= 0 else 0
+        while left > 0:
+            left -= self.move() or left
+        self.close()
+
+    def close(self) -> None:
+        if self.source >= 0:
+            os.close(self.source)
+            self.source = -1
+        if self.between:
+            self._stop_splicing()
+
+
+def open_outlet(writer: LogWriter) -> tuple[Outlet, int]:
+    """A pipe into a log, and the end of it that the run gets. The run may open that end again by name (/dev/stderr): nothing is
+    emptied by that, as a file would be."""
+    source, target = os.pipe()
+    os.set_blocking(source, False)
+    return Outlet(source, writer), target
+
+
+def pipe_size(fd: int) -> int:
+    import fcntl
+    return fcntl.fcntl(fd, 1032)  # F_GETPIPE_SZ, which has a name from Python 3.10 on
+
+
+def set_pipe_size(fd: int, size: int) -> bool:
+    import fcntl
+    try:
+        fcntl.fcntl(fd, 1031, size)  # F_SETPIPE_SZ
+        return True
+    except OSError:  # the user's pipes have their fill
+        return False
+
+
+def bytes_waiting(fd: int) -> int:
+    import fcntl
+    import termios
+    return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1392,7 +1583,8 @@ class Agent:
         self.first = holder.agents == 0
         self.run, self.status = holder.run, holder.status
         self.gaps, self.interrupt = holder.gaps, holder.interrupt
-        self.lost = holder.lost
+        self.lost = sum(w.lost for w in holder.writers)
+        self.outlets = holder.outlets  # its descriptors are ours too: should it die, we write the logs
         self.started_at, self.started_mono = holder.started_at, holder.started_mono
         self.holder_lives = True
         self.drained = False
@@ -1400,7 +1592,6 @@ class Agent:
         self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
         self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
         self.stamps: dict[str, tuple | None] = {}
-        self.sizes: dict[str, int] = {}  # of the logs, as seen last
         self.limits: dict = {}
         self.keep: dict = {}
         self.stop: dict | None = None
@@ -1462,7 +1653,7 @@ class Agent:
         """Sleep until then, or until the holder says something, or dies."""
         timeout = max(0.0, until - time.monotonic())
         if not self.holder_lives:
-            time.sleep(min(timeout, 0.5))
+            self._write_logs(min(timeout, 0.5))
             return
         poller = select.poll()
         poller.register(self.link.fileno(), select.POLLIN)
@@ -1477,6 +1668,8 @@ class Agent:
         if not data:
             self.holder_lives = False
             self.event("holder_lost")
+            for outlet in self.outlets:
+                outlet.adopt(self._gap)
             return
         message = json.loads(data.decode())
         word = message["m"]
@@ -1492,13 +1685,32 @@ class Agent:
         elif word == "kill":
             self._kill_asked()
         elif word == "gap":
-            self.gaps = self.gaps + [message["gap"]]
-            self.event("gap", **message["gap"])
+            self._gap(message["gap"])
         elif word == "passed":
             self.interrupt = message["interrupt"]
             self.event("signal", signal=signal_name(self.interrupt["signal"]))
         elif word == "drained":
             self.gaps, self.lost, self.drained = message["gaps"], message["lost"], True
+            for outlet in self.outlets:
+                outlet.close()
+
+    def _gap(self, gap: dict) -> None:
+        self.gaps = self.gaps[1 - GAPS_MAX:] + [gap]
+        self.event("gap", **gap)
+
+    def _write_logs(self, for_s: float) -> None:
+        """In the place of a dead holder: what the run prints while it is told to end belongs into its log."""
+        until = time.monotonic() + for_s
+        poller = select.poll()
+        by_fd = {o.source: o for o in self.outlets if o.source >= 0}
+        for fd in by_fd:
+            poller.register(fd, select.POLLIN)
+        while time.monotonic() < until:
+            for fd, _ in poller.poll(max(0.0, until - time.monotonic()) * 1000):
+                by_fd[fd].gather()
+                if by_fd[fd].move() is None:
+                    poller.unregister(fd)
+                    by_fd[fd].close()
 
     def _changed(self, path: str) -> bool:
         stamp = stamp_of(path)
@@ -1572,19 +1784,7 @@ class Agent:
                 used = now - self.started_mono
                 self.next_telemetry = now + (TICK_S if used < THIN_AFTER_S else THIN_TICK_S) - 0.1
                 append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
-        self._look_for_cuts()
         self._beat(now)
-
-    def _look_for_cuts(self) -> None:
-        """A log that became shorter was cut by the run itself: `> /dev/stderr` empties the file behind it. That cannot be undone, so it is
-        said."""
-        for name in (OUT, ERR):
-            size = size_of(self.att.path(name))
-            if size < self.sizes.get(name, 0) and len(self.gaps) < 100:  # a run may do it all the time
-                gap = {"bytes": self.sizes[name] - size, "offset": size, "log": name, "why": "the run cut its own log"}
-                self.gaps = self.gaps + [gap]
-                self.event("gap", **gap)
-            self.sizes[name] = size
 
     def _beat(self, now: float) -> None:
         body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
@@ -1637,7 +1837,6 @@ class Agent:
     def _finish(self) -> dict:
         crash_point("ladder_done")
         self._drain()
-        self._look_for_cuts()
         self._sync_logs()
         ladder = self.ladder
         reason = ladder.reason if ladder is not None and ladder.signalled_run else self.begun
@@ -1679,8 +1878,12 @@ class Agent:
                 pass
 
     def _drain(self) -> None:
-        """Let the holder move what the pty still holds."""
-        if not self.holder_lives or not self.spec.get("tty"):
+        """Have moved into the logs what the pty or the pipes still hold: by the holder, or in its place."""
+        if not self.holder_lives:
+            for outlet in self.outlets:
+                outlet.finish()
+                outlet.writer.mind_cut()
+            self.lost = sum(o.writer.lost for o in self.outlets) or self.lost
             return
         try:
             self.link.send(b'{"m": "drain"}')
@@ -2687,6 +2890,9 @@ class Log:
             except OSError:
                 return b""
         data = os.pread(self.fd, limit, self.offset)
+        if not data and os.fstat(self.fd).st_size < self.offset:  # somebody cut it: what is in it now is new
+            self.offset = 0
+            data = os.pread(self.fd, limit, 0)
         self.offset += len(data)
         return data
 

@@ -11,7 +11,7 @@ VERBS = ("run", "ps", "show", "logs", "attach", "wait", "stop", "start", "keep",
 
 @pytest.mark.parametrize(("word", "meant"), [
     ("rnu", "run"), ("shwo", "show"), ("log", "logs"), ("att", "attach"), ("strat", "start"), ("doktor", "doctor"), ("LOGS", "logs"), ("sto", "stop"),
-    ("st", "stop"), ("waiit", "wait"), ("serve", "server"), ("dctor", "doctor"), ("runn", "run"), ("tpo", "top"),
+    ("st", "stop"), ("waiit", "wait"), ("serve", "server"), ("dctor", "doctor"), ("runn", "run"), ("tpo", "top"), ("rn", "run"), ("sp", "ps"),
     ("zzzz", None), ("x", None), ("cat", None), ("rg", None), ("deploy", None), ("push", None), ("python", None), ("mlflow", None), ("", None), ("export", None),
     ("notebook", None), ("ssh", None), ("watch", None), ("eval", None),
 ])
@@ -22,6 +22,7 @@ def test_verbs(word: str, meant: str | None):
 def test_a_beginning_counts_before_a_slip_and_the_order_given_decides_between_equals():
     assert near("base", ["bass", "baseline", "baseline-2", "case"], 9) == ["baseline", "baseline-2", "bass", "case"]
     assert near("trian", ["train-9", "train", "brian"], 2) == ["train", "brian"]
+    assert near("train-9", ["train-7", "train", "train-90", "trian-9", "train9"], 9) == ["train-90", "trian-9", "train9"]
     assert near("tra", ["train-3", "train-2", "train"], 3) == ["train", "train-3", "train-2"]
 
 

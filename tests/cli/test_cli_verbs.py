@@ -131,7 +131,7 @@ def test_logs_follow_from_attempt_to_attempt(ground: Ground):
     (ground.work / "go").touch()
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out) == (0, b"attempt 2\nattempt 3\n")
-    assert b"attempt 1 has ended; attempt 2 follows" in err and b"attempt 2 has ended; attempt 3 follows" in err
+    assert b"attempt 1 has ended; attempt 2" in err and b"attempt 2 has ended; attempt 3" in err
     assert ground.wait_state(run["id"])["state"] == "done"
 
 
@@ -247,6 +247,40 @@ def test_top_once_and_live(ground: Ground):
     assert term.wait() == 130
     assert term.seen.rstrip().endswith(b"\x1b[?25h\x1b[?1049l") and b"Traceback" not in term.seen
     term.close()
+    term = ground.terminal("top")
+    term.expect(b"q leaves")
+    until(lambda: not term.settings()[3] & 0o10, 20, "keys without echo")
+    term.send(b"q")
+    assert term.wait() == 0
+    assert term.settings() == term.initial
+    term.close()
+
+
+def test_the_same_name_and_command_says_whether_anything_was_started(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    words = ("run", "-d", "--name", "mine", "train.py")
+    assert ground.stoker(*words).ok().err == ""
+    assert ground.stoker(*words).ok().err == "stoker: mine is this command and has not ended; nothing new was started\n"
+    ground.stoker("stop", "--force", "mine").ok()
+    assert ground.stoker(*words).ok().err == "stoker: continuing mine, attempt 2\n"
+    assert len(ground.runs()) == 1
+
+
+def test_what_cannot_be_deleted_is_not_asked_about(ground: Ground):
+    ground.script("train.py", SLEEPER)
+    ground.detach("--name", "mine", "train.py")
+    term = ground.terminal("rm", "mine")
+    assert term.wait() == 6
+    assert b"Delete" not in term.seen and b"stoker rm --force mine" in term.seen
+    term.close()
+    assert "no time limit" in ground.stoker("keep", "mine", "2h").ok().err
+
+
+def test_a_missing_module_leads_to_the_doctor(ground: Ground):
+    ground.script("train.py", "import nonsuchlib\n")
+    done = ground.stoker("run", "train.py", "--lr", "1")
+    assert done.err.splitlines()[-1].endswith("Next: stoker doctor -- train.py --lr 1")
+    assert "pip install nonsuchlib" in ground.stoker("doctor", "--", "train.py", "--lr", "1").out
 
 
 def test_server_verbs(ground: Ground):

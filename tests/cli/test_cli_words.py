@@ -112,6 +112,17 @@ def test_mistakes_elsewhere_exit_2_and_say_what_to_type(words: list[str], hint: 
     assert hint in capsys.readouterr().err.splitlines()[1]
 
 
+@pytest.mark.parametrize(("words", "hint"), [
+    (["run", "--tiem", "5m", "true"], "Did you mean --time?"), (["run", "--lr", "3", "train.py"], "stoker run train.py --lr ..."),
+    (["run", "--detached", "true"], "Did you mean --detach?"), (["logs", "--tial", "3", "x"], "Did you mean --tail?"),
+    (["logs", "--zzz", "x"], "See `stoker logs --help`."), (["run", "-q", "true"], "stoker run train.py -q ..."),
+])
+def test_an_option_that_is_not_there(words: list[str], hint: str, capsys: pytest.CaptureFixture):
+    assert entry.main(words) in (2, 125)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("error: There is no option -") and hint in told[1] and ("mean" in told[1]) is ("mean" in hint)
+
+
 def test_what_other_tools_call_a_verb_leads_to_one_that_is_there():
     assert {verb.split()[0] for verb in entry.OTHER_WORDS.values()} - {"--version"} <= set(entry.VERBS)
     assert not set(entry.OTHER_WORDS) & set(entry.VERBS)

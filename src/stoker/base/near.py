@@ -10,8 +10,9 @@ PREFIX_MIN = 2  # letters that are enough to stand for a longer word
 def near(word: str, known: Iterable[str], count: int = 1) -> list[str]:
     """At most `count` of `known` that `word` was meant to be, the likeliest first; of equal ones the order of `known` decides.
 
-    A beginning of a word counts before a mistyped one. Mistyped: one slip in a word of three or four letters, two in a longer one,
-    none in a shorter one; two letters in the wrong order are one slip.
+    A beginning of a word counts before a mistyped one. Mistyped: one slip in a word of up to four letters, two in a longer one; two
+    letters in the wrong order are one slip. In a word of two letters no letter may be wrong, and a wrong number is never a slip:
+    who types `train-9` does not mean `train-7`.
     """
     ranked = []
     for at, other in enumerate(dict.fromkeys(known)):
@@ -27,11 +28,15 @@ def _rank(word: str, other: str) -> tuple[int, int] | None:
         return 0, 0
     if len(word) >= PREFIX_MIN and other.startswith(word):
         return 1, len(other) - len(word)
-    allowed = 0 if len(word) < 3 else 1 if min(len(word), len(other)) < 5 else 2
-    if abs(len(word) - len(other)) > allowed:
+    allowed = 0 if len(word) < 2 else 1 if min(len(word), len(other)) < 5 else 2
+    if abs(len(word) - len(other)) > allowed or _digits(word) != _digits(other) or (len(word) == 2 and not set(word) <= set(other)):
         return None
     slips = distance(word, other)
     return (2, slips) if slips <= allowed else None
+
+
+def _digits(word: str) -> str:
+    return "".join(filter(str.isdigit, word))
 
 
 def distance(one: str, two: str) -> int:

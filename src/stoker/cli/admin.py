@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +73,7 @@ def _print_gc(report: dict) -> None:
 @click.option("--once", is_flag=True, help="Print it once and end.")
 @json_option("Print it once, as JSON.")
 def top(once: bool, as_json: bool) -> None:
-    """Watch the machine and the runs that live on it. Ctrl-C ends the watching."""
+    """Watch the machine and the runs that live on it. `q` or Ctrl-C ends the watching."""
     client = plane()
     if as_json:
         output.print_json(client.top())
@@ -78,17 +81,56 @@ def top(once: bool, as_json: bool) -> None:
     if once or not output.is_terminal(sys.stdout):
         print("\n".join(top_lines(client.top())))
         return
-    sys.stdout.write("\x1b[?1049h\x1b[?25l")
-    try:
-        while True:
+    with _quick_keys(), _other_screen():
+        quits = False
+        while not quits:
             columns, rows = os.get_terminal_size(1)
-            lines = [output.cut(line, columns) for line in top_lines(client.top())][:rows - 1]
+            lines = [output.cut(line, columns) for line in [*top_lines(client.top()), "", "q leaves"]][:rows - 1]
             sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
-            time.sleep(REFRESH_S)
+            quits = _quit_within(REFRESH_S)
+
+
+@contextlib.contextmanager
+def _other_screen() -> Iterator[None]:
+    """The terminal's second screen, without a cursor; then the first one, as it was."""
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    try:
+        yield
     finally:
         sys.stdout.write("\x1b[?25h\x1b[?1049l")
         sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _quick_keys() -> Iterator[None]:
+    """Keys arrive as they are typed, and are not shown; Ctrl-C stays what it is."""
+    import termios
+    import tty
+
+    from stoker.cli.terminal import Terminal
+
+    if not output.is_terminal(sys.stdin) or not Terminal(0).foreground():
+        yield
+        return
+    before = termios.tcgetattr(0)
+    tty.setcbreak(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _quit_within(seconds: float) -> bool:
+    """Was `q` typed? Waits so long for it."""
+    from stoker.cli.terminal import Terminal
+
+    if not output.is_terminal(sys.stdin) or not Terminal(0).foreground():
+        time.sleep(seconds)
+        return False
+    ready, _, _ = select.select([0], [], [], seconds)
+    typed = os.read(0, 64) if ready else b""
+    return bool(ready) and (not typed or b"q" in typed)
 
 
 def top_lines(body: dict) -> list[str]:

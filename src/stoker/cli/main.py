@@ -156,9 +156,23 @@ def _fail(error: StokerError, own_failure: int | None, args: Sequence[str]) -> i
 
 def _usage(error: click.ClickException) -> StokerError:
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        return _no_such_option(error.option_name, context)
     message = error.format_message().strip().splitlines()[0]
     words = context.command_path if context else "stoker"
     return InvalidSpec(message if message.endswith((".", "?", ")")) else f"{message}.", hint=f"See `{words} --help`.")
+
+
+def _no_such_option(name: str, context: click.Context) -> StokerError:
+    from stoker.base.near import near
+
+    known = [word for p in context.command.get_params(context) for word in (*p.opts, *p.secondary_opts) if word.startswith("--")]
+    meant = [f"--{word}" for word in near(name.lstrip("-"), [word[2:] for word in known], 2)]
+    hint = f"Did you mean {' or '.join(meant)}?   See" if meant else "See"
+    hint = f"{hint} `{context.command_path} --help`."
+    if context.info_name == "run" and not meant:
+        hint = f"The options of your script come after it: stoker run train.py {output.shown(name)} ...   {hint}"
+    return InvalidSpec(f"There is no option {output.shown(name)}.", hint=hint)
 
 
 def _json_in(args: Sequence[str]) -> bool:

@@ -9,16 +9,19 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.base.errors import InvalidSpec
+from stoker.base.errors import InvalidSpec, NotFound
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.options import Duration, json_option, plane
+
+if TYPE_CHECKING:
+    from stoker.client import Client
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 
@@ -102,17 +105,30 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
+        named = _named(client, o["name"]) if taken == "continue" else None
         with _interrupts_deferred() as pressed:
             made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
-        if pressed:
+        if pressed and not (named and named["id"] == made["id"]):
             client.stop(made["id"])
             return 130
+        if named and named["id"] == made["id"]:
+            name, ended = output.shown(made["name"]), State(named["state"]).final
+            output.say(f"continuing {name}, attempt {next_attempt(made)}" if ended
+                       else f"{name} is this command and has not ended; nothing new was started")
         if unfinished and not o["new"] and not output.can_ask():
             output.say(f"{output.shown(unfinished[0]['name'])} ran this command here and is unfinished. "
                        f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
     return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"])
+
+
+def _named(client: Client, name: str) -> dict | None:
+    """The run of this very name, if there is one."""
+    with contextlib.suppress(NotFound):
+        found = client.run(name)
+        return found if found["name"] == name else None
+    return None
 
 
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
@@ -248,7 +264,7 @@ def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
     if not output.can_ask():
         return False
     when = output.ago(unfinished.get("ended_at") or unfinished.get("created_at"))
-    why = unfinished.get("reason") or unfinished["state"]
+    why = str(unfinished.get("reason") or unfinished["state"]).replace("_", " ")
     return output.ask(f"{output.shown(unfinished['name'])} ran this command here and did not finish ({why}, {when}). "
                       "Continue it?", default=True)
 

@@ -129,11 +129,18 @@ def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: in
 
 def _goes_on(run_id: str, attempt: int) -> bool:
     """After the end of an attempt: does another one follow? Waits until that is certain."""
-    run = _until(run_id, lambda run: State(run["state"]).final or run["attempts"] > attempt, step_s=1.0)
-    if run["attempts"] <= attempt:
-        return False
-    output.say(f"attempt {attempt} has ended; attempt {attempt + 1} follows")
-    return True
+    told = False
+
+    def settled(run: dict) -> bool:
+        nonlocal told
+        if run.get("restart_at") and run["attempts"] == attempt and not told:
+            told = True
+            output.say(f"attempt {attempt} has ended; attempt {attempt + 1} begins at {output.local_time(run['restart_at'])}")
+        return State(run["state"]).final or run["attempts"] > attempt
+    run = _until(run_id, settled, step_s=1.0)
+    if run["attempts"] > attempt and not told:
+        output.say(f"attempt {attempt} has ended; attempt {attempt + 1} follows")
+    return run["attempts"] > attempt
 
 
 def _tell_of_attempts(run: dict, given: int | None) -> None:
@@ -295,7 +302,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
     if duration is not None:
         limit = (run.get("limits") or {}).get("time_s")
         ran = run.get("used_s") or 0
-        told = f"ends after {format_duration(limit)} of running; it ran {format_duration(ran)} so far" if limit else "kept"
+        told = f"ends after {format_duration(limit)} of running; it ran {format_duration(ran)} so far" if limit else "it has no time limit"
         output.say(f"{name}: {told}")
     if pin is not None:
         output.say(f"{name}: " + ("pinned, gc leaves it alone" if pin else "not pinned any more"))
@@ -310,6 +317,11 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs: their logs, their copies, what is known of them. What they wrote into your own folders stays."""
     if not yes and output.can_ask():
         runs = [plane().run(ref) for ref in refs]
+        live = next((r for r in runs if not force and not State(r["state"]).final), None)
+        if live:
+            ref = output.type_ref(live)
+            raise StateError(f"{output.shown(live['name'])} is {live['state']}.",
+                             hint=f"stoker stop {ref}   first, or end and delete it: stoker rm --force {ref}")
         names = ", ".join(output.shown(r["name"]) for r in runs)
         if not output.ask(f"Delete {names} with logs and copies?", default=False):
             return 1

@@ -109,7 +109,7 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
     exception = evidence.get("exception") or {}
     if exception:
         rank = f" on rank {exception['rank']}" if exception.get("rank") is not None else ""
-        yield "exception", output.shown(f"{exception.get('type')}: {exception.get('message')}{rank}")
+        yield "exception", output.shown(f"{exception.get('type')}: {exception.get('message') or ''}".rstrip(": ") + rank)
         if exception.get("file"):
             yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
     for key, value in evidence.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from stoker.base import state as words
 from stoker.base.state import REASONS, STATE_SENTENCES, Reachability, State
 from stoker.base.units import format_duration, iso
@@ -79,6 +81,9 @@ def next_step(run: Run) -> str:
     if not run.state.final:
         return NEXT[run.state].format(id=run.id)
     known = REASONS.get(run.reason or "")
+    exception = run.evidence.get("exception")
+    if run.reason == "nonzero_exit" and isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError":
+        return f"stoker doctor -- {shlex.join(run.spec.command)}" if run.target == "local" else known.next.format(id=run.id)
     return (known.next if known else "stoker logs {id}").format(id=run.id)
 
 

@@ -176,7 +176,7 @@ def test_holes_stay_holes(folder, tmp_path):
 def test_bytes_are_the_same_where_the_kernel_does_not_copy(folder, tmp_path):
     (folder / "large.bin").write_bytes(os.urandom(5_000_003))
     way = stage_copy._Way(clone=False, kernel=False)
-    stage_copy._copy_file(str(folder / "large.bin"), str(tmp_path / "copy.bin"), (folder / "large.bin").stat(), way)
+    stage_copy.copy_file(str(folder / "large.bin"), str(tmp_path / "copy.bin"), (folder / "large.bin").stat(), way)
     assert (tmp_path / "copy.bin").read_bytes() == (folder / "large.bin").read_bytes()
 
 

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
+from pathlib import Path
 
 from stoker.backends.base import Observation
 from stoker.base import crash
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
+from stoker.plane import stage
 from stoker.plane.admission import Admissions
 from stoker.plane.lifecycle import UNSURE, Action, decide, overtaken
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
@@ -401,12 +403,15 @@ class Reconciler:
             crash.point("stage.before")
             if not self._spool.has(run.id):
                 raise NotFound(f"The folder of {run.id} is neither here nor on its machine.")
+            self._assure(run, self._spool.path(run.id))
             backend.stage(run.id, self._spool.path(run.id))
             crash.point("stage.after")
             self._spool.remove(run.id)
             seen = Assumed("staged")
         elif action.do == "start":
             crash.point("start.before")
+            if target.here:
+                self._assure(run, Path(target.run_folder(run.id)))
             again = "attempt" in action.facts  # decided here, in the place of the agent
             backend.start(run.id, action.facts.get("attempt", run.attempt), run.gpu_uuids, again)
             crash.point("start.after")
@@ -428,6 +433,12 @@ class Reconciler:
         with self._wake:
             self._acted[run.id] = time.monotonic()
         return seen
+
+    def _assure(self, run: Run, folder: Path) -> None:
+        """A frozen copy is what was frozen, also when the power was cut before it was on disk."""
+        again = stage.assure(folder) if run.spec.copy else []
+        if again:
+            log.warning("%s: copied once more after a power cut: %s", run.id, ", ".join(again[:5]))
 
     def _apply(self, run: Run, facts: dict) -> Run | None:
         crash.point("apply.before")

@@ -31,6 +31,7 @@ class Submitter:
 
     def __init__(self, store: Store, targets: Targets, spool: Spool) -> None:
         self._store, self._targets, self._spool = store, targets, spool
+        self._settling = stage.Settling()
         self._lock = threading.Lock()
         self._reserved: set[str] = set()  # ids and names of requests on their way
 
@@ -72,6 +73,8 @@ class Submitter:
                 committed = self._commit(made, target, after, copy)
                 if committed is not None:
                     crash.point("submit.committed")
+                    if copy:
+                        self._settling.add(self._spool.path(run_id))  # nobody moves it before we return
                     return committed
                 copy = True  # somebody took what was free: now it waits, so it is frozen
 
@@ -142,6 +145,7 @@ class Submitter:
         """Copy the working folder; the spec and (in place) the environment that use the copy."""
         source, work = Path(spec.folder), folder / rundir.WORK
         info = stage.freeze(source, work, self._targets.config().copy_limit_bytes)
+        stage.write_list(folder, source, info)
         warnings = info.skipped[:SKIPPED_SHOWN]
         if len(info.skipped) > SKIPPED_SHOWN:
             warnings.append(f"... and {len(info.skipped) - SKIPPED_SHOWN} more that are not in the copy")

@@ -37,18 +37,21 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "interpreter": _interpreter(run),
         "env_names": _env_names(run, target),
         "spec": run.spec.to_json(),
-        "resume": _resume(asked, time.time()) if run.spec.resume != "off" else None,
+        "resume": _resume(run, asked, attempts) if run.spec.resume != "off" else None,
         "hooks": _hooks(run, target) if run.spec.hooks else None,
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
     }
 
 
-def _resume(folder: _Folder, now: float) -> dict | None:
+def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
     state = folder.json(resume.STATE)
     if state is None:
         return None
-    return {**state, "sentence": resume.sentence(state, now), "came_back": resume.came_back(state), "not_taken": resume.not_taken(state)}
+    sizes = {each["attempt"]: each["out_bytes"] for each in attempts if each["out_bytes"] is not None}
+    parts = resume.log_parts(state, sizes, run.spec.split_stderr)
+    return {**state, "log": parts, "sentence": resume.sentence(state, time.time()), "came_back": resume.came_back(state),
+            "not_taken": resume.not_taken(state)}
 
 
 def _hooks(run: Run, target: Target) -> dict | None:

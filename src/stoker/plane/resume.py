@@ -73,16 +73,29 @@ def hooked(attempt_folder: Path, command: list[str]) -> dict:
     return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command))}
 
 
-def log_parts(state: dict | None, sizes: dict[int, int]) -> list[tuple[int, int, int]]:
-    """`(attempt, begin, end)` of the pieces of standard output that make one log without gap or double; empty when they do not fit.
+def log_parts(state: dict | None, sizes: dict[int, int], apart: bool) -> list[tuple[int, int]]:
+    """`(attempt, bytes of its out.log)`: the pieces that make one log without gap or double. Empty for a run that never came back, or
+    where the pieces do not fit.
 
-    `sizes`: attempt -> bytes of its out.log. The attempts before the resumed one count up to the image.
+    `sizes`: attempt -> bytes of its out.log; `apart`: stderr has a log of its own. Each life says how much had been printed, over all
+    lives, when it went on: 0 for one that began anew.
     """
-    back = (state or {}).get("resumed") or {}
-    attempt, first, upto = back.get("attempt"), back.get("from_attempt"), back.get("out_bytes")
-    if attempt not in sizes or first not in sizes or upto is None or upto > sizes[first]:
-        return []
-    return [(first, 0, upto), (attempt, 0, sizes[attempt])]
+    parts: list[tuple[int, int]] = []
+    for life in (state or {}).get("lives") or ():
+        attempt, kept = life.get("attempt"), life.get("out_bytes", 0) + (0 if apart else life.get("err_bytes", 0))
+        if attempt not in sizes or kept > sum(size for _, size in parts):
+            return []
+        parts = [*_first(parts, kept), (attempt, sizes[attempt])]
+    return parts if len(parts) > 1 else []
+
+
+def _first(parts: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    kept = []
+    for attempt, size in parts:
+        if count:
+            kept.append((attempt, min(size, count)))
+            count -= kept[-1][1]
+    return kept
 
 
 def _why_not(command: list[str]) -> str | None:

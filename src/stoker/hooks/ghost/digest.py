@@ -21,10 +21,8 @@ def install() -> None:
     """From the environment: STOKER_DIGEST is the file to write, STOKER_DIGEST_AT is `end`, a step ("500"), or a time ("60s"); at a step
     or a time the process ends there, with exit code 0, as if its power were cut."""
     global _path, _stop_step, _stop_s
-    _path = os.environ.pop("STOKER_DIGEST", "")
-    if not _path:
-        return
-    at = os.environ.pop("STOKER_DIGEST_AT", "end")
+    _path = os.environ["STOKER_DIGEST"]
+    at = os.environ.get("STOKER_DIGEST_AT", "end")
     _stop_step = int(at) if at.isdigit() else 0
     _stop_s = float(at[:-1]) if at.endswith("s") else 0.0
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -33,13 +31,16 @@ def install() -> None:
     atexit.register(lambda: write() if os.getpid() == pid else None)
 
 
-def write() -> None:
-    """The fingerprint so far, as JSON: `{"steps": int, "tensors": int, "digest": hex}`; whole or absent."""
+def write(early: bool = False) -> None:
+    """The fingerprint so far, as JSON: `{"steps": int, "ended": bool, "tensors": int, "digest": hex}`; whole or absent; nothing for a
+    process in which no optimizer stepped."""
     import json
+    if not _steps:
+        return
     names = sorted(_tensors())
     whole = hashlib.blake2b("\n".join(f"{name} {digest}" for name, digest in names).encode(), digest_size=16).hexdigest()
     with open(f"{_path}.new", "w", encoding="ascii") as f:
-        json.dump({"steps": _steps, "tensors": len(names), "digest": whole}, f)
+        json.dump({"steps": _steps, "ended": not early, "tensors": len(names), "digest": whole}, f)
     os.replace(f"{_path}.new", _path)
 
 
@@ -64,7 +65,7 @@ def _stepped(optimizer: object, args: tuple, kwargs: dict) -> None:
         from . import life
         if life.phase == life.GHOST:
             return
-        write()
+        write(early=True)
         import sys
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -1,0 +1,89 @@
+"""Two runs of one script, compared: weights, printed text, written files. What differs between undisturbed runs too (times, dates) is
+noise, and left out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What two undisturbed runs do not agree on."""
+
+    shapes: frozenset[tuple[bytes, int]] = frozenset()  # (a line without its numbers, which number of it)
+    lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
+    files: frozenset[str] = field(default_factory=frozenset)
+
+    def names(self) -> list[str]:
+        found = sorted(self.files)
+        found += [f"number {n + 1} of lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape, n in sorted(self.shapes)][:5]
+        return found + [f"lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape in sorted(self.lines)][:5]
+
+
+def noise(a: dict, b: dict) -> Noise:
+    """From two undisturbed runs (`text`: bytes, `files`: {name: hash})."""
+    first, second = _lines(a["text"]), _lines(b["text"])
+    numbers: set[tuple[bytes, int]] = set()
+    lines: set[bytes] = set()
+    if [_shape(x) for x in first] == [_shape(x) for x in second]:
+        for x, y in zip(first, second, strict=True):
+            pairs = zip(NUMBER.findall(x), NUMBER.findall(y), strict=True)
+            numbers |= {(_shape(x), n) for n, (p, q) in enumerate(pairs) if p != q}
+    else:
+        lines = {_shape(x) for x in first} ^ {_shape(x) for x in second} or {_shape(x) for x in {*first} ^ {*second}}
+    files = {name for name in a["files"].keys() | b["files"].keys() if a["files"].get(name) != b["files"].get(name)}
+    return Noise(frozenset(numbers), frozenset(lines), frozenset(files))
+
+
+def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> list[str]:
+    """What differs, in words; empty when all that can be compared is equal. `tail_only`: the text need only be an end of the plain one."""
+    found = []
+    if other["digest"] is None:
+        return [f"it did not end as the plain run did: {other['run']['sentence']}"]
+    if other["digest"]["digest"] != plain["digest"]["digest"]:
+        found.append("weights" if other["digest"]["steps"] == plain["digest"]["steps"] else
+                     f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")
+    a, b = (_masked(each["text"], known) for each in (plain, other))
+    if a != b and not (tail_only and a[len(a) - len(b):] == b):
+        found.append("printed text")
+    names = (plain["files"].keys() | other["files"].keys()) - known.files
+    wrong = sorted(name for name in names if plain["files"].get(name) != other["files"].get(name))
+    return found + [f"file {name}" for name in wrong[:5]]
+
+
+def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
+    """{name: hash of its content}; a file that cannot be read has none."""
+    found = {}
+    for name in names:
+        try:
+            with open(folder / name, "rb") as f:
+                found[name] = hashlib.file_digest(f, "blake2b").hexdigest()[:32]
+        except OSError:
+            continue
+    return found
+
+
+def _lines(text: bytes) -> list[bytes]:
+    return text.replace(b"\r", b"\n").split(b"\n")
+
+
+def _shape(line: bytes) -> bytes:
+    return NUMBER.sub(b"#", line)
+
+
+def _masked(text: bytes, known: Noise) -> list[bytes]:
+    kept = []
+    for line in _lines(text):
+        shape = _shape(line)
+        if shape in known.lines:
+            continue
+        if any(shape == s for s, _ in known.shapes):
+            count = iter(range(line.count(b"") + 1))
+            line = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in known.shapes else m.group(), line)  # noqa: PLW2901
+        kept.append(line)
+    return kept

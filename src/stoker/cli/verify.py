@@ -1,0 +1,252 @@
+"""`stoker verify-resume`: kill a script again and again, bring it back, and compare what it made with runs that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stoker.base import rundir
+from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.state import State
+from stoker.base.units import format_duration
+from stoker.cli import compare, output
+from stoker.cli.lives import whole_log
+from stoker.cli.options import Duration, json_option, plane
+from stoker.cli.run import make_spec, run_env
+
+EPILOG = """The script runs in frozen copies of this folder, which are deleted afterwards: nothing of yours is touched. It runs once
+plainly, once recorded, then once for each kill: SIGKILL at a random moment, `stoker start`, and at the end the weights, buffers,
+optimizer state, printed text and written files are compared. A script that takes longer than --for is compared at the step it has
+reached by then.
+
+\b
+  stoker verify-resume train.py
+  stoker verify-resume --kills 20 --for 5m -- python train.py --epochs 1
+  stoker verify-resume --resume-args "--resume last.pt" train.py    grade the script's own way to resume
+
+The exit code is 0 when every trial was equal, 1 when one was not, 125 when nothing could be compared.
+"""
+SETTLE_S = 0.2
+
+
+@click.command("verify-resume", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
+@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N", help="So many trials, one kill each.")
+@click.option("--for", "for_s", type=Duration(), default="2m", show_default=True, metavar="2m", help="Compare after so much training.")
+@click.option("--image-every", default="", metavar="20s", help="Make images so often: 20s, 50steps. [default: 8 in the time there is]")
+@click.option("--resume-args", metavar="WORDS",
+              help="Grade the script's own way instead: start it again with these words, in the same folder.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Chooses the moments of the kills.")
+@click.option("--keep", is_flag=True, help="Keep the runs that were made, to look at them.")
+@json_option("Print the verdict and all trials as one JSON object.")
+def verify_resume(command: tuple[str, ...], **o: Any) -> int:
+    """Prove on this script and machine that a killed run comes back bit for bit, or name what stands in the way."""
+    if not command:
+        raise InvalidSpec("There is no command to verify.", hint="stoker verify-resume train.py")
+    with tempfile.TemporaryDirectory(prefix="stoker-verify-") as temp:
+        bench = _Bench(command, o, Path(temp))
+        try:
+            report = bench.verify()
+        finally:
+            bench.clean_up()
+    if o["as_json"]:
+        output.print_json(report)
+    else:
+        print(report["verdict"])
+        for line in report["notes"]:
+            print(f"  {line}")
+    return report["exit_code"]
+
+
+class _Bench:
+    """The runs of one verification."""
+
+    def __init__(self, command: tuple[str, ...], o: Mapping[str, Any], temp: Path) -> None:
+        self._o = o
+        self._temp = temp
+        self._client = plane()
+        self._spec = make_spec(command, {**_RUN_DEFAULTS, "name": "", "no_hooks": False, "resume": "auto"})
+        self._made: list[str] = []
+        self._own = shlex.split(o["resume_args"]) if o["resume_args"] is not None else None
+        self._random = random.Random(o["seed"])
+
+    def verify(self) -> dict:
+        output.say("plain run, as the measure of all things")
+        plain = self._finish(self._begin("plain", resume="off", at=f"{self._o['for_s']:g}s"))
+        if plain["digest"] is None:
+            raise StokerError(_why_nothing(plain), hint=f"Look at it: stoker logs {plain['id']}" if self._o["keep"] else
+                              "Does it train with torch, and does it end well by itself? --keep keeps the run to look at.")
+        ended = plain["digest"]["ended"]
+        at = "end" if ended else str(plain["digest"]["steps"])
+        steps = f"{plain['digest']['steps']:,} steps"
+        output.say(f"it made {steps} in {format_duration(plain['seconds'])}{'' if ended else ', and would go on: compared there'}")
+        every = self._o["image_every"] or f"{max(0.5, plain['seconds'] / 8):.2f}s"
+        second = self._finish(self._begin("second", resume="off" if self._own is not None else "auto", at=at, every=every))
+        noise = compare.noise(plain, second)
+        if second["digest"] is None or plain["digest"]["digest"] != second["digest"]["digest"]:
+            return self._report("not deterministic: two runs that nobody disturbed end with different weights", [
+                "Nothing can be compared bit for bit. Does the script set its seeds?", *_said(second)], 1, [])
+        if self._own is None and not (second["resume"] or {}).get("image"):
+            return self._report(f"not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}", _said(second), 1, [])
+        trials = []
+        for n in range(1, self._o["kills"] + 1):
+            moment = second["seconds"] * self._random.uniform(0.1, 0.95)
+            output.say(f"kill {n} of {self._o['kills']}, after {moment:.1f} s")
+            ended, killed = self._trial(n, at, every, moment)
+            trials.append({"killed_after_s": moment, "run": ended["id"], "grade": _back(ended).get("grade"),
+                           "how": self._how(ended, killed),
+                           "different": compare.differences(plain, ended, noise, tail_only=self._own is not None)})
+        return self._judge(trials, steps, noise, second)
+
+    def _judge(self, trials: list[dict], steps: str, noise: compare.Noise, recorded: dict) -> dict:
+        same = [t for t in trials if not t["different"]]
+        came_back = [t for t in same if t["grade"]]
+        way = "the script's own resume" if self._own is not None else "exact resume"
+        notes = [f"kill at {t['killed_after_s']:.1f} s: " + (", ".join(t["different"]) if t["different"] else "equal") +
+                 (f" ({t['how']})" if t["how"] else "") for t in trials]
+        notes += [f"not compared, since it differs between undisturbed runs too: {name}" for name in noise.names()]
+        notes += [] if self._own is not None else _said(recorded)
+        if len(same) < len(trials):
+            return self._report(f"{way}: NOT equal in {len(trials) - len(same)} of {len(trials)} kills", notes, 1, trials)
+        if self._own is None and not came_back:
+            return self._report(f"not resumable in {len(trials)} kills: each time it began anew, and ended equal", notes, 1, trials)
+        from_image = f"; {len(came_back)} of them from an image, the others from the start" if len(came_back) < len(trials) else ""
+        return self._report(f"{way}: bit-exact (verified: {len(same)} of {len(trials)} kills in {steps}"
+                            f"{from_image if self._own is None else ''})", notes, 0, trials)
+
+    def _report(self, verdict: str, notes: list[str], code: int, trials: list[dict]) -> dict:
+        return {"verdict": verdict, "notes": notes, "exit_code": code, "trials": trials, "kills": len(trials)}
+
+    def _trial(self, number: int, at: str, every: str, moment: float) -> tuple[dict, bool]:
+        """One run that is killed so many seconds after its start and brought back; and whether it had to be."""
+        made = self._begin(f"trial-{number}", resume="off" if self._own is not None else "auto", at=at, every=every)
+        began = self._running(made)
+        while time.monotonic() < began + moment and not self._over(made):
+            time.sleep(min(SETTLE_S, max(0.01, began + moment - time.monotonic())))
+        killed = self._kill(made)
+        if killed and self._own is not None:
+            made = self._go_on_by_itself(made, at, number)
+        elif killed:
+            self._client.start(made["id"])
+        return self._finish(made), killed
+
+    def _how(self, ended: dict, killed: bool) -> str:
+        if not killed:
+            return "it had ended before"
+        if self._own is not None:
+            return "started with its own words"
+        if _back(ended):
+            return f"back at step {_back(ended)['step']:,}, {_back(ended).get('grade')}"
+        return "; ".join((ended["resume"] or {}).get("not_taken") or ()) or "from the start"
+
+    def _begin(self, what: str, *, resume: str, at: str, every: str = "auto", folder: str = "", more: tuple[str, ...] = ()) -> dict:
+        digest = self._temp / f"{what}.json"
+        env = run_env(os.environ, (), None)
+        env |= {"STOKER_DIGEST": str(digest), "STOKER_DIGEST_AT": at, "STOKER_IMAGE_EVERY": every}
+        env.setdefault("PYTHONHASHSEED", str(self._o["seed"] & 0xFFFFFFFF))
+        spec = {**self._spec, "resume": resume, "copy": not folder, "command": [*self._spec["command"], *more]}
+        if folder:
+            spec["folder"] = folder
+        made = self._client.submit(spec, {}, env, None)
+        self._made.append(made["id"])
+        return {**made, "digest_path": str(digest)}
+
+    def _go_on_by_itself(self, made: dict, at: str, number: int) -> dict:
+        self._wait(made)
+        folder = self._client.show(made["id"])["workdir"]
+        return self._begin(f"trial-{number}", resume="off", at=at, folder=folder, more=tuple(self._own or ()))
+
+    def _running(self, made: dict) -> float:
+        while not self._over(made):
+            if self._client.run(made["id"])["state"] == State.RUNNING.value:
+                return time.monotonic()
+            time.sleep(0.02)
+        return time.monotonic()
+
+    def _over(self, made: dict) -> bool:
+        return State(self._client.run(made["id"])["state"]).final
+
+    def _wait(self, made: dict) -> dict:
+        while True:
+            run = self._client.wait(made["id"], 30)
+            if State(run["state"]).final:
+                return run
+
+    def _kill(self, made: dict) -> bool:
+        """SIGKILL what trains, as a power cut would; False when it had ended."""
+        run = self._client.show(made["id"])
+        if State(run["state"]).final:
+            return False
+        records = Path(run["folder"]) / rundir.ATTEMPTS / str(run["attempts"]) / rundir.HOOKS / "processes.jsonl"
+        pids = {run["run_pid"]} | {json.loads(line).get("pid") for line in _lines(records)}
+        for pid in pids - {None}:
+            if _is_of(pid, made["id"]):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        return self._wait(made)["reason"] != "exited"
+
+    def _finish(self, made: dict) -> dict:
+        """What came of it, once it has ended: digest, text, files, seconds."""
+        self._wait(made)
+        run = self._client.show(made["id"])
+        try:
+            digest = json.loads(Path(made["digest_path"]).read_bytes())
+        except (OSError, ValueError):
+            digest = None
+        text = b"".join(whole_log(self._client, run))
+        return {"id": made["id"], "digest": digest, "seconds": run["used_s"], "text": text, "resume": run.get("resume"), "run": run,
+                "files": compare.file_hashes(Path(run["workdir"]), [f["path"] for f in run.get("files") or ()])}
+
+    def clean_up(self) -> None:
+        """Remove the runs that were made; one that is still alive is ended first."""
+        for run_id in () if self._o["keep"] else self._made:
+            try:
+                self._client.rm(run_id, force=True)
+            except StokerError as e:
+                output.say(f"{run_id} could not be removed: {e.message}")
+        shutil.rmtree(self._temp, ignore_errors=True)
+
+
+_RUN_DEFAULTS = {"detach": True, "tty": False, "target": "local", "copy": True, "home": None, "mount": (), "gpus": 0, "slots": 0,
+                 "priority": 0, "restarts": 0, "env": (), "env_file": None, "stdin_file": None, "cwd": None, "backoff": None, "grace": None}
+
+
+def _back(done: dict) -> dict:
+    return (done["resume"] or {}).get("resumed") or {}
+
+
+def _said(done: dict) -> list[str]:
+    return [line for line in ((done["resume"] or {}).get("sentence"), *((done["resume"] or {}).get("not_taken") or ())) if line]
+
+
+def _why_nothing(done: dict) -> str:
+    run = done["run"]
+    return f"No optimizer made a step, so there is nothing to compare: {run['sentence']}"
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().splitlines()
+    except OSError:
+        return []
+
+
+def _is_of(pid: int, run_id: str) -> bool:
+    """Does this process belong to the run? A pid may have gone to somebody else meanwhile."""
+    try:
+        return f"STOKER_RUN={run_id}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

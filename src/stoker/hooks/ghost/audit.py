@@ -1,0 +1,86 @@
+"""The one audit hook: Python tells it of each file that is opened, renamed or removed, and of each process, socket and library, before it
+happens and whoever asks. Nearly all it hears is of no interest: one look into a dictionary.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import journal, life, pathways
+
+_ears: dict = {}  # event -> what hears it
+_installed = False
+
+
+def listen(event: str, ear: object) -> None:
+    """Call `ear(args)` before each `event`. It may not raise."""
+    global _installed
+    _ears[event] = ear
+    if not _installed:
+        _installed = True
+        sys.addaudithook(_hook)
+
+
+def _hook(event: str, args: tuple, get: object = _ears.get) -> None:
+    ear = get(event)
+    if ear is not None and life.phase:
+        try:
+            ear(args)
+        except Exception as e:
+            from . import fate
+
+            fate.broke(e)
+
+
+def listen_to_files() -> None:
+    """Whatever changes a file of the user's, the journal hears of it first."""
+    listen("open", _opens)
+    listen("os.remove", lambda args: _goes(args[0], args[1]))
+    listen("os.rmdir", lambda args: _goes(args[0], args[1]))
+    listen("os.mkdir", lambda args: _goes(args[0], args[2]))
+    listen("os.rename", _renames)
+    listen("os.link", lambda args: _goes(args[1], args[3]))
+    listen("os.symlink", lambda args: _goes(args[1], args[2]))
+    listen("os.truncate", _truncates)
+    for event in ("os.chmod", "os.chown", "os.utime"):
+        listen(event, lambda args: _changes(args[0]))
+
+
+def _quiet() -> bool:
+    """The journal has nothing to do: no image yet, or a ghost, which changes nothing."""
+    return not journal.epoch or life.phase == life.GHOST or (life.phase == life.SETUP and life.target is not None)
+
+
+def _opens(args: tuple) -> None:
+    path, flags = args[0], args[2]
+    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None or _quiet():
+        return
+    target = pathways.content(path)
+    if flags & os.O_TRUNC:
+        journal.touch(target, journal.TRUNCATE)
+    else:
+        journal.touch(target, journal.APPEND if flags & os.O_APPEND else journal.OVERWRITE)
+
+
+def _goes(path: object, dir_fd: object) -> None:
+    if isinstance(path, int) or _quiet():
+        return
+    journal.touch(pathways.entry(path, dir_fd), journal.REPLACE)
+
+
+def _renames(args: tuple) -> None:
+    if not _quiet():
+        _goes(args[0], args[2])
+        _goes(args[1], args[3])
+        pathways.forget_folders()
+
+
+def _truncates(args: tuple) -> None:
+    if not isinstance(args[0], int) and not _quiet():
+        journal.touch(pathways.content(args[0]), journal.OVERWRITE)
+
+
+def _changes(path: object) -> None:
+    if not isinstance(path, int) and not _quiet():
+        journal.touch(pathways.content(path), journal.APPEND)

@@ -1,0 +1,118 @@
+"""Changes of the file system by name: made and undoable while recording and in the tail, not made again by a ghost."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from _thread import get_ident
+
+from . import journal, life, pathways, tape
+from .opening import files_open, written
+
+_getframe = sys._getframe
+EFFECTS = ("remove", "unlink", "rename", "replace", "mkdir", "rmdir", "link", "symlink", "chmod", "lchown", "chown", "utime", "truncate",
+           "mkfifo", "mknod", "setxattr", "removexattr")
+SHUTIL = ("copyfile", "copy", "copy2", "copytree", "move", "rmtree", "make_archive", "unpack_archive")
+
+
+def install_early() -> None:
+    """os.remove and its like, before anybody can take them by name."""
+    of_os = tape.Of("os")
+    for name in EFFECTS:
+        if hasattr(os, name):
+            tape.replace(os, name, _effect(name, getattr(os, name)), of_os)
+
+
+def install() -> None:
+    """What belongs to modules that come later, or came by now."""
+    from ..entry import imports
+
+    imports.after("shutil", _patch_shutil)
+    imports.after("safetensors", _patch_safetensors)
+    torch = sys.modules["torch"]
+    torch.save = torch.serialization.save = _save(torch.save)
+    torch.jit.save = _save(torch.jit.save)
+
+
+def _effect(name: str, old: object) -> object:
+    """A change of the file system as an event with its outcome."""
+
+    def effect(_of: object, *args: object, **kwargs: object) -> object:
+        if (not life.phase and not tape.early) or not tape.asked(_getframe(1), tape.LIBRARY):
+            return old(*args, **kwargs)
+        if get_ident() != life.main:
+            return None if tape.ghosting() else old(*args, **kwargs)
+        here = tape.mode(name)
+        if not here:
+            return old(*args, **kwargs)
+        paths = tuple(_path(each) for each in args[:2])
+        written.update(pathways.entry(each) for each in paths if each)
+        if here == tape.GHOST:
+            return tape.outcome(name, paths)
+        if life.phase:
+            life.log.flush()
+        return tape.done(name, paths, lambda: old(*args, **kwargs))
+
+    return effect
+
+
+def _path(each: object) -> object:
+    if isinstance(each, (str, bytes)):
+        return each
+    return os.fspath(each) if hasattr(each, "__fspath__") else None
+
+
+def _patch_shutil(module: object) -> None:
+    of = tape.Of("shutil")
+    for name in SHUTIL:
+        tape.replace(module, name, _effect("shutil." + name, getattr(module, name)), of)
+
+
+def _patch_safetensors(native: object) -> None:
+    if not hasattr(native, "serialize_file"):
+        return
+    old = native.serialize_file
+
+    def serialize_file(_of: object, tensors: object, filename: object, *args: object, **kwargs: object) -> object:
+        if not life.here():
+            return old(tensors, filename, *args, **kwargs)
+        return _saved(lambda: old(tensors, filename, *args, **kwargs), filename)
+
+    tape.replace(native, "serialize_file", serialize_file, tape.Of("safetensors"))
+
+
+# ---- torch.save
+
+def _save(old: object) -> object:
+    @functools.wraps(old)
+    def save(obj: object, f: object, *args: object, **kwargs: object) -> object:
+        if not life.here():
+            if life.phase and isinstance(f, (str, os.PathLike)):
+                if tape.ghosting():
+                    return old(obj, f, *args, **kwargs) if get_ident() == life.main else None
+                written.add(pathways.content(f))
+                journal.touch(pathways.content(f), journal.TRUNCATE)
+            return old(obj, f, *args, **kwargs)
+        return _saved(lambda: old(obj, f, *args, **kwargs), f)
+
+    return save
+
+
+def _saved(call: object, f: object) -> object:
+    """A writer that opens its file by itself, in C++: as a ghost not called at all; into memory always called."""
+    path = pathways.content(f) if isinstance(f, (str, bytes, os.PathLike)) else None
+    if path is None and not any(each.live() is f for each in files_open().opened()):
+        life.depth = 1
+        try:
+            return call()
+        finally:
+            life.depth = 0
+    if path is not None:
+        written.add(path)
+    if tape.mode("save") == tape.GHOST:
+        return tape.outcome("save", path)
+    life.log.flush()
+    if path is not None:
+        journal.touch(path, journal.TRUNCATE)
+    return tape.done("save", path, call)

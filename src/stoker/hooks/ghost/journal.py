@@ -1,0 +1,354 @@
+"""The undo journal: what each file of the user's was like at the last images, kept before it is changed, so that it can be put back.
+
+One folder an image interval, `undo/<epoch>/`: `journal` (length, CRC-32, marshalled (path, state), in order) and `keep/` with contents.
+Of a path only its state at the image counts, so only its first change after an image is written down, and undoing twice is harmless.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import stat
+import struct
+import time
+from _thread import RLock, get_ident
+from zlib import crc32
+
+from . import life, pathways, words
+
+ABSENT, SIZE, KEEP, LINK, FOLDER = "absent", "size", "keep", "link", "folder"
+APPEND, OVERWRITE, TRUNCATE, REPLACE = range(4)  # what is about to happen to a path's content
+SMALL = 1 << 20  # bytes: copied; larger files are moved aside where nobody has them open, else copied
+KEEP_MAX = int(os.environ.get("STOKER_UNDO_CAP") or 8 << 30)  # bytes of copies an image interval
+TREE_MAX = 10_000
+SYNC_SHARE = 0.005  # of the time is spent on waiting for the disk; copies are waited for always
+_HEAD = struct.Struct("<II")
+_real_listdir, _real_stat, _real_lstat, _real_open, _real_replace = os.listdir, os.stat, os.lstat, os.open, os.replace
+_clock = time.monotonic
+
+epoch = 0  # the interval that began with the newest image; 0 before the first one: nothing can be put back to there
+broken = ""  # why images before now can no longer be put back
+_states: dict = {}
+_fd = -1
+_kept = 0
+_kept_bytes = 0
+_lock = RLock()
+_busy: set = set()  # threads that are inside this module
+_began = _clock()
+_waited = 0.0
+
+
+class Impossible(Exception):
+    """A state that cannot be put back, or not kept; the message is a sentence."""
+
+
+# ---- keeping
+
+def begin(number: int) -> None:
+    """An image is being taken: from here on a new interval counts."""
+    global epoch, broken, _fd, _kept, _kept_bytes
+    with _lock:
+        folder = _folder(number)
+        os.makedirs(os.path.join(folder, "keep"), 0o700, exist_ok=True)
+        fd = _real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        if _fd >= 0:
+            os.close(_fd)
+        epoch, broken, _fd, _kept, _kept_bytes = number, "", fd, 0, 0
+        _states.clear()
+
+
+def touch(path: str, how: int) -> None:
+    """Keep what `path` (absolute, its folders without symbolic links) was like at the newest image, before it is changed. Never raises."""
+    if not epoch or broken or get_ident() in _busy or pathways.ours(path):
+        return
+    _busy.add(get_ident())
+    try:
+        with _lock:
+            _touch(path, how)
+    except (OSError, Impossible, ValueError) as e:
+        _break(path, e)
+    finally:
+        _busy.discard(get_ident())
+
+
+def size_of(path: str) -> int:
+    """How large a file was at the newest image; 0 for one that is new since."""
+    known = _states.get(path)
+    return known[-3] if known is not None and known[0] in (SIZE, KEEP) else 0
+
+
+def known_sizes(sizes: dict) -> None:
+    """path -> (bytes, mtime_ns) of the files that are open at the image: the image itself says how large they were."""
+    for path, (size, mtime) in sizes.items():
+        _states[path] = (SIZE, size, None, mtime)
+
+
+def _touch(path: str, how: int) -> None:
+    known = _states.get(path)
+    try:
+        now = _real_lstat(path)
+    except OSError as e:
+        if e.errno in (errno.ENOENT, errno.ENOTDIR):
+            if known is None:
+                _note(path, (ABSENT,))
+            return
+        raise
+    if how in (OVERWRITE, TRUNCATE) and now.st_nlink > 1 and stat.S_ISREG(now.st_mode):
+        _part_from_keeps(now)
+    if known is not None and known[0] != SIZE:
+        return
+    if stat.S_ISLNK(now.st_mode):
+        _note(path, (LINK, os.readlink(path)))
+    elif stat.S_ISDIR(now.st_mode):
+        if how == REPLACE:
+            _touch_tree(path)
+        _note(path, (FOLDER, stat.S_IMODE(now.st_mode)))
+    elif stat.S_ISREG(now.st_mode):
+        size, mode, mtime = known[1:] if known else (now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns)
+        if how == APPEND:
+            if known is None:
+                _note(path, (SIZE, size, mode, mtime))
+            return
+        name = _keep(path, now, how)
+        _note(path, (KEEP, name, size, mode, mtime), sure=True)
+
+
+def _touch_tree(path: str) -> None:
+    """A folder is about to be renamed: all that is in it goes away from its path."""
+    count = 0
+    for here, folders, files in os.walk(path):
+        count += len(folders) + len(files)
+        if count > TREE_MAX:
+            raise Impossible(words.UNDO_TREE.format(path=path, count=TREE_MAX))
+        for name in files:
+            _touch(os.path.join(here, name), REPLACE)
+        for name in folders:
+            inner = os.path.join(here, name)
+            if inner not in _states:
+                _note(inner, (LINK, os.readlink(inner)) if os.path.islink(inner) else (FOLDER, stat.S_IMODE(_real_lstat(inner).st_mode)))
+
+
+def _keep(path: str, now: os.stat_result, how: int) -> str:
+    """The content of a file, in this interval's folder; by a link where the file itself is not changed."""
+    global _kept, _kept_bytes
+    _kept += 1
+    name = str(_kept)
+    target = os.path.join(_folder(epoch), "keep", name)
+    if how == REPLACE and now.st_nlink == 1 and _linked(path, target):
+        return name
+    if how == TRUNCATE and now.st_size > SMALL and now.st_nlink == 1 and not _in_use(now) and _moved(path, now, target):
+        return name
+    _kept_bytes += now.st_size
+    if _kept_bytes > KEEP_MAX:
+        raise Impossible(words.UNDO_CAP.format(path=path, size=KEEP_MAX >> 20))
+    room = os.statvfs(os.path.dirname(target))
+    if now.st_size > room.f_bavail * room.f_frsize // 2:
+        raise Impossible(words.UNDO_ROOM.format(path=path, size=now.st_size >> 20))
+    copy(path, target)
+    return name
+
+
+def _linked(path: str, target: str) -> bool:
+    try:
+        os.link(path, target, follow_symlinks=False)
+    except OSError:
+        return False
+    _sync_folder(os.path.dirname(target))
+    return True
+
+
+def _moved(path: str, now: os.stat_result, target: str) -> bool:
+    """A large file that is about to be emptied becomes ours; in its place stands an empty one like it."""
+    if now.st_uid != os.geteuid() or _extended(path) or not _linked(path, target):
+        return False
+    empty = f"{path}.stoker-{os.getpid()}"
+    try:
+        os.close(_real_open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.chown(empty, -1, now.st_gid)
+        os.chmod(empty, stat.S_IMODE(now.st_mode))
+        _real_replace(empty, path)
+    except OSError:
+        os.unlink(target)
+        if os.path.lexists(empty):
+            os.unlink(empty)
+        return False
+    return True
+
+
+def _extended(path: str) -> bool:
+    try:
+        return bool(os.listxattr(path, follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _in_use(now: os.stat_result) -> bool:
+    """Whether this process has the file open or mapped."""
+    for fd in _real_listdir("/proc/self/fd"):
+        try:
+            there = _real_stat("/proc/self/fd/" + fd)
+        except OSError:
+            continue
+        if (there.st_dev, there.st_ino) == (now.st_dev, now.st_ino):
+            return True
+    mark = f" {now.st_ino} "
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return any(mark in line for line in maps)
+
+
+def _part_from_keeps(now: os.stat_result) -> None:
+    """The file that is about to be overwritten is, by a link, also what was kept under another path: the kept one becomes a copy."""
+    for number in epochs():
+        folder = os.path.join(_folder(number), "keep")
+        for name in _real_listdir(folder):
+            kept = os.path.join(folder, name)
+            there = _real_lstat(kept)
+            if (there.st_dev, there.st_ino) == (now.st_dev, now.st_ino):
+                copy(kept, kept + ".new")
+                _real_replace(kept + ".new", kept)
+                _sync_folder(folder)
+
+
+def copy(source: str, target: str) -> None:
+    """A durable copy; by sharing blocks where the file system can."""
+    fd_in = _real_open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd_out = _real_open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if not _cloned(fd_in, fd_out):
+                while True:
+                    data = pathways.real_read(fd_in, 1 << 20)
+                    if not data:
+                        break
+                    left = memoryview(data)
+                    while left:
+                        left = left[pathways.real_write(fd_out, left):]
+            os.fsync(fd_out)
+        finally:
+            os.close(fd_out)
+    finally:
+        os.close(fd_in)
+    _sync_folder(os.path.dirname(target))
+
+
+def _cloned(fd_in: int, fd_out: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.ioctl(fd_out, 0x40049409, fd_in)  # FICLONE
+    except OSError:
+        return False
+    return True
+
+
+def _note(path: str, state: tuple, sure: bool = False) -> None:
+    """Written down, and on the disk, before the change; where changes come thick and fast, the waiting is capped."""
+    global _waited
+    body = marshal.dumps((path, state))
+    data = _HEAD.pack(len(body), crc32(body)) + body
+    if pathways.real_write(_fd, data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    _states[path] = state
+    begun = _clock()
+    if sure or _waited < 1.0 + SYNC_SHARE * (begun - _began):
+        os.fdatasync(_fd)
+        _waited += _clock() - begun
+
+
+def _break(path: str, error: Exception) -> None:
+    """What is needed to put this file back cannot be kept: images up to now are of no use; the user's write goes on."""
+    global broken
+    broken = str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error)
+    try:
+        os.rename(os.path.join(_folder(epoch), "journal"), os.path.join(_folder(epoch), "broken"))
+        os.ftruncate(_fd, 0)
+        pathways.real_write(_fd, broken.encode(errors="replace"))
+        os.fsync(_fd)
+    except OSError:
+        pass
+    from . import fate
+
+    fate.pass_point(broken)
+
+
+def _sync_folder(path: str) -> None:
+    fd = _real_open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _folder(number: int) -> str:
+    return os.path.join(life.folder, "undo", str(number))
+
+
+# ---- reading it
+
+def epochs() -> list[int]:
+    """All intervals that are kept, oldest first."""
+    try:
+        return sorted(int(name) for name in _real_listdir(os.path.join(life.folder, "undo")) if name.isdigit())
+    except OSError:
+        return []
+
+
+def forget(before: int) -> None:
+    """Images older than that of this interval are gone, and so is what would put their files back."""
+    for number in epochs():
+        if number < before:
+            remove(_folder(number))
+
+
+def remove(folder: str) -> None:
+    """Away with a folder of ours."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def read(number: int) -> dict:
+    """path -> state at the image that began this interval; a torn last record was never followed by its change."""
+    folder = _folder(number)
+    if os.path.exists(os.path.join(folder, "broken")):
+        with open(os.path.join(folder, "broken"), encoding="utf-8", errors="replace") as f:
+            raise Impossible(f.read(2000) or words.UNDO_GONE)
+    states: dict = {}
+    try:
+        with open(os.path.join(folder, "journal"), "rb") as f:
+            data = f.read()
+    except OSError as e:
+        raise Impossible(words.UNDO_GONE) from e
+    at = 0
+    while at + _HEAD.size <= len(data):
+        length, crc = _HEAD.unpack_from(data, at)
+        body = data[at + _HEAD.size: at + _HEAD.size + length]
+        if len(body) < length or crc32(body) != crc:
+            break
+        path, state = marshal.loads(body)
+        if state[0] == KEEP:
+            state = (KEEP, os.path.join(folder, "keep", state[1]), *state[2:])
+        states[path] = state
+        at += _HEAD.size + length
+    return states
+
+
+def states_at(number: int) -> dict:
+    """path -> what it was like at the image with which interval `number` began, over all intervals since. Impossible says why not."""
+    found: dict = {}
+    if number not in epochs():
+        raise Impossible(words.UNDO_GONE)
+    for each in reversed(epochs()):
+        if each >= number:
+            found.update(read(each))
+    return found
+
+
+def start_over(number: int) -> None:
+    """The files are as they were at that image: what was kept since is of no use any more."""
+    for each in reversed(epochs()):
+        if each > number:
+            remove(_folder(each))
+    remove(_folder(number))
+    begin(number)

@@ -1,0 +1,220 @@
+"""open(): what is written is real and watched while recording, a stand-in as a ghost; what the script reads of its own writing says the
+same in each life.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from _thread import get_ident
+
+from . import life, pathways, tape, words
+
+_getframe = sys._getframe
+_real_open, _real_os_open = io.open, os.open
+OWN_MAX = 1 << 20  # bytes: a file of its own that the script reads back is kept in the log up to here; larger ones must not change
+INPUTS_MAX = 4096
+inputs: dict = {}  # path -> (size, mtime_ns) of files that were opened for reading in set-up
+written: set = set()  # files that the script wrote, in all its lives
+read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
+handles = None  # imported with the first file
+
+
+class _Call:
+    """A call of open() and what it would act on."""
+
+    __slots__ = ("args", "file", "kwargs", "mode", "path")
+
+    def __init__(self, file: object, mode: str, args: tuple, kwargs: dict) -> None:
+        self.file, self.mode, self.args, self.kwargs = file, mode, args, kwargs
+        self.path = pathways.content(file)
+
+    def real(self) -> object:
+        return _real_open(self.file, self.mode, *self.args, **self.kwargs)
+
+    def layers(self) -> tuple:
+        """buffering, encoding, errors, newline."""
+        names = ("buffering", "encoding", "errors", "newline")
+        return tuple(self.args[i] if i < len(self.args) else self.kwargs.get(name, None if i else -1) for i, name in enumerate(names))
+
+
+def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: object) -> object:
+    """In the place of open() and io.open()."""
+    if not life.phase and not tape.early:
+        return _real_open(file, mode, *args, **kwargs)
+    if isinstance(file, int) or not isinstance(mode, str) or not tape.asked(_getframe(1), tape.LIBRARY):
+        return _real_open(file, mode, *args, **kwargs)
+    call = _Call(file, mode, args, kwargs)
+    if set("wax+").isdisjoint(mode):
+        return _to_read(call)
+    if pathways.ours(call.path):
+        return call.real()
+    if get_ident() != life.main or life.depth:
+        return _aside(call)
+    return _to_write(call)
+
+
+def _aside(call: _Call) -> object:
+    """By another thread, or inside a shield: no event; as a ghost, another thread writes nowhere."""
+    if tape.ghosting() and get_ident() != life.main:
+        f, _ = files_open().stand_in(call.path, call.mode, 0, call.layers())
+        handles.stray(f)
+        return f
+    if not tape.ghosting():
+        written.add(call.path)
+    return call.real()
+
+
+def _to_write(call: _Call) -> object:
+    here = tape.mode("open")
+    if not here:
+        return call.real()
+    path = call.path
+    written.add(path)
+    if here == tape.GHOST:
+        size = tape.outcome("open", path)
+        f, place = files_open().stand_in(path, call.mode, size, call.layers())
+        handles.track(path, call.mode, f, place)
+        return f
+    if life.phase:
+        life.log.flush()
+    life.depth = 1
+    try:
+        f = call.real()
+    except Exception as e:
+        life.depth = 0
+        tape.put("open", (path, tape.failed(e)))
+        raise
+    finally:
+        life.depth = 0
+    tape.put("open", (path, 0 if set("wx") & set(call.mode) else os.fstat(f.fileno()).st_size))
+    files_open().track(path, call.mode, f)
+    handles.watch(f, path)
+    return f
+
+
+def _to_read(call: _Call) -> object:
+    """A file that the script wrote, or one that the kernel makes up, must say what it said in the first life; an input is only opened."""
+    here = tape.mode("read")
+    made_up = call.path.startswith(pathways.NOT_FILES)
+    if not here or (call.path.startswith("/dev/") and not call.path.startswith("/dev/shm/")) or (not made_up and pathways.ours(call.path)):
+        return call.real()
+    if here == tape.GHOST or (here == tape.TAIL and made_up):
+        f = _read_again(call, tape.take("read"))
+    else:
+        f = _read_first(call, made_up)
+    files_open().track(call.path, call.mode, f)
+    return f
+
+
+def _read_first(call: _Call, made_up: bool) -> object:
+    path = call.path
+    life.depth = 1
+    try:
+        f = call.real()
+        told = _told(path, made_up)
+        if type(told) is tuple and told[1] is None:
+            _note_read_back(path)
+        elif told is None and life.phase <= life.SETUP and len(inputs) < INPUTS_MAX and path not in inputs:
+            now = os.fstat(f.fileno())
+            inputs[path] = (now.st_size, now.st_mtime_ns)
+    except Exception as e:
+        life.depth = 0
+        tape.put("read", (path, tape.failed(e)))
+        raise
+    finally:
+        life.depth = 0
+    tape.put("read", told)
+    return f
+
+
+def _told(path: str, made_up: bool) -> object:
+    """None for an input; (path, bytes) of what must be the same when it is read again; (path, None, size) if that is too much."""
+    if not made_up and path not in written:
+        return None
+    with _real_open(path, "rb") as f:
+        data = f.read(OWN_MAX + 1)
+        if len(data) <= OWN_MAX:
+            return (path, data)
+        if made_up:
+            from . import fate
+
+            fate.refuse(words.READ_MUCH.format(path=path))
+        return (path, None, os.fstat(f.fileno()).st_size)
+
+
+def _note_read_back(path: str) -> None:
+    now = os.lstat(path)
+    read_back[path] = (now.st_size, now.st_mtime_ns)
+
+
+def _read_again(call: _Call, told: object) -> object:
+    if told is None:
+        return call.real()
+    path = call.path
+    if told[0] == "!":
+        tape.raise_again(told)
+    if told[0] != path:
+        tape.astray(words.OTHER_QUESTION.format(name="open", now=path, then=told[0]))
+    if tape.is_failure(told[1]):
+        tape.raise_again(told[1])
+    if told[1] is not None:
+        return _made_of(call, told[1])
+    life.depth = 1
+    try:
+        _note_read_back(path)
+        if read_back[path][0] != told[2]:
+            tape.astray(words.READ_CHANGED.format(path=path))
+    finally:
+        life.depth = 0
+    return call.real()
+
+
+def _made_of(call: _Call, data: bytes) -> object:
+    """A file with this content, to be read."""
+    fd = os.memfd_create("read", os.MFD_CLOEXEC)
+    pathways.real_write(fd, data)
+    os.lseek(fd, 0, os.SEEK_SET)
+    raw = io.FileIO(fd, "r", closefd=True)
+    raw.name = call.path
+    buffering, encoding, errors, newline = call.layers()
+    if buffering == 0:
+        return raw
+    buffered = io.BufferedReader(raw)
+    if "b" in call.mode:
+        return buffered
+    text = io.TextIOWrapper(buffered, encoding, errors, newline)
+    text.mode = call.mode
+    return text
+
+
+def files_open() -> object:
+    """handles.py, which is of no use before the first file."""
+    global handles
+    if handles is None:
+        from . import handles as module
+
+        handles = module
+    return handles
+
+
+def os_open(_of: object, path: object, flags: int, *args: object, **kwargs: object) -> int:
+    """In the place of os.open()."""
+    if (not life.phase and not tape.early) or not flags & (os.O_WRONLY | os.O_RDWR) or not tape.asked(_getframe(1), tape.LIBRARY):
+        return _real_os_open(path, flags, *args, **kwargs)
+    target = pathways.content(path)
+    if pathways.ours(target):
+        return _real_os_open(path, flags, *args, **kwargs)
+    if get_ident() != life.main:
+        return _real_os_open("/dev/null", os.O_RDWR | os.O_CLOEXEC) if tape.ghosting() else _real_os_open(path, flags, *args, **kwargs)
+    here = tape.mode("os.open")
+    if not here:
+        return _real_os_open(path, flags, *args, **kwargs)
+    written.add(target)
+    if here == tape.GHOST:
+        tape.outcome("os.open", None)
+        return _real_os_open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    if life.phase:
+        life.log.flush()
+    return tape.done("os.open", None, lambda: _real_os_open(path, flags, *args, **kwargs), told=False)

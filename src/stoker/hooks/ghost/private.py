@@ -1,0 +1,219 @@
+"""Every private part of CPython, numpy and torch that exact resume leans on, in one place, and a self test that asks whether this
+version still has them. A version that fails a test is not supported: the run goes on plain and says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+from array import array
+
+_WORDS = 624  # of a Mersenne twister; its state is these words and a position
+_RAW = 4 * _WORDS + 4  # bytes
+_HEAD = object.__basicsize__  # of every object: where the fields of a C object begin
+
+
+# ---- random: the raw state, 40 times cheaper than getstate()
+
+def python_rng(source: random.Random | None = None) -> tuple[bytes, object]:
+    """State of `random` (or of one Random): position and words as they lie in memory, and the second half of a pair of Gaussians."""
+    source = random._inst if source is None else source
+    return ctypes.string_at(id(source) + _HEAD, _RAW), source.gauss_next
+
+
+def set_python_rng(state: tuple, source: random.Random | None = None) -> None:
+    words = array("I", state[0])
+    (random._inst if source is None else source).setstate((3, (*words[1:], words[0]), state[1]))
+
+
+# ---- numpy: the global legacy generator
+
+_numpy_seen: list = [None, b"", None]  # the bit generator, its raw state, what was made of it
+
+
+def numpy_rng() -> tuple | None:
+    """State of `numpy.random`, None when numpy is not imported: (words, position, has_gauss, gauss), or a dictionary for other
+    bit generators."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is None or not hasattr(numpy, "mtrand"):
+        return None
+    rand = numpy.mtrand._rand
+    bits = rand._bit_generator
+    if type(bits).__name__ != "MT19937":
+        return ("other", repr(rand.get_state(legacy=False)))
+    if bits is not _numpy_seen[0]:
+        _numpy_seen[:] = bits, b"", None
+    raw = ctypes.string_at(bits.ctypes.state_address, _RAW)
+    if raw != _numpy_seen[1] or _numpy_seen[2][2]:  # a Gaussian kept aside can be used up without a new draw
+        state = rand.get_state(legacy=False)
+        _numpy_seen[1] = raw
+        _numpy_seen[2] = (state["state"]["key"].tobytes(), int(state["state"]["pos"]), int(state["has_gauss"]), float(state["gauss"]))
+    return _numpy_seen[2]
+
+
+def set_numpy_rng(state: tuple) -> None:
+    import numpy
+    if state[0] == "other":
+        raise ValueError("numpy.random draws from another bit generator than MT19937")
+    words, position, has_gauss, gauss = state
+    numpy.random.set_state(("MT19937", numpy.frombuffer(words, dtype=numpy.uint32), position, has_gauss, gauss))
+
+
+# ---- torch: generators as bytes
+
+def torch_rng(generator: object = None) -> bytes:
+    """State of torch's CPU generator, or of `generator`."""
+    import torch
+    state = (torch.default_generator if generator is None else generator).get_state()
+    try:
+        return state.numpy().tobytes()
+    except RuntimeError:  # torch without numpy
+        return bytes(state.tolist())
+
+
+def set_torch_rng(state: bytes, generator: object = None) -> None:
+    import torch
+    tensor = torch.frombuffer(bytearray(state), dtype=torch.uint8).clone()
+    (torch.default_generator if generator is None else generator).set_state(tensor)
+
+
+def rngs() -> tuple:
+    """The three global generators that a data pipeline draws from: (python, numpy, torch), marshal-able. About 10 us."""
+    return python_rng(), numpy_rng(), torch_rng()
+
+
+def set_rngs(states: tuple) -> None:
+    """Put states of `rngs()` back; a None among them leaves that generator as it is."""
+    for state, put in zip(states, (set_python_rng, set_numpy_rng, set_torch_rng)):  # noqa: B905
+        if state is not None:
+            put(state)
+
+
+# ---- torch.utils.data: what loader.py patches and calls
+
+LOADER_PARTS = {
+    "DataLoader": ("__iter__", "_get_iterator", "_index_sampler", "_auto_collation"),
+    "_BaseDataLoaderIter": ("__init__", "__next__", "_next_index", "_reset"),
+    "_SingleProcessDataLoaderIter": ("__init__", "_next_data"),
+    "_MultiProcessingDataLoaderIter": ("__init__", "_reset", "_get_data", "_process_data", "_try_put_index", "_shutdown_workers"),
+    "_DatasetKind": ("Map", "Iterable", "create_fetcher"),
+}
+ITER_FIELDS = ("_sampler_iter", "_base_seed", "_num_yielded", "_dataset_kind", "_index_sampler")
+WORKER_FIELDS = ("_task_info", "_send_idx", "_rcvd_idx", "_tasks_outstanding", "_worker_queue_idx_cycle", "_prefetch_factor", "_workers",
+                 "_worker_result_queue", "_data_queue", "_index_queues", "_workers_status")
+
+
+def dataloader_module() -> object:
+    import torch.utils.data.dataloader as module
+    return module
+
+
+def worker_module() -> object:
+    import torch.utils.data._utils.worker as module
+    return module
+
+
+def fetchers() -> tuple:
+    from torch.utils.data._utils import fetch
+    return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
+
+
+def lru_cache_info(function: object) -> tuple | None:
+    return tuple(function.cache_info()) if hasattr(function, "cache_info") else None
+
+
+# ---- methods of C types
+
+def replace_classmethod(kind: type, name: str, function: object) -> None:
+    """Put a Python function where a C type has a class method; subclasses and names that hold the type see it too."""
+    import gc
+    namespace, = (each for each in gc.get_referents(kind.__dict__) if type(each) is dict)
+    namespace[name] = classmethod(function)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+
+
+def _test_c_types() -> str:
+    import datetime
+    old = datetime.date.__dict__["today"]
+    try:
+        replace_classmethod(datetime.date, "today", lambda cls: "ours")
+        return "" if datetime.date.today() == "ours" else "the class methods of datetime cannot be replaced"
+    finally:
+        import gc
+        namespace, = (each for each in gc.get_referents(datetime.date.__dict__) if type(each) is dict)
+        namespace["today"] = old
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(datetime.date))
+
+
+# ---- the self test
+
+def self_test() -> str:
+    """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
+    for test in (_test_interpreter, _test_python_rng, _test_numpy_rng, _test_torch_rng, _test_loader, _test_c_types):
+        try:
+            wrong = test()
+        except Exception as e:
+            wrong = f"{test.__name__[6:].replace('_', ' ')}: {type(e).__name__}: {e}"
+        if wrong:
+            torch = sys.modules.get("torch")
+            return (f"exact resume does not know this Python {sys.version.split()[0]} with torch {getattr(torch, '__version__', '?')}"
+                    f" ({wrong})")
+    return ""
+
+
+def _test_interpreter() -> str:
+    if sys.implementation.name != "cpython":
+        return "not CPython"
+    if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
+        return "without a global interpreter lock"
+    return "" if _HEAD == 16 else "unknown object layout"
+
+
+def _test_python_rng() -> str:
+    mine = random.Random(5)
+    mine.gauss(0, 1)
+    state = python_rng(mine)
+    words = mine.getstate()
+    if array("I", state[0]).tolist() != [words[1][-1], *words[1][:-1]] or state[1] != words[2]:
+        return "the state of random lies elsewhere"
+    other = random.Random(6)
+    set_python_rng(state, other)
+    return "" if other.getstate() == words else "the state of random cannot be put back"
+
+
+def _test_numpy_rng() -> str:
+    if "numpy.random" not in sys.modules:
+        return ""
+    import numpy
+    bits = numpy.random.RandomState(3)._bit_generator
+    key = bits.state["state"]
+    raw = array("I", ctypes.string_at(bits.ctypes.state_address, _RAW))
+    if list(raw[:-1]) != key["key"].tolist() or raw[-1] != key["pos"]:
+        return "the state of numpy.random lies elsewhere"
+    return "" if hasattr(numpy.random.mtrand._rand, "_bit_generator") else "numpy.random has no global generator"
+
+
+def _test_torch_rng() -> str:
+    import torch
+    one, two = torch.Generator(), torch.Generator()
+    one.manual_seed(4)
+    set_torch_rng(torch_rng(one), two)
+    return "" if torch_rng(one) == torch_rng(two) else "the state of a torch generator cannot be put back"
+
+
+def _test_loader() -> str:
+    module = dataloader_module()
+    for name, parts in LOADER_PARTS.items():
+        for part in parts:
+            if not hasattr(getattr(module, name), part):
+                return f"DataLoader has no {name}.{part}"
+    if not hasattr(worker_module(), "_worker_loop") or not all(hasattr(each, "fetch") for each in fetchers()):
+        return "DataLoader workers run otherwise"
+    code = module._MultiProcessingDataLoaderIter.__init__.__code__
+    if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:
+        return "DataLoader workers start otherwise"
+    known = {*module._MultiProcessingDataLoaderIter._reset.__code__.co_names, *module._BaseDataLoaderIter.__init__.__code__.co_names,
+             *code.co_names}
+    lost = [name for name in (*ITER_FIELDS, *WORKER_FIELDS) if name not in known]
+    return f"DataLoader iterators have no {lost[0]}" if lost else ""

@@ -1,0 +1,171 @@
+"""What the script prints: counted and hashed while recording, swallowed in the ghost phase, held back in the tail until it is known to be
+right. The streams stay the objects that Python made; only their `write` and `flush` are ours, from the import of torch on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from weakref import ref
+
+from . import life, pathways, tape
+
+_printed: list = []  # what printed, since the last hash: text or bytes of standard output
+_hash = None
+count = [0, 0]  # characters or bytes that the script printed on stdout and stderr, outside shields
+_held: list = []  # (write as it was, what) in the tail
+_own = False  # a text layer is writing to the layer below it
+_patched: list = []
+
+
+def install_early() -> None:
+    """A life that begins as a ghost must not print again what it printed before torch was there; any other one costs nothing yet."""
+    if tape.early == tape.GHOST:
+        install()
+
+
+def install() -> None:
+    """Take over stdout and stderr."""
+    if _patched:
+        return
+    for which, stream in enumerate((sys.stdout, sys.stderr)):
+        _patch(which, stream)
+    _patch_os_write()
+
+
+def save() -> tuple:
+    """(hash over what was printed on stdout, characters there, characters on stderr); both streams are flushed."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+    _digest()
+    return (_hash.hexdigest() if _hash else "", count[0], count[1])
+
+
+def release() -> None:
+    """The tail was right: what it printed is printed."""
+    held = _held[:]
+    _held.clear()
+    for write, what in held:
+        try:
+            write(what)
+        except (OSError, ValueError):
+            pass
+
+
+def drop() -> None:
+    """The tail was wrong: nobody sees what it printed."""
+    _held.clear()
+
+
+def swallowed(which: int, what: object, write: object) -> bool:
+    """Note what is printed, by the main thread outside shields; True if it must not go out now."""
+    if life.phase or tape.early:
+        if life.phase and get_ident() == life.main and not life.depth:
+            count[which] += len(what)
+            if which == 0:
+                _printed.append(what)
+                if len(_printed) > 2000:
+                    _digest()
+        if tape.ghosting():
+            return True
+        if life.phase == life.TAIL:
+            _held.append((write, what if isinstance(what, str) else bytes(what)))
+            return True
+    return False
+
+
+def _digest() -> None:
+    global _hash
+    import hashlib
+
+    if _hash is None:
+        _hash = hashlib.blake2b(digest_size=16)
+    for what in _printed:
+        _hash.update(what.encode("utf-8", "replace") if isinstance(what, str) else what)
+    _printed.clear()
+
+
+def _patch(which: int, stream: object) -> None:
+    below = getattr(stream, "buffer", None)
+    if stream is None or below is None:  # a notebook's, a capture's: it is not ours to hold back
+        return
+    try:
+        _patch_text(which, stream)
+        _patch_bytes(which, below)
+    except AttributeError:
+        return
+    _patched.append(stream)
+
+
+def _patch_text(which: int, stream: object) -> None:
+    old_write, old_flush = stream.write, stream.flush
+
+    def write(text: str) -> int:
+        global _own
+        if not life.phase and not tape.early:
+            return old_write(text)
+        if not isinstance(text, str):
+            return old_write(text)  # its error is Python's own
+        if swallowed(which, text, again):
+            return len(text)
+        if life.phase and get_ident() == life.main:
+            life.log.flush()
+        before, _own = _own, True
+        try:
+            return old_write(text)
+        finally:
+            _own = before
+
+    def again(text: str) -> None:
+        global _own
+        before, _own = _own, True
+        try:
+            old_write(text)
+        finally:
+            _own = before
+
+    def flush() -> None:
+        global _own
+        before, _own = _own, True
+        try:
+            old_flush()
+        finally:
+            _own = before
+
+    stream.write, stream.flush = write, flush
+
+
+def _patch_bytes(which: int, below: object) -> None:
+    there = ref(below)
+    kind = type(below)
+
+    def write(data: object) -> int:
+        now = there()
+        if _own or (not life.phase and not tape.early):
+            return kind.write(now, data)
+        if swallowed(which, data if isinstance(data, bytes) else bytes(data), again):
+            return memoryview(data).nbytes
+        return kind.write(now, data)
+
+    def again(data: bytes) -> None:
+        kind.write(there(), data)
+
+    below.write = write
+
+
+def _patch_os_write() -> None:
+    old = pathways.real_write
+
+    def write(fd: int, data: object) -> int:
+        if fd not in (1, 2) or (not life.phase and not tape.early) or life.depth:
+            return old(fd, data)
+        if swallowed(fd - 1, bytes(data), lambda what: old(fd, what)):
+            return memoryview(data).nbytes
+        return old(fd, data)
+
+    write.__name__ = "write"
+    os.write = write

@@ -1,0 +1,304 @@
+"""What the script learns from the world outside, as events: into the log, or out of it. Until torch is imported there is no log, so
+the first events of a life wait on a small tape of their own, which the next life replays from its very start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import get_ident
+from types import MethodType
+
+from . import life, words
+
+PASS, RECORD, GHOST, TAIL = range(4)
+EARLY = "early"  # in life.folder: the events of a life before its torch was there
+EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there is no training script
+NO, LIBRARY, YES, THROUGH = range(4)
+
+early = PASS  # what happens now, while life.phase is still OFF
+was_ghost = False  # this life began as a ghost
+lost = ""  # why the early events are of no use
+_events: list = []
+_next = 0
+_kinds: dict = {}
+_log = None  # the log that _kinds belongs to
+_classes: dict = {}  # co_filename -> NO, YES or THROUGH
+_os = os.path  # before anybody changes it
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(_HERE)
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
+# Python's own machinery, which asks for itself and not for the script
+_MACHINERY = frozenset(
+    "importlib linecache traceback tracemalloc warnings inspect tokenize threading queue multiprocessing concurrent selectors subprocess "
+    "asyncio pkgutil zipimport runpy site sysconfig ctypes weakref abc ast dis codeop code pdb bdb cProfile profile unittest sre_parse re "
+    "enum typing dataclasses _bootstrap _bootstrap_external mimetypes ssl locale gettext socketserver signal".split()
+)
+_NUMERIC = ("torch" + os.sep, "numpy" + os.sep, "torchgen" + os.sep, "functorch" + os.sep, "triton" + os.sep, "sympy" + os.sep)
+_THEIRS_IN_TORCH = ("torch" + os.sep + "utils" + os.sep + "tensorboard" + os.sep,)
+
+
+def mode(name: str) -> int:
+    """What is to happen with an event of this name here and now: PASS (none of our business), RECORD, GHOST (replay), TAIL (replay and
+    check)."""
+    if life.depth or get_ident() != life.main:
+        return PASS
+    phase = life.phase
+    if not phase:
+        if early == GHOST and not peek(name):
+            spoil(words.EARLY_OTHER.format(now=name))
+        return early
+    if phase == life.RECORD:
+        return RECORD
+    if phase == life.GHOST:
+        return GHOST
+    if phase == life.TAIL:
+        return TAIL
+    return RECORD if life.target is None else GHOST
+
+
+def here() -> bool:
+    """Whether this is the main thread, outside every shield, of a process that is recorded or replayed."""
+    return not life.depth and get_ident() == life.main and bool(life.phase or early)
+
+
+def ghosting() -> bool:
+    """Whether the script's effects are swallowed now, whichever thread they come from."""
+    phase = life.phase
+    return phase == life.GHOST or (phase == life.SETUP and life.target is not None) or (not phase and early == GHOST)
+
+
+def put(name: str, value: object = None) -> None:
+    """Append an event in RECORD (in TAIL: compare it with the recorded one)."""
+    if life.phase:
+        life.log.put(_kind(name), value)
+        return
+    if len(_events) >= EARLY_MAX:
+        spoil(words.EARLY_MUCH)
+        return
+    _events.append((name, value))
+
+
+def take(name: str) -> object:
+    """The value of the next event, which has to be of this kind; anything else ends this life's replay."""
+    global _next
+    if life.phase:
+        return life.log.take(_kind(name))
+    _next += 1  # mode() has looked at the name
+    return _events[_next - 1][1]
+
+
+def peek(name: str) -> bool:
+    """Whether the next event is of this kind."""
+    if life.phase:
+        return life.log.peek() == _kind(name)
+    return _next < len(_events) and _events[_next][0] == name
+
+
+def spoil(why: str) -> None:
+    """The early events are no longer whole: from here on nothing is remembered; `why` is told once torch is there."""
+    global early, lost, was_ghost
+    was_ghost = early == GHOST
+    early, lost = PASS, why
+    _events.clear()
+
+
+def astray(why: str) -> None:
+    """This life is not the recorded one. Returns only before torch is there."""
+    if not life.phase:
+        spoil(why)
+        return
+    from . import fate
+
+    fate.diverged(why)
+
+
+def begin() -> None:
+    """Once, at the start of the process: replay the early events of the life before, if it left any and an image to go to; else record."""
+    global early, _events
+    if early:
+        return
+    early = RECORD
+    folder = os.environ.get("STOKER_RESUME_DIR", "")
+    try:
+        with open(os.path.join(folder, EARLY), "rb") as f:
+            import marshal
+
+            words, events = marshal.loads(f.read())
+        if words == _words() and resumable(folder):
+            early, _events = GHOST, events
+    except (OSError, ValueError, EOFError, TypeError):
+        pass
+
+
+def resumable(folder: str) -> bool:
+    """Whether there is an image that nobody has called bad. A look from far: image.choose() decides."""
+    images = os.path.join(folder, "images")
+    try:
+        names = os.listdir(images)
+    except OSError:
+        return False
+    for name in names:
+        image = os.path.join(images, name)
+        if name.isdigit() and os.path.exists(os.path.join(image, "manifest.json")) and not os.path.exists(os.path.join(image, "bad")):
+            return True
+    return False
+
+
+def end() -> str:
+    """torch is there and life.phase is SETUP: from here on the log holds the events. Says why that cannot be, or ""."""
+    global early, was_ghost, _events
+    was, early = early, PASS
+    was_ghost = was_ghost or was == GHOST
+    if lost:
+        return lost
+    if was == GHOST and _next < len(_events):
+        return words.EARLY_LESS
+    if was == RECORD and life.target is not None:
+        return words.EARLY_GONE
+    if was == RECORD and life.folder:
+        import marshal
+
+        path = os.path.join(life.folder, EARLY)
+        with open(path + ".new", "wb") as f:
+            f.write(marshal.dumps((_words(), _events)))
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(path + ".new", path)
+    _events = []
+    return ""
+
+
+def _words() -> list:
+    """What this process is called with: the same words mean the same script (the launcher of a script has others)."""
+    try:
+        with open("/proc/self/cmdline", "rb") as f:
+            return [f.read(), os.getcwd()]
+    except OSError:
+        return [list(sys.argv), os.getcwd()]
+
+
+def _kind(name: str) -> int:
+    global _log
+    if _log is not life.log:
+        _log = life.log
+        _kinds.clear()
+    number = _kinds.get(name)
+    if number is None:
+        number = _kinds[name] = life.log.kind(name)
+    return number
+
+
+# ---- who asks
+
+def asked(frame: object, least: int = YES) -> bool:
+    """Whether the script or one of its libraries is asking here (with LIBRARY: or torch or numpy), rather than Python's machinery or we."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        kind = _classes.get(name)
+        if kind is None:
+            kind = _classes[name] = classify(name)
+        if kind != THROUGH:
+            return kind >= least
+        frame = frame.f_back
+    return False
+
+
+def classify(filename: str) -> int:
+    """YES for user and third-party files, LIBRARY for torch and numpy, NO for machinery, THROUGH for the parts of the standard library
+    that act for their caller."""
+    if filename.startswith("<frozen "):
+        return NO if filename[8:].rstrip(">").partition(".")[0] in _MACHINERY else THROUGH
+    if filename.startswith(_PACKAGE + os.sep):
+        return NO
+    for mark in _PACKAGES:
+        if mark in filename:
+            inside = filename.split(mark, 1)[1]
+            if inside.startswith(_THEIRS_IN_TORCH):
+                return YES
+            return LIBRARY if inside.startswith(_NUMERIC) else YES
+    if filename.startswith(_STDLIB):
+        top = filename[len(_STDLIB):].partition(os.sep)[0].partition(".")[0]
+        return NO if top in _MACHINERY else THROUGH
+    return YES
+
+
+# ---- in the place of a function
+
+class Of:
+    """Stands for a module as the first argument of what replaces its functions: a method does not turn into another one as a class
+    attribute (logging.Formatter.converter = time.localtime), and pickles by name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self) -> tuple:
+        return (__import__, (self.name,))
+
+
+def replace(module: object, name: str, function: object, of: Of) -> None:
+    """Put `function(of, ...)` where `module.name` is; `__wrapped__` is what was there."""
+    old = getattr(module, name)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = old.__doc__
+    function.__wrapped__ = old
+    setattr(module, name, MethodType(function, of))
+
+
+# ---- outcomes: a value or an exception
+
+def done(name: str, key: object, call: object, told: bool = True) -> object:
+    """Do it, inside, and put down how it ended; with `told`, what it gave too."""
+    life.depth = 1
+    try:
+        result = call()
+    except Exception as e:
+        life.depth = 0
+        put(name, (key, failed(e)))
+        raise
+    finally:
+        life.depth = 0
+    put(name, (key, result if told and isinstance(result, (str, bytes, int, float)) else None))
+    return result
+
+
+def outcome(name: str, key: object) -> object:
+    """How it ended in the first life, for a ghost: what it gave, or its exception."""
+    asked_then, value = take(name)
+    if key is not None and asked_then != key:
+        astray(words.OTHER_QUESTION.format(name=name, now=key, then=asked_then))
+    if is_failure(value):
+        raise_again(value)
+    return value
+
+
+def failed(error: BaseException) -> tuple:
+    """An exception as a value that the log can hold."""
+    kind = type(error)
+    args = tuple(each if isinstance(each, (str, int, float, bytes, type(None))) else str(each) for each in error.args)
+    if isinstance(error, OSError):
+        args = (error.errno, error.strerror, _text(error.filename), None, _text(error.filename2))
+        while args and args[-1] is None:
+            args = args[:-1]
+        if error.errno is None:
+            args = tuple(str(each) for each in error.args)
+    return ("!", kind.__module__, kind.__qualname__, args)
+
+
+def _text(name: object) -> object:
+    return name if name is None or isinstance(name, (str, bytes, int)) else os.fspath(name)
+
+
+def is_failure(value: object) -> bool:
+    """Whether this value out of the log stands for an exception."""
+    return type(value) is tuple and len(value) == 4 and value[0] == "!"
+
+
+def raise_again(value: tuple) -> None:
+    """Raise the exception that `failed` packed."""
+    module = sys.modules.get(value[1])
+    kind = getattr(module, value[2], None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        kind = OSError if "Error" in value[2] else RuntimeError
+    raise kind(*value[3])

@@ -1,1 +1,122 @@
-"""Exact resume of an unmodified script, by ghost replay: record, kill, replay as a ghost, restore, check the tail."""
+"""Exact resume of an unmodified script, by ghost replay: record, kill, replay as a ghost, restore, check the tail.
+
+`install()` is all that the outside calls. The order of the parts: life (the hub) · log · values, shields, loader, files, world (what is
+an event) · points (where an image can be taken) · walk, image, restore (what an image is) · checks (what is not understood) · fate.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import life
+
+OWNER = "owner"  # in life.folder: the attempt and process that trains
+_REFUSED = "refused"  # in life.folder: why this run can not be resumed by any later life
+
+
+def install() -> str:
+    """torch has just been imported: from here on this life is recorded, or goes to an image. Says why not, or ""."""
+    from . import fate, private, words
+    life.folder = os.environ.get("STOKER_RESUME_DIR", "")
+    life.attempt = int(os.environ.get("STOKER_ATTEMPT", "1") or 1)
+    why = private.self_test()
+    if why:
+        fate.write_state(state="not resumable", reason=why)
+        return why
+    try:
+        return _install(fate, words)
+    except Exception as e:
+        fate.broke(e)
+        return words.INTERNAL.format(error=f"{type(e).__name__}: {e}")
+
+
+def _install(fate: object, words: object) -> str:
+    from . import ending, files, image, loader, log, points, rng, shields, tape, values, world
+    fate.remember_start()
+    os.makedirs(life.folder, mode=0o700, exist_ok=True)
+    life.log = log.Log(os.path.join(life.folder, "log"))
+    if tape.early == tape.GHOST and fate.tries() < fate.TRIES and not os.path.exists(os.path.join(life.folder, _REFUSED)):
+        life.target = image.choose()
+        if life.target is not None:
+            life.log.replay(life.target.events)
+    life.on_error = fate.broke
+    life.off_in_children()
+    life.phase = life.SETUP
+    why = world.install()
+    if why:
+        if life.target is not None:
+            fate.diverged(why)
+        life.turn_off()
+        fate.write_state(state="not resumable", reason=why)
+        return why
+    files.install()
+    values.install()
+    shields.install()
+    loader.install()
+    ending.install()
+    life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen]
+    life.on_ghost_end += [shields.end_of_ghost, ending.end_of_ghost]
+    life.on_tail_end += [points.begin, _tell_resumed, world.tail_is_over]
+    _ = rng
+    return ""
+
+
+def _own() -> None:
+    """This process trains. It is the only one of this run, or there is no exact resume."""
+    import fcntl
+
+    from . import fate, rng, words
+    path = os.path.join(life.folder, OWNER)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    before = os.read(fd, 100).split()
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by children; let go with the process, or by exec
+    except OSError:
+        before = [str(life.attempt).encode(), before[1] if len(before) > 1 else b"?"]
+    me = [str(life.attempt).encode(), str(os.getpid()).encode()]
+    if len(before) == 2 and before[0] == me[0] and before[1] != me[1]:
+        reason = words.TWO_PROCESSES.format(one=before[1].decode(), two=os.getpid())
+        with open(os.path.join(life.folder, _REFUSED), "w", encoding="utf-8") as f:
+            f.write(reason)
+        if life.phase == life.RECORD:
+            fate.refuse(reason)
+            fate.write_state(state="not resumable", reason=reason)
+        return
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, b" ".join(me), 0)
+    _kept.append(fd)
+    if life.phase == life.RECORD:
+        _set_aside("images")
+        life.log.open()
+        rng.keep_start()
+        fate.write_state(state="recording", reason="", image=None, step=0)
+
+
+def _set_aside(name: str) -> None:
+    """What an earlier record left behind does not belong to the one that begins now; the last one is kept to be looked at."""
+    import shutil
+    path = os.path.join(life.folder, name)
+    shutil.rmtree(path + ".old", ignore_errors=True)
+    if os.path.exists(path):
+        os.rename(path, path + ".old")
+
+
+_kept: list = []
+
+
+def refused() -> str:
+    """Why no image of this run may be used any more, or "": another process trained as well."""
+    try:
+        with open(os.path.join(life.folder, _REFUSED), encoding="utf-8") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def _tell_resumed() -> None:
+    from . import fate, points
+    told = points.told()
+    lost, values = life.log.compared, life.log.values_compared
+    fate.write_state(state="resumable", reason="", resumed={**told, "lost_events": lost, "values_equal": values, "grade": "bit-exact"})
+    fate.say(f"resumed at step {told['step']:,} in {told['seconds']:.1f} s; {told['lost_steps']} lost steps repeated, "
+             f"{values} values equal to the recording; grade: bit-exact")

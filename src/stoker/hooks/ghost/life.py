@@ -22,9 +22,11 @@ log = None  # the Log of this life
 target = None  # the Image that this life goes to, or None
 resumed = None  # the Image that this life was restored from, or None
 on_setup_end: list = []  # called once, with depth > 0, before the first shielded event
+on_ghost_end: list = []  # called once, with depth > 0, when the image is restored
 on_tail_end: list = []  # called once, with depth > 0, when all that was lost is repeated and equal (at once if nothing was lost)
 on_enter = None  # called at the way into a shield, and back out of it: the random numbers of Python and numpy are watched there
 on_leave = None
+on_error = None  # what takes the faults of the calls above
 _fork_hooked = False
 
 
@@ -65,14 +67,14 @@ def end_setup() -> None:
     """Everything before this was, and will be in each life, run for real; from here on the log decides."""
     global phase
     phase = GHOST if target is not None else RECORD
-    for call in on_setup_end:
-        call()
+    _call(on_setup_end)
 
 
 def end_ghost() -> None:
     """The image is restored: what was lost is repeated next."""
     global phase, target, resumed
     phase, resumed, target = TAIL, target, None
+    _call(on_ghost_end)
     if not log.left():
         log.go_on()
         end_tail()
@@ -83,11 +85,16 @@ def end_tail() -> None:
     global phase, depth
     before, depth = depth, 1
     phase = RECORD
-    try:
-        for call in on_tail_end:
+    _call(on_tail_end)
+    depth = before
+
+
+def _call(waiting: list) -> None:
+    for call in waiting:
+        try:
             call()
-    finally:
-        depth = before
+        except Exception as e:
+            on_error(e)
 
 
 def off_in_children() -> None:

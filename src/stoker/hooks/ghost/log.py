@@ -71,6 +71,8 @@ class Log:
         self._new_names: list = []
         self._new_sites: list = []
         self._kinds, self._where, self._values = bytearray(), array("I"), []
+        self._notes: list = []  # (event, value)
+        self._noted: set = set()
         self._flush_at = 0.0
         self._reader: _Reader | None = None
 
@@ -136,6 +138,16 @@ class Log:
             return None
         return self._reader.kinds[self._reader.at] >> 1
 
+    def note(self, event: int, value: object) -> None:
+        """Something about an earlier moment, when `event` events had been, that showed only later."""
+        if event not in self._noted and (self._reader is None or event not in self._reader.notes):
+            self._noted.add(event)
+            self._notes.append((event, value))
+
+    def noted(self, event: int) -> object:
+        """What was noted about the moment when `event` events had been, or None."""
+        return self._reader.note(event) if event in self._reader.notes else None
+
     def left(self) -> bool:
         """Whether recorded events are left that this life has not come to."""
         return self._reader is not None and self._reader.more()
@@ -174,10 +186,11 @@ class Log:
         if self._fd < 0:
             return
         self._flush_at = _monotonic() + FLUSH_S
-        if self._kinds:
+        if self._kinds or self._notes:
             try:
-                about = marshal.dumps((self.n - len(self._kinds), len(self._kinds), len(self._values), self._new_names, self._new_sites), 2)
-                body = about + marshal.dumps((bytes(self._kinds), self._where.tobytes(), self._values), 2)
+                about = marshal.dumps((self.n - len(self._kinds), len(self._kinds), len(self._values), self._new_names, self._new_sites,
+                                       [event for event, _ in self._notes]), 2)
+                body = about + marshal.dumps((bytes(self._kinds), self._where.tobytes(), self._values, self._notes), 2)
                 body = _LENGTH.pack(len(about)) + body
                 data = memoryview(_HEAD.pack(len(body), crc32(body)) + body)
                 self.bytes += len(data)
@@ -188,7 +201,9 @@ class Log:
                 fate.refuse(words.LOG_UNWRITABLE.format(error=e))
                 return
             self._kinds, self._where, self._values = bytearray(), array("I"), []
-            self._new_names, self._new_sites = [], []
+            self._new_names, self._new_sites, self._notes = [], [], []
+            if len(self._noted) > 1000:  # only ever asked about the latest
+                self._noted = set(sorted(self._noted)[-10:])
             if self.bytes > CAP:
                 fate.refuse(words.LOG_CAP.format(size=self.bytes >> 20))
         if sync:
@@ -283,11 +298,13 @@ class _Reader:
         self._f = open(path, "rb", opener=_private)  # noqa: SIM115 - read on for as long as the replay lasts
         self.names: list = []
         self.sites: list = []
+        self.notes: dict = {}  # event -> the chunk with the note
         self.events, self.end = 0, len(MAGIC)
         self._chunks: list = []  # (offset, length, events before it, values in it)
         if self._f.read(len(MAGIC)) == MAGIC:
             while self._scan():
                 pass
+        self._notes_of = (-1, {})
         self._next_chunk = 0
         self.kinds, self.at = b"", 0
         self._where, self._values, self._value_at = array("I"), [], 0
@@ -300,12 +317,13 @@ class _Reader:
         body = self._f.read(length)
         if len(body) < length or crc32(body) != crc:
             return False
-        first, events, values, names, sites = marshal.loads(memoryview(body)[_LENGTH.size:])
+        first, events, values, names, sites, notes = marshal.loads(memoryview(body)[_LENGTH.size:])
         if first != self.events:
             return False
         self._chunks.append((self.end + _HEAD.size, length, first, events, values))
         self.names += names
         self.sites += sites
+        self.notes.update((event, len(self._chunks) - 1) for event in notes)
         self.events += events
         self.end += _HEAD.size + length
         return True
@@ -322,6 +340,12 @@ class _Reader:
         self._value_at += 1
         return self._values[self._value_at - 1]
 
+    def note(self, event: int) -> object:
+        chunk = self.notes[event]
+        if self._notes_of[0] != chunk:
+            self._notes_of = chunk, dict(self._events(*self._chunks[chunk][:2])[3])
+        return self._notes_of[1][event]
+
     def values_behind(self, events: int) -> int:
         count = 0
         for offset, length, first, n, values in self._chunks:
@@ -336,7 +360,7 @@ class _Reader:
             return False
         offset, length = self._chunks[self._next_chunk][:2]
         self._next_chunk += 1
-        self.kinds, where, self._values = self._events(offset, length)
+        self.kinds, where, self._values, _ = self._events(offset, length)
         self._where = array("I", where)
         self.at = self._value_at = 0
         return True

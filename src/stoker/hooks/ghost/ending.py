@@ -1,0 +1,135 @@
+"""How a life that is recorded ends: by itself, by os._exit, or by a SIGTERM that the script leaves to the system's default. After that
+signal one more image is taken, and the script goes on for the few events that let the next life check it; then the signal has its way.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import signal
+import sys
+import time
+from time import monotonic as _monotonic
+
+from . import fate, life, points, words
+
+GRACE_S = 3.0
+EVENTS = 6  # events behind the image that are worth waiting for
+asked_at = 0.0
+_interrupted = False
+_pid = 0
+
+
+def install() -> None:
+    global _pid
+    _pid = os.getpid()
+    atexit.register(_at_exit)
+    _wrap_exit()
+    _wrap_excepthook()
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def listen() -> None:
+    """From the first shielded event on: whoever asks this process to end gives it time for an image. Not if the script listens itself."""
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _asked)
+    if life.phase == life.GHOST and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted_as_ghost)
+
+
+def end_of_ghost() -> None:
+    if signal.getsignal(signal.SIGINT) is _interrupted_as_ghost:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def after_event() -> None:
+    """While the end is asked for: is there enough on record?"""
+    if _monotonic() - asked_at > GRACE_S or (not points.wished() and life.log.n - points.last_event >= EVENTS):
+        _end()
+
+
+def _asked(number: int, frame: object) -> None:
+    global asked_at
+    if os.getpid() != _pid or life.phase != life.RECORD or asked_at:
+        _end()
+        return
+    asked_at = _monotonic()
+    points.wish()
+    _deadline()
+
+
+def _deadline() -> None:
+    """Even if no event comes any more the process ends: a thread that waits and asks once more."""
+    wait = getattr(time.sleep, "__wrapped__", time.sleep)
+
+    def run() -> None:
+        wait(GRACE_S)
+        os.kill(_pid, signal.SIGTERM)
+    _thread.start_new_thread(run, ())
+
+
+def _end() -> None:
+    """The default action of SIGTERM."""
+    if os.getpid() == _pid and life.phase == life.RECORD:
+        life.depth = 1
+        try:
+            sys.modules[f"{__package__}.image"].wait(2.0)
+            life.log.flush(sync=True)
+        except Exception as e:
+            fate.say(f"while ending: {type(e).__name__}: {e}")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _in_child() -> None:
+    if signal.getsignal(signal.SIGTERM) is _asked:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupted_as_ghost(number: int, frame: object) -> None:
+    fate.say("interrupted on the way back to the image; nothing is lost")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _wrap_exit() -> None:
+    real = os._exit
+
+    def _exit(status: int) -> None:
+        if os.getpid() == _pid:
+            _at_exit()
+        real(status)
+    _exit.__doc__ = real.__doc__
+    os._exit = _exit
+
+
+def _wrap_excepthook() -> None:
+    """Ctrl-C in the tail is the user's wish, not another way than the recorded one."""
+    real = sys.excepthook
+
+    def excepthook(kind: type, error: BaseException, trace: object) -> None:
+        global _interrupted
+        _interrupted = _interrupted or issubclass(kind, KeyboardInterrupt)
+        real(kind, error, trace)
+    sys.excepthook = excepthook
+
+
+def _at_exit() -> None:
+    if os.getpid() != _pid or not life.phase:
+        return
+    if not _interrupted:
+        if life.phase == life.GHOST:
+            fate.diverged(words.ENDED_AS_GHOST)
+        if life.phase == life.TAIL:
+            fate.diverged(words.ENDED_IN_TAIL)
+    try:
+        if life.log is not None:
+            life.depth = 1
+            image = sys.modules.get(f"{__package__}.image")
+            if image is not None:
+                image.wait(5.0)
+            life.log.flush()
+            life.depth = 0
+    except Exception as e:
+        fate.say(f"while ending: {type(e).__name__}: {e}")

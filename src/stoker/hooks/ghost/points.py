@@ -1,0 +1,229 @@
+"""When an image is due, and the place for it: the start of a line of the innermost frame outside torch whose callers are not in the
+middle of an expression, best where a loop begins anew. A ghost comes to the very same line by the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic as _monotonic  # the real one
+
+from . import bytecode, ending, fate, image, image_pace, life, shields, words
+
+PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_TORCH = f"{os.sep}torch{os.sep}"
+_LIBRARY = os.path.dirname(os.__file__)
+
+last_event = 0  # how many events had been at the last image
+held = 0  # > 0: inside a step that calls the script back; what is half done there has no place to come back to
+_due_event = -1  # how many events had been when an image became due
+_wished = False
+_armed = 0  # how many events had been when the trace was set
+_armed_at = 0.0
+_lines = 0
+_tracing = None  # the frame that is traced
+_backwards = 0
+_told = {"ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
+
+
+def begin() -> None:
+    """This life trains, and is recorded, from now on."""
+    if life.phase == life.RECORD:
+        image_pace.begin()
+    else:
+        _told["ghost_from"] = _monotonic()
+
+
+def told() -> dict:
+    """How this life came to where it is."""
+    ghost_s = _told["resumed_at"] - _told["ghost_from"]
+    return {"attempt": life.attempt, "step": _told["step"], "seconds": round(_told["seconds"] + ghost_s, 3), "ghost_s": round(ghost_s, 3),
+            "lost_steps": life.steps - _told["step"], "put_back": _told["put_back"]}
+
+
+def wish() -> None:
+    """An image is wanted at the next point: a signal came, a limit is near."""
+    global _wished
+    _wished = True
+
+
+def wished() -> bool:
+    return _wished
+
+
+def after_event(step: bool = False, graph_freed: bool = False) -> None:
+    """A shielded call has returned. If an image is due, look for the place."""
+    if graph_freed:
+        _count_backward()
+    if life.depth or held:
+        return
+    if life.phase == life.RECORD:
+        if _tracing is None and _due(step or (graph_freed and _backwards > 7)):
+            _arm()
+        if ending.asked_at:
+            ending.after_event()
+    elif life.phase == life.GHOST and life.log.n == life.target.where["armed"] and _tracing is None:
+        _arm()
+
+
+def _count_backward() -> None:
+    """Without an optimizer, a backward is what counts as a step."""
+    global _backwards
+    if _backwards >= 0:
+        _backwards = -1 if life.steps and _backwards < 8 else _backwards + 1
+        if _backwards > 7:
+            life.steps += 1
+
+
+def _due(step: bool) -> bool:
+    """The step of an optimizer is the better place; with none in sight, any shielded call."""
+    global _due_event
+    if not (_wished or image.due()):
+        return False
+    if _due_event < 0:
+        _due_event = life.log.n
+    return step or _wished or life.log.n - _due_event > 30
+
+
+def _arm() -> None:
+    """Trace the frame in which the image can be taken."""
+    global _armed, _armed_at, _lines
+    try:
+        if _foreign_trace():
+            _pass(words.FOREIGN_TRACE)
+            return
+        frame = _place(sys._getframe(2))
+        if frame is None:
+            _pass(words.NO_CLEAN_FRAME)
+            return
+        _armed, _armed_at, _lines = life.log.n, _monotonic(), 0
+        _trace(frame)
+    except Exception as e:
+        _untrace()
+        fate.broke(e)
+
+
+def _trace(frame: object) -> None:
+    global _tracing
+    _tracing = frame
+    frame.f_trace = _at_line
+    frame.f_trace_lines = True
+    sys.settrace(_no_other_frame)
+
+
+def _untrace() -> None:
+    global _tracing
+    if _tracing is not None:
+        sys.settrace(None)
+        _tracing.f_trace = None
+        _tracing = None
+
+
+def _no_other_frame(frame: object, event: str, arg: object) -> None:
+    return None
+
+
+def _place(frame: object) -> object:
+    """The innermost usable frame from here on outwards, all of whose callers are between two expressions."""
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    outermost_dirty = max((i for i, f in enumerate(frames) if not _ours(f) and bytecode.holds_values(f, False)), default=-1)
+    for i, f in enumerate(frames):
+        if i >= outermost_dirty and _usable(f):  # the frame itself may be in the middle of one now: its next line is not
+            return f
+    return None
+
+
+def _usable(frame: object) -> bool:
+    name = frame.f_code.co_filename
+    return not (_ours(frame) or _TORCH in name or name.startswith("<frozen") or (name.startswith(_LIBRARY) and "-packages" not in name))
+
+
+def _ours(frame: object) -> bool:
+    return frame.f_code.co_filename.startswith(_HERE)
+
+
+def _foreign_trace() -> bool:
+    if sys.gettrace() is not None:
+        return True
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and any(monitoring.get_tool(i) is not None for i in range(6))
+
+
+def _at_line(frame: object, event: str, arg: object) -> object:
+    global _lines
+    try:
+        if life.phase not in (life.RECORD, life.GHOST):
+            _untrace()
+            return None
+        if event == "line" and not life.depth:
+            _lines += 1
+            if life.phase == life.GHOST:
+                if _lines == life.target.where["lines"]:
+                    _untrace()
+                    _resume(frame)
+                    return None
+            elif _good(frame):
+                _untrace()
+                _take(frame)
+                return None
+        elif event == "return":
+            outer = _place(frame.f_back) if frame.f_back is not None else None
+            _untrace()
+            if outer is None:
+                _pass(words.NO_CLEAN_FRAME)
+            else:
+                _trace(outer)
+            return None
+    except Exception as e:
+        _untrace()
+        fate.broke(e)
+        return None
+    return _at_line
+
+
+def _good(frame: object) -> bool:
+    if bytecode.holds_values(frame, True):
+        return False
+    return _wished or bytecode.at_loop(frame) or _monotonic() - _armed_at > PATIENCE_S
+
+
+def _where(frame: object) -> dict:
+    code = frame.f_code
+    return {"armed": _armed, "lines": _lines, "event": life.log.n, "step": life.steps,
+            "line": f"{code.co_filename}:{frame.f_lineno} in {code.co_name}+{frame.f_lasti}"}
+
+
+def _take(frame: object) -> None:
+    global last_event, _due_event, _wished
+    if shields.raised:
+        _pass(words.RAISED.format(error=shields.raised))
+        return
+    life.depth = 1
+    try:
+        if image.take(_where(frame)):
+            last_event, _due_event, _wished = life.log.n, -1, False
+    finally:
+        life.depth = 0
+
+
+def _pass(reason: str) -> None:
+    fate.pass_point(reason)
+    image_pace.passed(_monotonic(), _armed_at)
+
+
+def _resume(frame: object) -> None:
+    here, there = _where(frame), life.target.where
+    for what in ("event", "step", "line"):
+        if here[what] != there[what]:
+            fate.diverged(words.OTHER_POINT.format(what=what, then=there[what], now=here[what]))
+    life.depth = 1
+    try:
+        _told.update(resumed_at=_monotonic(), step=life.steps)
+        _told.update(image.resume())
+        life.end_ghost()
+    finally:
+        life.depth = 0

@@ -1,0 +1,145 @@
+"""The global random numbers of Python and numpy: a ghost skips the library's draws, so the script's own draws after them would differ.
+
+Seen from the ways into and out of shields: when the script draws after a shielded call drew, the state in between goes into the log as a
+note to that call's event; the ghost puts it back there. Where only the library draws, or only the script, nothing is logged.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import sys
+
+from . import fate, life, private, tape
+
+_HEAD = object.__basicsize__
+_python: list = []  # ctypes views into the state: position, a word
+_numpy: list = []
+_FIRST = "start"  # in life.folder: the generators as the first life found them
+_starts: dict = {}  # "python", "numpy", "torch" -> state
+_inside = _outside = ()  # what could be seen at the way into the last shield, and out of it
+_pending = None  # (event, state) after the last library draw that the script has not drawn after
+
+
+def python_begins(random: object) -> None:
+    """`random` is imported: from now on its state can be watched."""
+    base = id(random._inst) + _HEAD
+    _python[:] = ctypes.c_uint32.from_address(base), ctypes.c_uint32.from_address(base + 4), random._inst
+
+
+def numpy_begins(numpy: object) -> None:
+    bits = numpy.random.mtrand._rand._bit_generator
+    if type(bits).__name__ == "MT19937":
+        base = bits.ctypes.state_address
+        _numpy[:] = ctypes.c_uint32.from_address(base + 2496), ctypes.c_uint32.from_address(base), bits
+
+
+def start(which: str) -> None:
+    """A generator has just come to be: a life that goes to an image begins with the state of the first life, any other keeps its own."""
+    recorded = _recorded().get(which)
+    if recorded is not None:
+        _SET[which](recorded)
+    _starts[which] = recorded if recorded is not None else _GET[which]()
+
+
+def keep_start() -> None:
+    """This process trains, and is the first life."""
+    with open(os.path.join(life.folder, _FIRST), "wb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)) as f:
+        f.write(marshal.dumps(_starts))
+
+
+def _recorded() -> dict:
+    if tape.early != tape.GHOST and life.target is None:
+        return {}
+    try:
+        with open(os.path.join(os.environ["STOKER_RESUME_DIR"], _FIRST), "rb") as f:
+            return marshal.loads(f.read())
+    except (OSError, ValueError, EOFError, TypeError, KeyError):
+        return {}
+
+
+_GET = {"python": private.python_rng, "numpy": private.numpy_rng, "torch": private.torch_rng}
+_SET = {"python": private.set_python_rng, "numpy": private.set_numpy_rng, "torch": private.set_torch_rng}
+
+
+def install() -> None:
+    if "random" in sys.modules and not _python:
+        python_begins(sys.modules["random"])
+        start("python")
+    if "numpy" in sys.modules and not _numpy:
+        numpy_begins(sys.modules["numpy"])
+        start("numpy")
+    life.on_enter, life.on_leave = _enter, _leave
+
+
+def save() -> object:
+    """What belongs into an image: a state in waiting."""
+    return _pending
+
+
+def load(state: object) -> None:
+    """After the generators have been restored from the image."""
+    global _pending, _outside
+    _pending, _outside = state, _look()
+
+
+def _look() -> tuple:
+    """Changes whenever somebody drew: the position, and a word for the case that the position came round."""
+    position, word, inst = _python if _python else _NOTHING
+    if _numpy:
+        return position.value, word.value, inst.gauss_next, _numpy[0].value, _numpy[1].value
+    return position.value, word.value, inst.gauss_next
+
+
+class _Zero:
+    value = 0
+    gauss_next = None
+
+
+_NOTHING = (_Zero, _Zero, _Zero)
+
+
+def _enter() -> None:
+    global _inside, _pending
+    if life.phase == life.GHOST:
+        return
+    now = _look()
+    if _pending is not None and now != _outside:
+        life.log.note(*_pending)
+        _pending = None
+    _inside = now
+
+
+def _leave() -> None:
+    global _outside, _pending
+    if life.phase == life.GHOST:
+        state = life.log.noted(life.log.n)
+        if state is not None:
+            _restore(state)
+        return
+    now = _look()
+    if now != _inside or (_pending is not None and _has_gauss(_pending[1])):
+        _pending = (life.log.n, _state())
+    elif _pending is not None:
+        _pending = (life.log.n, _pending[1])
+    _outside = now
+
+
+def _state() -> tuple:
+    try:
+        return private.python_rng() if _python else None, private.numpy_rng()
+    except Exception as e:
+        fate.broke(e)
+        return None, None
+
+
+def _has_gauss(state: tuple) -> bool:
+    """numpy's legacy generator keeps the second of a pair of Gaussians aside: using it up changes no word."""
+    return bool(state[1] and state[1][2])
+
+
+def _restore(state: tuple) -> None:
+    if state[0] is not None:
+        private.set_python_rng(state[0])
+    private.set_numpy_rng(state[1])

@@ -1,0 +1,370 @@
+"""The calls that cost something and happen inside libraries: a module, backward, a step of an optimizer, clipping. Each is one event;
+what happens inside is not logged. A ghost skips the call and hands out a stand-in of the recorded form.
+
+This file says which calls these are; stand_ins.py what is handed out, gradients.py who gets a gradient.
+"""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import sys
+import weakref
+
+from . import fate, gradients, life, points, stand_ins, words
+from .stand_ins import build, own_tensors, template
+
+__all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
+
+_get_ident = _thread.get_ident
+raised = ""  # an error that left a shield and that the script may have caught: no image is right after it
+_ordinals: dict = {}  # id of a module or optimizer -> (its number in order of first use, a weak reference, notes)
+_count = 0
+_kinds: dict = {}
+
+
+def install() -> None:
+    import torch
+    for name in ("module", "backward", "loss", "grad", "step", "closure", "optimizer state", "raised"):
+        _kinds[name] = life.log.kind(name)
+    torch.nn.Module.__call__ = _module_call(torch.nn.Module.__call__)
+    torch.autograd.backward = _backward(torch.autograd.backward)
+    torch.autograd.grad = _grad(torch.autograd.grad)
+    torch.optim.Optimizer.profile_hook_step = staticmethod(_step_hook(torch.optim.Optimizer.profile_hook_step))
+    utils = torch.nn.utils
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"):
+        if hasattr(utils, name):
+            guarded = shield(getattr(utils, name), name)
+            setattr(utils, name, guarded)
+            setattr(utils.clip_grad, name, guarded)
+    averaged = torch.optim.swa_utils.AveragedModel
+    averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
+    rewrap_steps(torch.optim)
+
+
+def in_flight() -> object:
+    """The value on its way back to the caller when an image is taken: none, since images are taken at the start of a line."""
+    return None
+
+
+def end_of_ghost() -> None:
+    """The real tensors are back: nobody needs stand-ins any more."""
+    stand_ins.forget()
+    gradients.forget_stand_ins()
+
+
+def shield(real: object, name: str) -> object:
+    """`real` as one event, the form of its result as value."""
+    kind = life.log.kind(name)
+
+    @functools.wraps(real)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        if life.depth or not life.phase or _get_ident() != life.main:
+            return real(*args, **kwargs)
+        life.enter()
+        try:
+            if life.phase == life.GHOST:
+                return _stand_in(life.log.take(kind))
+            out = real(*args, **kwargs)
+            _put(kind, out, name)
+            return out
+        except BaseException as e:
+            _raised(e)
+            raise
+        finally:
+            life.leave()
+            points.after_event()
+    return wrapper
+
+
+def ordinal(thing: object) -> int:
+    """The number of a module or optimizer, in order of first use: the same in each life."""
+    global _count
+    entry = _ordinals.get(id(thing))
+    if entry is not None and entry[1]() is thing:
+        return entry[0]
+    number, _count = _count, _count + 1
+    _ordinals[id(thing)] = (number, weakref.ref(thing), [0, 0, 0])
+    if hasattr(thing, "param_groups"):
+        gradients.know(params_of(thing))
+    elif hasattr(thing, "parameters"):
+        gradients.know(thing.parameters())
+    return number
+
+
+def params_of(optimizer: object) -> list:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+# -- one wrapper each
+
+def _module_call(real: object) -> object:
+    kind = _kinds["module"]
+
+    @functools.wraps(real)
+    def __call__(self: object, *args: object, **kwargs: object) -> object:
+        if life.depth or not life.phase or _get_ident() != life.main:
+            return real(self, *args, **kwargs)
+        life.enter()
+        try:
+            if life.phase == life.GHOST:
+                return _module_stand_in(self, args, life.log.take(kind))
+            out = real(self, *args, **kwargs)
+            if life.phase:
+                try:
+                    _put_module(kind, self, args, out)
+                except stand_ins.NotUnderstood as e:
+                    fate.refuse(words.UNKNOWN_OUTPUT.format(what=type(self).__name__, type=e))
+                except Exception as e:
+                    fate.broke(e)
+            return out
+        except BaseException as e:
+            _raised(e)
+            raise
+        finally:
+            life.leave()
+            points.after_event()
+    return __call__
+
+
+def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
+    number = ordinal(module)
+    for i, arg in enumerate(args):
+        if arg is out:
+            life.log.put(kind, (number, "is", i))
+            return
+    for arg in args:
+        gradients.know_input(arg)
+    form = template(out)
+    life.log.put(kind, (number << 32) + form if type(form) is int else (number, form))
+
+
+def _module_stand_in(module: object, args: tuple, value: object) -> object:
+    try:
+        number, form = (value >> 32, value & 0xFFFFFFFF) if type(value) is int else value[:2]
+        if ordinal(module) != number:
+            fate.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(module), type=type(module).__name__))
+        if form == "is":
+            return args[value[2]]
+        for arg in args:
+            gradients.know_input(arg)
+        return build(form)
+    except Exception as e:
+        fate.broke(e)
+
+
+def _backward(real: object) -> object:
+    kind = _kinds["backward"]
+
+    @functools.wraps(real)
+    def backward(tensors: object, *args: object, **kwargs: object) -> object:
+        if life.depth or not life.phase or _get_ident() != life.main:
+            return real(tensors, *args, **kwargs)
+        life.enter()
+        try:
+            found = gradients.before(tensors)
+            if life.phase == life.GHOST:
+                value = life.log.take(kind)
+                gradients.stand_in(value[1] if type(value) is tuple else None, found)
+                return None
+            loss = _bits(tensors)
+            out = real(tensors, *args, **kwargs)
+            if life.phase:
+                try:
+                    pattern = gradients.after(found)
+                    life.log.put(kind, loss if pattern is None else (loss, pattern))
+                except Exception as e:
+                    fate.broke(e)
+            return out
+        except BaseException as e:
+            _raised(e)
+            raise
+        finally:
+            life.leave()
+            points.after_event(graph_freed=True)
+    return backward
+
+
+def _grad(real: object) -> object:
+    kind, loss_kind = _kinds["grad"], _kinds["loss"]
+
+    @functools.wraps(real)
+    def grad(outputs: object, *args: object, **kwargs: object) -> object:
+        if life.depth or not life.phase or _get_ident() != life.main:
+            return real(outputs, *args, **kwargs)
+        life.enter()
+        try:
+            if life.phase == life.GHOST:
+                life.log.take(loss_kind)
+                return _stand_in(life.log.take(kind))
+            loss = _bits(outputs)
+            out = real(outputs, *args, **kwargs)
+            if life.phase:
+                life.log.put(loss_kind, loss)
+            _put(kind, out, "autograd.grad")
+            return out
+        except BaseException as e:
+            _raised(e)
+            raise
+        finally:
+            life.leave()
+            points.after_event(graph_freed=True)
+    return grad
+
+
+def _bits(tensors: object) -> object:
+    """The value of a loss, None if there is no single one."""
+    try:
+        if isinstance(tensors, (list, tuple)):
+            tensors = tensors[0] if tensors else None
+        return tensors.item() if tensors is not None and tensors.numel() == 1 else None
+    except Exception:  # whatever is no loss is for the real backward to complain about
+        return None
+
+
+def _step_hook(real_hook: object) -> object:
+    def profile_hook_step(func: object) -> object:
+        return _step(real_hook(func))
+    return profile_hook_step
+
+
+def rewrap_steps(namespace: object) -> None:
+    """Optimizers that were made before us have their steps hooked already."""
+    for thing in list(vars(namespace).values()):
+        if isinstance(thing, type) and getattr(vars(thing).get("step"), "hooked", False):
+            thing.step = _step(thing.step)
+            thing.step.hooked = True
+
+
+def _step(real: object) -> object:
+    @functools.wraps(real)
+    def step(self: object, *args: object, **kwargs: object) -> object:
+        if life.depth or not life.phase or _get_ident() != life.main:
+            return real(self, *args, **kwargs)
+        closure = args[0] if args else kwargs.get("closure")
+        results: list = []
+        life.enter()
+        try:
+            if life.phase == life.GHOST:
+                return _ghost_step(self, closure, results)
+            if closure is not None:
+                logged = _logged_closure(closure, results)
+                args, kwargs = ((logged, *args[1:]), kwargs) if args else ((), {**kwargs, "closure": logged})
+            out = real(self, *args, **kwargs)
+            if life.phase:
+                try:
+                    _put_step(self, out, results)
+                except stand_ins.NotUnderstood as e:
+                    fate.refuse(words.UNKNOWN_OUTPUT.format(what=f"the state of {type(self).__name__}", type=e))
+                except Exception as e:
+                    fate.broke(e)
+            return out
+        except BaseException as e:
+            _raised(e)
+            raise
+        finally:
+            life.leave()
+            points.after_event(step=True)
+    return step
+
+
+def _logged_closure(closure: object, results: list) -> object:
+    def logged() -> object:
+        life.log.put(_kinds["closure"])
+        _outside(closure, results)
+        return results[-1]
+    return logged
+
+
+def _outside(closure: object, results: list) -> None:
+    points.held += 1
+    life.leave()
+    try:
+        results.append(closure())
+    finally:
+        points.held -= 1
+        life.enter()
+
+
+def _put_step(optimizer: object, out: object, results: list) -> None:
+    number = ordinal(optimizer)
+    notes = _ordinals[id(optimizer)][2]  # steps, entries of its state, keys in them
+    notes[0] += 1
+    entries, keys = len(optimizer.state), notes[2]
+    if notes[0] <= 3 or not notes[0] % 50 or entries != notes[1]:
+        keys = sum(len(s) if isinstance(s, dict) else 1 for s in optimizer.state.values())
+    if (entries, keys) != (notes[1], notes[2]):
+        notes[1:] = entries, keys
+        life.log.put(_kinds["optimizer state"], template(_by_number(optimizer)))
+    what: object = number
+    for i, result in enumerate(results):
+        if out is result and out is not None:
+            what = (number, "is", i)
+            break
+    else:
+        if out is not None:
+            what = (number, template(out))
+    life.log.put(_kinds["step"], what)
+    life.steps += 1
+
+
+def _by_number(optimizer: object) -> dict:
+    numbers = {id(p): i for i, p in enumerate(params_of(optimizer))}
+    return {numbers.get(id(key), key): dict(entry) if isinstance(entry, dict) else entry for key, entry in optimizer.state.items()}
+
+
+def _ghost_step(optimizer: object, closure: object, results: list) -> object:
+    import torch
+    log, result = life.log, None
+    while closure is not None and log.peek() == _kinds["closure"]:
+        log.take(_kinds["closure"])
+        with torch.enable_grad():
+            _outside(closure, results)
+    try:
+        if log.peek() == _kinds["optimizer state"]:
+            params = params_of(optimizer)
+            for key, entry in build(log.take(_kinds["optimizer state"])).items():
+                optimizer.state[params[key] if type(key) is int else key] = entry
+        what = log.take(_kinds["step"])
+        number = what if type(what) is int else what[0]
+        if ordinal(optimizer) != number:
+            fate.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(optimizer), type=type(optimizer).__name__))
+        life.steps += 1
+        digest = sys.modules.get(f"{__package__}.digest")
+        if digest is not None:
+            digest.count_ghost_step(optimizer)
+        if type(what) is not int:
+            result = results[what[2]] if what[1] == "is" else build(what[1])
+    except Exception as e:
+        fate.broke(e)
+    return result
+
+
+# -- common
+
+def _put(kind: int, out: object, what: str) -> None:
+    if not life.phase:
+        return
+    try:
+        life.log.put(kind, template(out))
+    except stand_ins.NotUnderstood as e:
+        fate.refuse(words.UNKNOWN_OUTPUT.format(what=what, type=e))
+    except Exception as e:
+        fate.broke(e)
+
+
+def _stand_in(value: object) -> object:
+    try:
+        return build(value)
+    except Exception as e:
+        fate.broke(e)
+
+
+def _raised(error: BaseException) -> None:
+    """An error leaves a shield. The script may catch it and go on; a ghost could not raise it, so no image is taken any more."""
+    global raised
+    if life.phase in (life.RECORD, life.TAIL):
+        raised = type(error).__name__
+        life.log.put(_kinds["raised"], raised)
+    elif life.phase == life.GHOST and not isinstance(error, (KeyboardInterrupt, SystemExit)):
+        fate.diverged(f"{type(error).__name__}: {error}")

@@ -1,0 +1,278 @@
+"""What a shielded call gave back, as a value of the log (its template), and what a ghost gets in its place (a stand-in).
+
+A stand-in has the form of the real thing: tree, shapes, strides, types, device, whether it asks for gradients. Its floats are NaN, so
+that a value which leaks past the log shows; its integers are those of the first such output, so that the script can index with them.
+Backward through a stand-in, once the real tensors are back, would be a graph from before the image: it ends this life.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from . import fate, log, words
+
+SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
+CONTENT_MAX = 1 << 20  # bytes of an integer tensor that are kept as the sample of its template
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+_ids: dict = {}  # (structure, more) -> number of the template
+_quick: dict = {}  # what can be seen of an output at a glance -> number of its template
+_known: list = []  # number -> (structure, samples), samples made when first needed
+_anchors: dict = {}
+
+
+class NotUnderstood(Exception):
+    """The sentence why this output has no template."""
+
+
+def template(out: object, *more: object) -> object:
+    """The value for the log. The first of its kind comes with a full description; `more` keeps apart what looks the same."""
+    quick = _quick_key(out)
+    if quick is not None:
+        quick = (quick, more)
+        number = _quick.get(quick)
+        if number is not None:
+            return number
+    structure, leaves, tensors = _describe(out)
+    key = (structure, more)
+    number = _ids.get(key)
+    described = None
+    if number is None:
+        number = _ids[key] = len(_known)
+        described = (structure, more, [_content(t) for t in tensors])
+        _known.append([structure, described[2], None])
+    if quick is not None:
+        _quick[quick] = number
+    return (number, leaves, described) if leaves or described else number
+
+
+def build(value: object) -> object:
+    """A stand-in for a value out of the log."""
+    number, leaves, described = (value, (), None) if type(value) is int else value
+    if described is not None:
+        structure, more, contents = described
+        if number != len(_known):
+            fate.diverged(words.TEMPLATES.format(number=number, known=len(_known)))
+        _ids[structure, more] = number
+        _known.append([structure, contents, None])
+    known = _known[number]
+    if known[2] is None:
+        known[2] = _samples(known[0], known[1])
+    return _Builder(iter(known[2]), iter(leaves or ())).make(known[0])
+
+
+def own_tensors() -> list:
+    """Tensors of ours: no walk needs to find them, no closed world to know them."""
+    return [s for known in _known for s in (known[2] or ()) if s is not None] + list(_anchors.values())
+
+
+def _quick_key(out: object) -> object:
+    """Without a walk for what most calls give: a tensor, or a few of them."""
+    import torch
+    kind = type(out)
+    if kind is torch.Tensor:
+        return _tensor_key(out)
+    if kind in (tuple, list) and len(out) < 9:
+        keys = [_tensor_key(each) for each in out if type(each) is torch.Tensor]
+        return (kind, *keys) if keys and len(keys) == len(out) and len({id(each) for each in out}) == len(out) else None
+    return None
+
+
+def _tensor_key(t: object) -> object:
+    return t.shape, t.dtype, t.layout, t.device, t.requires_grad, t.is_leaf, t.stride()
+
+
+def forget() -> None:
+    """The ghost phase is over; the forms are still known, the samples are let go."""
+    for known in _known:
+        known[1] = known[2] = None
+
+
+# -- from an output to its structure
+
+def _describe(out: object) -> tuple:
+    """(structure, plain leaves, tensors): the structure is made of tuples and text and equal for equal forms."""
+    walk = _Describer()
+    return walk.form(out), walk.leaves, walk.tensors
+
+
+class _Describer:
+    def __init__(self) -> None:
+        self.leaves: list = []
+        self.tensors: list = []
+        self._seen: dict = {}
+
+    def form(self, o: object) -> tuple:
+        import torch
+        kind = type(o)
+        if kind in _PLAIN:
+            self.leaves.append(o)
+            return ("c",)
+        if isinstance(o, torch.Tensor):
+            return self._tensor(o, kind, torch)
+        if kind is tuple or kind is list:
+            return ("t" if kind is tuple else "l", *[self.form(each) for each in o])
+        if kind is dict:
+            return ("d", *[self.form(each) for pair in o.items() for each in pair])
+        if kind is torch.Size:
+            self.leaves.append(tuple(o))
+            return ("S",)
+        if kind in (torch.dtype, torch.device):
+            return ("x", kind.__name__, str(o))
+        if isinstance(o, tuple) and hasattr(kind, "_fields"):
+            return ("n", *_name(kind), *[self.form(each) for each in o])
+        if isinstance(o, dict):
+            return ("m", *_name(kind), *[self.form(each) for pair in o.items() for each in pair])
+        if kind.__module__.partition(".")[0] == "numpy":
+            return self._numpy(o, kind)
+        return self._object(o, kind)
+
+    def _tensor(self, t: object, kind: type, torch: object) -> tuple:
+        if id(t) in self._seen:
+            return ("=", self._seen[id(t)])
+        if kind not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided or t.is_conj() or t.is_neg() or t.is_quantized:
+            raise NotUnderstood(f"{kind.__name__} ({t.layout})")
+        self._seen[id(t)] = len(self.tensors)
+        self.tensors.append(t)
+        return ("T", str(t.dtype)[6:], tuple(t.shape), tuple(t.stride()), str(t.device), t.requires_grad, t.is_leaf)
+
+    def _numpy(self, o: object, kind: type) -> tuple:
+        import numpy
+        if (kind is numpy.ndarray or isinstance(o, numpy.generic)) and not o.dtype.hasobject and o.nbytes <= CONTENT_MAX:
+            self.leaves.append(log.pack(numpy.asarray(o)))
+            return ("a",) if kind is numpy.ndarray else ("s",)
+        raise NotUnderstood(kind.__name__)
+
+    def _object(self, o: object, kind: type) -> tuple:
+        """An object of a Python class whose whole state is its `__dict__`."""
+        if kind.__basicsize__ > object.__basicsize__ + 16 or not isinstance(getattr(o, "__dict__", None), dict) or isinstance(o, type):
+            raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
+        if id(o) in self._seen:
+            raise NotUnderstood(f"{kind.__qualname__} inside itself")
+        self._seen[id(o)] = -1
+        return ("o", *_name(kind), *[self.form(each) for pair in vars(o).items() for each in pair])
+
+
+def _name(kind: type) -> tuple:
+    return kind.__module__, kind.__qualname__
+
+
+def _class(module: str, name: str) -> type:
+    found = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _content(t: object) -> object:
+    """The bytes of an integer tensor, None for what is filled with NaN, and for what is too big (filled with zeros)."""
+    import torch
+    if t.is_floating_point() or t.is_complex() or t.numel() * t.element_size() > CONTENT_MAX:
+        return None
+    t = t.detach().cpu().contiguous().reshape(-1)
+    return bytes(t.view(torch.uint8).numpy().tobytes()) if t.numel() else b""
+
+
+# -- from a structure to a stand-in
+
+def _samples(structure: tuple, contents: list) -> list:
+    found: list = []
+
+    def look(s: object) -> None:
+        if type(s) is tuple and s:
+            if s[0] == "T":
+                found.append(s)
+            else:
+                for each in s[1:]:
+                    look(each)
+    look(structure)
+    return [_sample(s, content) for s, content in zip(found, contents)]  # noqa: B905 - Python 3.9
+
+
+def _sample(described: tuple, content: object) -> object:
+    import torch
+    _, dtype, shape, stride, device, _, _ = described
+    with torch.inference_mode(False), torch.no_grad():
+        t = torch.empty_strided(shape, stride, dtype=getattr(torch, dtype), device=device)
+        filled = float("nan") if t.is_floating_point() or t.is_complex() else 0
+        if 0 in stride and 0 not in shape:  # expanded
+            return torch.full((), filled, dtype=t.dtype, device=device).expand(shape)
+        if filled or content is None:
+            return t.fill_(filled)
+        if content:
+            t.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8).view(t.dtype).reshape(shape))
+        return t
+
+
+class _Builder:
+    def __init__(self, samples: object, leaves: object) -> None:
+        self._samples, self._leaves = samples, leaves
+        self._made: list = []
+
+    def make(self, s: tuple) -> object:
+        what = s[0]
+        if what == "T":
+            self._made.append(_stand_in(next(self._samples), s[5], s[6]))
+            return self._made[-1]
+        if what == "c":
+            return next(self._leaves)
+        if what == "=":
+            return self._made[s[1]]
+        if what in ("t", "l"):
+            made = [self.make(each) for each in s[1:]]
+            return tuple(made) if what == "t" else made
+        if what == "d":
+            return dict(self._pairs(s[1:]))
+        return self._rarer(what, s)
+
+    def _rarer(self, what: str, s: tuple) -> object:
+        import torch
+        if what == "S":
+            return torch.Size(next(self._leaves))
+        if what == "x":
+            return torch.device(s[2]) if s[1] == "device" else getattr(torch, s[2][6:])
+        if what in ("a", "s"):
+            array = log.unpack(next(self._leaves))
+            return array if what == "a" else array[()]
+        kind = _class(s[1], s[2])
+        if what == "n":
+            return kind(*[self.make(each) for each in s[3:]])
+        pairs = self._pairs(s[3:])
+        if what == "o":
+            made = object.__new__(kind)
+            vars(made).update(pairs)
+            return made
+        try:
+            return kind(**dict(pairs))
+        except TypeError:
+            return kind(pairs)
+
+    def _pairs(self, forms: tuple) -> list:
+        flat = [self.make(each) for each in forms]
+        return list(zip(flat[::2], flat[1::2]))  # noqa: B905 - Python 3.9
+
+
+def _stand_in(sample: object, requires_grad: bool, leaf: bool) -> object:
+    import torch
+    big = sample.numel() * sample.element_size() > SHARED
+    if not requires_grad:
+        return sample.detach() if big or 0 in sample.stride() else sample.clone()
+    with torch.enable_grad():
+        if leaf:
+            return sample.detach().clone().requires_grad_()
+        anchor = _anchor(sample.dtype, sample.device)
+        return anchor.expand(sample.shape) if big else sample + anchor
+
+
+def _anchor(dtype: object, device: object) -> object:
+    import torch
+    anchor = _anchors.get((dtype, device))
+    if anchor is None:
+        with torch.inference_mode(False):
+            anchor = torch.full((), float("nan"), dtype=dtype, device=device, requires_grad=True)
+        anchor.register_hook(_poison)
+        _anchors[dtype, device] = anchor
+    return anchor
+
+
+def _poison(_: object) -> None:
+    fate.diverged(words.OLD_GRAPH)

@@ -1,0 +1,233 @@
+"""Every value that Python takes out of a tensor: while recording it goes into the log, as a ghost it comes out of it.
+
+Numbers pass one choke point, the kernel of aten::_local_scalar_dense, whoever asks and however; arrays, lists and texts have one each.
+Ops whose output shape depends on the data are found by their tag in torch, and replaced as kernels too, so that every way to them is
+covered: a ghost gets a stand-in of the recorded shape.
+"""
+
+from __future__ import annotations
+
+import _thread
+import functools
+import warnings
+
+from . import fate, life, log, rng, words
+
+_get_ident = _thread.get_ident
+BIG = 64 << 20  # bytes of one array that may go into the log
+_DEVICES = ("CPU", "CUDA")
+# tagged, but not to be replaced: masks in `index` are turned into positions by nonzero; the loss has the shape that its lists say
+_NOT_SHAPED = ("aten::_local_scalar_dense", "aten::equal", "aten::index.Tensor", "aten::_ctc_loss", "aten::_ctc_loss.Tensor")
+_library = None  # keeps the kernels registered
+
+
+def python_rng_begins(random: object) -> None:
+    """`random` has just been imported: put its recorded start back, or keep it to be recorded."""
+    rng.python_begins(random)
+    rng.start("python")
+
+
+def numpy_rng_begins(numpy: object) -> None:
+    """As `python_rng_begins`, for numpy."""
+    rng.numpy_begins(numpy)
+    rng.start("numpy")
+
+
+def install() -> None:
+    """Replace kernels and methods; from the first shielded event on each value is an event."""
+    global _library
+    import torch
+    rng.start("torch")
+    rng.install()
+    _library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of each replaced kernel
+        for device in _DEVICES:
+            _replace("aten::_local_scalar_dense", device, _scalar_kernel("item"))
+            _replace("aten::equal", device, _scalar_kernel("equal"))
+            for name in shaped_by_data():
+                _replace(name, device, functools.partial(_shaped_kernel, name))
+    _wrap(torch.Tensor, "tolist", "tolist")
+    _wrap(torch._tensor_str, "_str", "text")
+    _wrap_numpy(torch.Tensor)
+    for owner, name in ((torch.Tensor, "__dlpack__"), (torch.UntypedStorage, "tolist"), (torch.UntypedStorage, "__getitem__")):
+        _forbid(owner, name)
+    for owner in (torch, torch.random):
+        _wrap_seed(torch, owner)
+
+
+def shaped_by_data() -> list:
+    """Names of the ops of aten with kernels of their own whose output shape depends on the data, by their tag."""
+    import torch
+    tag, found = torch.Tag.dynamic_output_shape, []
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith("aten::") and name not in _NOT_SHAPED and not name.endswith("out"):
+            base, _, overload = name.partition(".")
+            known = torch._C._get_operation_overload(base, overload)
+            if known and tag in known[-1] and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU"):
+                found.append(name)
+    return found
+
+
+def _replace(name: str, device: str, make: object) -> None:
+    """Put our kernel in the place of torch's, which it calls."""
+    import torch
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, device):
+        return
+    base, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, base[6:]), overload or "default")
+    kernel = torch.library.get_kernel(op, device)
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
+    _library.impl(op, make(functools.partial(kernel.call_boxed, keys)), device)
+
+
+def _scalar_kernel(name: str) -> object:
+    kind = life.log.kind(name)
+
+    def make(real: object) -> object:
+        def kernel(*tensors: object) -> object:
+            if life.depth or life.phase <= 1 or _get_ident() != life.main:
+                return real(*tensors)
+            if life.phase == 3:
+                return life.log.take(kind)
+            value = real(*tensors)
+            try:
+                life.log.put(kind, value)
+            except Exception as e:
+                fate.broke(e)
+            return value
+        return kernel
+    return make
+
+
+def _shaped_kernel(name: str, real: object) -> object:
+    from . import stand_ins
+    kind = life.log.kind(name)
+
+    def kernel(*args: object, **kwargs: object) -> object:
+        if life.depth or life.phase <= 1 or _get_ident() != life.main:
+            return real(*args, **kwargs)
+        if life.phase == life.GHOST:
+            value = life.log.take(kind)
+            life.depth = 1
+            try:
+                return stand_ins.build(value)
+            finally:
+                life.depth = 0
+        life.depth = 1
+        try:
+            out = real(*args, **kwargs)
+            try:
+                value = stand_ins.template(out, name, tuple(tuple(a.shape) for a in args if hasattr(a, "shape")))
+                life.log.put(kind, value)
+            except Exception as e:
+                fate.broke(e)
+            return out
+        finally:
+            life.depth = 0
+    return kernel
+
+
+def _wrap(owner: object, name: str, event: str) -> None:
+    """A function whose result is a value: text, or a list of numbers."""
+    real, kind = getattr(owner, name), life.log.kind(event)
+
+    @functools.wraps(real)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        if life.depth or life.phase <= 1 or _get_ident() != life.main:
+            return real(*args, **kwargs)
+        if life.phase == life.GHOST:
+            return life.log.take(kind)
+        life.depth = 1
+        try:
+            value = real(*args, **kwargs)
+            try:
+                life.log.put(kind, value)
+            except Exception as e:
+                fate.broke(e)
+            return value
+        finally:
+            life.depth = 0
+    setattr(owner, name, wrapper)
+
+
+def _wrap_numpy(tensor: type) -> None:
+    """`numpy()` hands out the tensor's own memory: a ghost gets that memory too, with the recorded content in it."""
+    real, kind = tensor.numpy, life.log.kind("numpy")
+
+    @functools.wraps(real)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        if life.depth or life.phase <= 1 or _get_ident() != life.main:
+            return real(*args, **kwargs)
+        if life.phase == life.GHOST:
+            return _with_content(real, args, kwargs, log.unpack(life.log.take(kind)))
+        array = real(*args, **kwargs)
+        try:
+            if array.nbytes > BIG:
+                fate.refuse(words.BIG_ARRAY.format(size=array.nbytes >> 20, what="numpy()"))
+            else:
+                life.log.put(kind, log.pack(array))
+        except Exception as e:
+            fate.broke(e)
+        return array
+    tensor.numpy = wrapper
+
+
+def _with_content(real: object, args: tuple, kwargs: dict, recorded: object) -> object:
+    life.depth = 1
+    try:
+        array = real(*args, **kwargs)
+        if array.dtype != recorded.dtype or array.shape != recorded.shape:
+            fate.diverged(f"numpy() gave {recorded.dtype}{recorded.shape} when it was recorded, now {array.dtype}{array.shape}")
+        if not array.flags.writeable or 0 in array.strides:
+            return recorded
+        array[...] = recorded
+        return array
+    finally:
+        life.depth = 0
+
+
+def _forbid(owner: type, name: str) -> None:
+    """A way out of a tensor that is not followed: whoever goes it can not be resumed."""
+    real = getattr(owner, name, None)
+    if real is None:
+        return
+
+    @functools.wraps(real)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        if life.training():
+            fate.refuse(words.EXPORTED.format(what=name))
+        return real(*args, **kwargs)
+    setattr(owner, name, wrapper)
+
+
+def _wrap_seed(torch: object, owner: object) -> None:
+    """`seed()` takes entropy from the system behind the back of os.urandom."""
+    real, kind = getattr(owner, "seed", None), life.log.kind("seed")
+    if real is None:
+        return
+
+    @functools.wraps(real)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        if not life.here():
+            return real(*args, **kwargs)
+        if life.replaying():
+            value = life.log.take(kind)
+            torch.manual_seed(value)
+            return value
+        value = real(*args, **kwargs)
+        try:
+            life.log.put(kind, value)
+        except Exception as e:
+            fate.broke(e)
+        return value
+    owner.seed = wrapper
+
+
+def save(store: object = None) -> object:
+    """What an image keeps of this part."""
+    return rng.save()
+
+
+def load(state: object, store: object = None) -> None:
+    rng.load(state)

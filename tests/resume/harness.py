@@ -8,7 +8,7 @@ A script says in comment lines at its top what it expects of us:
   # needs: MODULE ...                       # args: ...         its command line
   # leftovers: yes  reads or appends to files of an earlier life, so a start from scratch may end differently
   # hashseed: random  the user's own PYTHONHASHSEED=random     # every: 20steps    its own image interval
-  # shape: checkpoint  the end is told by its files           # wait: 3           seconds more than usual
+  # short: yes  part of the short form                          # wait: 3           seconds more than usual
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
 PROBE = HERE / "probe"
+FULL = bool(os.environ.get("RESUME_FULL"))  # the tests take all scripts and more kills: minutes become an hour
 LIFE_S = 150.0  # no script of ours needs that long, on the busiest machine
 POLL_S = 0.004
 MASKED = re.compile(rb"\x1b\[[0-9;]*m")
@@ -56,6 +57,7 @@ class Script:
     hashseed: str = "1"
     every: str = ""
     wait: float = 0.0
+    short: bool = False
     cwd: str = "."  # from the folder of the trial
     beside: tuple[Path, ...] = ()  # files and folders that are copied into the folder of the trial
 
@@ -85,7 +87,8 @@ def read(path: Path, **more: object) -> Script:
 
     return Script(**{"path": path, "expected": one.get("expected", "either").split()[0], "seeded": one.get("seeded") != "no", "mask": tuple(said.get("mask", ())),
                      "ignore": words("ignore"), "needs": words("needs"), "args": tuple(shlex.split(one.get("args", ""))), "leftovers": one.get("leftovers") == "yes",
-                     "hashseed": one.get("hashseed", "1"), "every": one.get("every", ""), "wait": float(one.get("wait", "0")), **more})
+                     "hashseed": one.get("hashseed", "1"), "every": one.get("every", ""), "wait": float(one.get("wait", "0")),
+                     "short": one.get("short") == "yes", **more})
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class Stage:
 
     def environment(self, attempt: int) -> dict[str, str]:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "PROBE_", "COV_", "PYTEST_")) and k != "PYTHONUNBUFFERED"}
-        env |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PROBE_OUT": str(self.base / "probe.json"), "PROBE_PARENT": str(os.getpid()),
+        env |= {"OMP_NUM_THREADS": "1", "PROBE_OUT": str(self.base / "probe.json"), "PROBE_PARENT": str(os.getpid()),
                 "TMPDIR": str(self.base / "tmp"), "PYTHONPATH": str(PROBE), "PYTHONHASHSEED": self.script.hashseed, **self.more}
         if attempt:
             env |= {"PYTHONPATH": f"{self.hooks}:{PROBE}", "STOKER_RESUME": "auto", "STOKER_RESUME_DIR": str(self.base / "resume"), "STOKER_HOOKS": str(self.base / "records"),

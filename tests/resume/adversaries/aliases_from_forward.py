@@ -1,4 +1,5 @@
 # Tries: forward returns its input, a parameter, a view of its argument, the same tensor twice, a buffer it owns; the script relies on it.
+# short: yes
 # expected: either
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 # Tries: a value leaves a tensor through the C++ argument parser (arange, zeros, linspace, full) and steers the learning rate.
+# short: yes
 # expected: either
 import itertools
 import torch

@@ -1,4 +1,5 @@
 # Tries: a log written by os.write on a descriptor, read back by os.pread.
+# short: yes
 # expected: either
 # leftovers: yes
 import os

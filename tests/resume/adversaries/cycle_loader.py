@@ -1,4 +1,5 @@
 # Tries: itertools.cycle keeps the batches of its first pass in a list inside a C object.
+# short: yes
 # expected: either
 import itertools
 import torch

@@ -1,4 +1,5 @@
 # Tries: os.fork in the middle: a child computes something and hands it back through a pipe.
+# short: yes
 # expected: either
 import os
 import torch

@@ -1,4 +1,5 @@
 # Tries: a forward hook counts and appends floats; the count chooses the loss, the list is printed at the end.
+# short: yes
 # expected: either
 import torch
 from torch import nn

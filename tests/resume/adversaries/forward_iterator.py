@@ -1,4 +1,5 @@
 # Tries: a C iterator that only forward() consumes, so it stands still in the ghost phase.
+# short: yes
 # expected: either
 import itertools
 import torch

@@ -1,4 +1,5 @@
 # Tries: the graph of the next step is always alive (pipelined forward), so no point is without one.
+# short: yes
 # expected: either
 import torch
 from torch import nn

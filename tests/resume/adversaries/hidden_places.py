@@ -1,4 +1,5 @@
 # Tries: tensors in threading.local, contextvars, slots, properties, partials, tees, maps, heaps, tuples and frozen sets.
+# short: yes
 # expected: either
 import collections
 import contextvars

@@ -1,4 +1,5 @@
 # Tries: two networks alike in every shape, drawn by lot: swapped, nothing but the values tells.
+# short: yes
 # expected: exact
 import random
 import torch

@@ -1,4 +1,5 @@
 # Tries: checkpoints written beside and renamed, only the last three kept, listed by glob, the newest loaded again after a bad loss.
+# short: yes
 # expected: exact
 import glob
 import os

@@ -1,4 +1,5 @@
 # Tries: state that is written all the time and read only in the last epoch: buffers, counters in forward, a table of hard examples.
+# short: yes
 # expected: either
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 # Tries: batches in flight: a deque of prepared inputs and a generator one batch ahead.
+# short: yes
 # expected: exact
 import collections
 import torch

@@ -1,4 +1,5 @@
 # Tries: every way I know by which a number leaves a tensor, each steering Python.
+# short: yes
 # expected: either
 import math
 import operator

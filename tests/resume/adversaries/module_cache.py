@@ -1,4 +1,5 @@
 # Tries: a cache inside the module, filled by forward and used many steps later.
+# short: yes
 # expected: either
 import torch
 from torch import nn

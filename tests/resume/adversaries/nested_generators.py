@@ -1,4 +1,5 @@
 # Tries: state in the locals of generators inside generators, suspended with tensors, `yield from` and send().
+# short: yes
 # expected: exact
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 # Tries: one batch buffer known to numpy and to torch; a restore that swaps the storage cuts the two apart.
+# short: yes
 # expected: exact
 import numpy as np
 import torch

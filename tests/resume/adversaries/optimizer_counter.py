@@ -1,4 +1,5 @@
 # Tries: a warm-up counter that lives only as a plain attribute of an own Optimizer and changes inside step().
+# short: yes
 # expected: either
 import torch
 from torch import nn

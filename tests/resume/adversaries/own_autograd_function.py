@@ -1,4 +1,5 @@
 # Tries: an autograd Function that counts its backwards and rounds by that count.
+# short: yes
 # expected: either
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 # Tries: many random sources of the script's own: torch.Generator in dropout, random.Random with its spare gauss, numpy old and new.
+# short: yes
 # expected: exact
 import random
 import numpy as np

@@ -1,4 +1,5 @@
 # Tries: a file is rewritten after the image, and what it held at the image is read again.
+# short: yes
 # expected: exact
 import json
 import torch

@@ -1,4 +1,5 @@
 # Tries: a bucket sampler that shuffles its own list in place at every __iter__, so epoch k depends on all before.
+# short: yes
 # expected: either
 import random
 import torch

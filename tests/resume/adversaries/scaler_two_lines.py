@@ -1,4 +1,5 @@
 # Tries: GradScaler with unscale, clip, step and update on lines of their own, so that an image may fall between them.
+# short: yes
 # expected: either
 import torch
 from torch import nn

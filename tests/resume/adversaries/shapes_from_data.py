@@ -1,4 +1,5 @@
 # Tries: every op whose result has a shape that depends on data; Python sees only the shapes.
+# short: yes
 # expected: either
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 # Tries: numbers that leave through storages, buffers, dlpack, numpy protocols and in-memory files.
+# short: yes
 # expected: either
 import hashlib
 import io

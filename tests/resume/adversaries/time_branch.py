@@ -1,4 +1,5 @@
 # Tries: wall-clock decides when the learning rate falls; the script then repeats its own decisions and compares.
+# short: yes
 # expected: either
 # seeded: no
 import hashlib

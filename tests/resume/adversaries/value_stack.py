@@ -1,4 +1,5 @@
 # Tries: a running total that lives only on the value stack of the interpreter while step() runs.
+# short: yes
 # expected: exact
 import torch
 from torch import nn

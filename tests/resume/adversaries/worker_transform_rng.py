@@ -1,4 +1,5 @@
 # Tries: a transform object with a generator of its own inside worker processes, one level below the dataset.
+# short: yes
 # expected: either
 import numpy as np
 import torch

@@ -1,4 +1,5 @@
 # A small CNN on made-up images, as in the first tutorials: train and test functions, argparse, StepLR, a saved model.
+# short: yes
 # expected: exact
 import argparse
 import torch

@@ -1,4 +1,5 @@
 # Deep Q-learning on a small hand-made world: replay buffer of tuples, epsilon greedy, target network, episodes of any length.
+# short: yes
 # expected: exact
 import math
 import random

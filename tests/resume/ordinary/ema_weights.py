@@ -1,4 +1,5 @@
 # A class that keeps an exponential average of the weights, applied for evaluation and undone after; checkpoints of both.
+# short: yes
 # expected: exact
 import torch
 from torch import nn

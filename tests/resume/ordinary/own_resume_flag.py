@@ -1,4 +1,5 @@
 # A script with checkpoints of its own and `resume if there is one`, as many have: epoch, model, optimizer, best score.
+# short: yes
 # expected: exact
 # leftovers: yes
 import os

@@ -1,0 +1,94 @@
+"""The checks are checked: a resume that leaves one part of the state out must be noticed, whatever the part."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from harness import Kill, Stage, read
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# Everything that can be dropped matters to this script, soon: dropout, BatchNorm, momentum, worker noise, place in the data, values that steer.
+SCRIPT = """# A script to whom every part of its state matters within a few steps.
+import random
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(0)
+random.seed(0)
+
+
+class Data(Dataset):
+    def __init__(self):
+        self.x = torch.randn(4000, 8)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i] + 0.1 * torch.randn(8) * random.random(), self.x[i].sum()
+
+
+m = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1))
+o = torch.optim.Adam(m.parameters(), 1e-2)
+smooth, n = 0.0, 0
+for epoch in range(6):
+    for x, y in DataLoader(Data(), 16, shuffle=True, num_workers=2):
+        loss = (m(x + 0.01 * torch.randn(8)).squeeze(1) - y).pow(2).mean()
+        o.zero_grad()
+        loss.backward()
+        o.step()
+        smooth = 0.9 * smooth + 0.1 * loss.item()
+        o.param_groups[0]["lr"] = 1e-2 / (1 + smooth)
+        n += 1
+        if n % 10 == 0:
+            m.eval()
+            with torch.no_grad():
+                print(n, loss.item(), smooth, m(x).sum().item(), flush=True)
+            m.train()
+"""
+PARTS = ("rng", "optimizer", "buffers", "position", "worker_rng", "value")
+
+
+@pytest.fixture(scope="module")
+def grave(hooks, tmp_path_factory):
+    """A run that was killed a little after an image, to be resumed in many ways; and how it would have ended."""
+    base = tmp_path_factory.mktemp("grave")
+    (base / "mutant.py").write_text(SCRIPT)
+    stage = Stage(read(base / "mutant.py"), base / "run", hooks=hooks, every="60steps")
+    straight = stage.plain()
+    stage.fresh()
+    life = stage.live(1, Kill("image", 0.6, 2))
+    assert life.killed, life.err.decode()[-1000:]
+    assert life.said.get("image"), life.said
+    shutil.copytree(stage.base, base / "kept")
+    return base, stage, straight, life
+
+
+def resume(grave, drop: str, **env: str):
+    """The second life with one part of the state left out: (its Final, its Life)."""
+    base, stage, _, first = grave
+    shutil.rmtree(stage.base)
+    shutil.copytree(base / "kept", stage.base)
+    again = Stage(stage.script, stage.base, hooks=stage.hooks, every="60steps", drop=drop, env=env)
+    life = again.live(2)
+    text = first.out[: (life.resumed.get("out_bytes") or 0)] + life.out if life.resumed else life.out
+    return again.final(life, text), life
+
+
+def test_with_nothing_left_out_it_is_exact(grave):
+    final, life = resume(grave, "")
+    assert life.resumed and not life.said.get("tried"), life.said
+    assert not grave[2].differs(final, grave[1].script)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_left_out_is_noticed(grave, part):
+    """Noticed: the newest image was refused with a reason. What it did next may drop the part again: it must end right, from the start at the latest."""
+    final, life = resume(grave, part)
+    assert life.said.get("tried"), f"{part} was left out and nobody saw it: {life.said.get('resumed')}"
+    assert life.rc == 0, life.err.decode()[-800:]
+    differs = grave[2].differs(final, grave[1].script)
+    assert not differs, differs

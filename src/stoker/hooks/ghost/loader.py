@@ -1,0 +1,321 @@
+"""DataLoader under exact resume: each iterator and each batch is an event; a ghost gets stand-in iterators that start no worker and touch
+no data set.
+
+`install()` patches DataLoader. `obstacle()`, `save()` and `load(state)` (reopen.py) are what an image needs: at its place each open
+stand-in becomes a real iterator, at the batch where it was.
+"""
+
+from __future__ import annotations
+
+import _thread
+
+from . import fate, life, private, reopen, samplers, stand_ins, tracks, words, workers
+from .reopen import holds, load, save
+
+__all__ = ["holds", "install", "load", "obstacle", "save"]
+_module = None  # torch.utils.data.dataloader
+_originals: dict = {}
+_stand_in: type | None = None
+_kinds: dict = {}  # the numbers of our events in the log of this life
+_by_thread = False
+
+
+def install() -> None:
+    """Called once, when torch has been imported and `private.self_test()` is content."""
+    global _module, _stand_in
+    if _module is not None:
+        return
+    _module = private.dataloader_module()
+    many = "_MultiProcessingDataLoaderIter"
+    for owner, name, patched in (
+        ("DataLoader", "__iter__", _iter), ("_BaseDataLoaderIter", "__next__", _next), ("_BaseDataLoaderIter", "_next_index", _next_index),
+        (many, "_reset", _reset), (many, "_get_data", _get_data), (many, "_process_data", _process_data),
+    ):  # fmt: skip
+        kind = getattr(_module, owner)
+        original = _originals[name] = getattr(kind, name)
+        for word in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(patched, word, getattr(original, word))
+        patched.__wrapped__ = original
+        setattr(kind, name, patched)
+    reopen.next_batch = _originals["__next__"]
+    _stand_in = type("StandIn", (_module._BaseDataLoaderIter,), {"__init__": lambda self: None, "__module__": __name__})
+
+
+def obstacle() -> str:
+    """Why no image can be taken now, or ""."""
+    if _by_thread:
+        return words.LOADER_THREAD
+    for track in tracks.still_open():
+        why = track.trouble or track.changed()
+        if why:
+            return why
+    return ""
+
+
+# ---- what the script calls
+
+def _iter(self):
+    if not life.here():
+        _outside()
+        return _originals["__iter__"](self)
+    life.enter()
+    try:
+        return _ghost_iter(self) if life.phase == life.GHOST else _real_iter(self)
+    finally:
+        life.leave()
+
+
+def _next(self):
+    if not life.here():
+        _outside()
+        return _originals["__next__"](self)
+    life.enter()
+    try:
+        return _ghost_next(self) if life.phase == life.GHOST else _real_next(self)
+    finally:
+        life.leave()
+
+
+def _outside() -> None:
+    """A loader is used where no event is made: within a shield that is its business; in another thread nobody can follow it."""
+    global _by_thread
+    if life.phase and _thread.get_ident() != life.main:
+        _by_thread = True
+
+
+def _kind(name: str) -> int:
+    if _kinds.get("log") is not life.log:
+        _kinds.clear()
+        _kinds.update({word: life.log.kind(word) for word in ("iter", "next", "stop")}, log=life.log)
+    return _kinds[name]
+
+
+# ---- for real
+
+def _real_iter(loader: object) -> object:
+    track = _fenced(_before_iter, loader)
+    if track is not None and track.workers:
+        workers.replace_loop({})
+    tracks.making = track
+    try:
+        iterator = _originals["__iter__"](loader)
+    except BaseException as e:
+        _failed(e)
+        raise
+    finally:
+        tracks.making = None
+        workers.restore_loop()
+    if track is not None and life.phase:
+        _fenced(_after_iter, loader, iterator, track)
+    return iterator
+
+
+def _before_iter(loader: object) -> object:
+    again = loader._iterator if tracks.keeps_workers(loader) else None
+    track = tracks.tracks.get(again) if again is not None else None
+    why = _not_understood(loader) or (words.LOADER_UNKNOWN if again is not None and track is None else "")
+    if why:
+        fate.refuse(why)
+        return None
+    state, trouble = tracks.sampler_state(loader)
+    if track is None:
+        track = tracks.Track(loader)
+        track.made, track.made_sampler = private.rngs(), state
+    else:
+        track.begin(loader)
+        track.epoch += 1
+        track.reset, track.reset_sampler = private.rngs(), state
+        trouble = trouble or _on_from_before(track)
+    track.trouble = track.trouble or trouble
+    tracks.remember(loader, state)
+    return track
+
+
+def _on_from_before(track: object) -> str:
+    """Why the next epoch of workers that live on cannot be made again, or ""."""
+    if track.iterable:
+        return words.LOADER_ITERABLE_PERSISTENT
+    if track.guard is not None:
+        track.guard.forgive_shared()
+    return track.changed()
+
+
+def _after_iter(loader: object, iterator: object, track: object) -> None:
+    if type(iterator) not in (_module._SingleProcessDataLoaderIter, _module._MultiProcessingDataLoaderIter):
+        fate.refuse(words.LOADER_OWN_ITERATOR.format(type=type(iterator).__name__))
+        return
+    track.seed = iterator._base_seed
+    track.consumed = dict(track.produced)  # what was on its way when a persistent iterator began again is thrown away
+    if track.guard is None and (track.workers or track.iterable):
+        track.guard = tracks.guard(loader, track)
+        if not track.workers:
+            track.trouble = track.trouble or track.guard.unreadable
+    tracks.tracks[iterator] = track
+    life.log.put(_kind("iter"))
+
+
+def _not_understood(loader: object) -> str:
+    kind = type(loader)
+    for name in ("_get_iterator", "_index_sampler", "_auto_collation"):
+        if getattr(kind, name) is not getattr(_module.DataLoader, name):
+            return words.LOADER_OWN.format(type=kind.__name__, name=name)
+    if loader.num_workers > 1 and not getattr(loader, "in_order", True):
+        return words.LOADER_ORDER
+    pipes = any(base.__name__ in ("IterDataPipe", "MapDataPipe") for base in type(loader.dataset).__mro__)
+    return words.LOADER_PIPES if pipes else ""
+
+
+def _real_next(iterator: object) -> object:
+    track = tracks.tracks.get(iterator)
+    if track is None:
+        fate.refuse(words.LOADER_UNKNOWN)
+        return _originals["__next__"](iterator)
+    draws = track.iterable and not track.workers and track.k
+    before = private.rngs() if draws else None
+    try:
+        data = _originals["__next__"](iterator) if type(iterator) is not _stand_in else _exhausted(track)
+    except StopIteration:
+        track.ended = True
+        _fenced(_stopped)
+        raise
+    except BaseException as e:
+        _failed(e)
+        raise
+    _fenced(_after_next, track, data, draws and before != private.rngs())
+    return data
+
+
+def _after_next(track: object, data: object, drew: bool) -> None:
+    track.k += 1
+    if track.iterable:
+        track.sample = tracks.sample(data, track.sample)
+    if drew:
+        track.trouble = track.trouble or words.LOADER_DRAWS
+    life.log.put(_kind("next"), stand_ins.template(data))
+
+
+def _stopped() -> None:
+    life.log.put(_kind("stop"))
+
+
+def _exhausted(track: object) -> None:
+    """A stand-in that was at its end when the image was taken stays what it is, and at its end."""
+    if not track.ended:
+        fate.diverged(words.LOADER_ENDED)
+    raise StopIteration
+
+
+def _failed(error: BaseException) -> None:
+    """An error comes out of a loader. The script may catch it and go on; a ghost could not."""
+    if isinstance(error, Exception) or life.phase == life.RECORD:
+        fate.refuse(words.LOADER_FAILED.format(error=f"{type(error).__name__}: {error}".partition("\n")[0][:200]))
+
+
+def _fenced(call: object, *args: object) -> object:
+    """Our own part of what the user called."""
+    try:
+        return call(*args)
+    except Exception as e:
+        fate.broke(e)
+        return None
+
+
+# ---- within torch's iterators
+
+def _next_index(self):
+    track = tracks.track_of(self)
+    if track is None or not life.phase:
+        return _originals["_next_index"](self)
+    if track is tracks.rebuilding:
+        if track.held:
+            raise StopIteration
+        if not track.drawn and track.first is not None:
+            private.set_rngs(track.first)
+    if not track.drawn:
+        track.first = private.rngs()
+    watched = private.rngs() if track.drawn and (track.drawn < 9 or not track.drawn & 63) else None
+    index = _originals["_next_index"](self)
+    if not track.iterable:
+        track.crc = tracks.checksum(index, track.crc)
+    track.drawn += 1
+    if watched is not None and watched != private.rngs():
+        track.trouble = track.trouble or words.SAMPLER_DRAWS
+    return index
+
+
+def _get_data(self):
+    number, data = _originals["_get_data"](self)
+    track = tracks.track_of(self)
+    if track is not None:
+        _note(track, track.produced, data)
+    return number, data
+
+
+def _process_data(self, data, *more):
+    track = tracks.track_of(self)
+    if track is not None:
+        _note(track, track.consumed, data)
+    return _originals["_process_data"](self, data.data if type(data) is workers.Batch else data, *more)
+
+
+def _note(track: object, states: dict, data: object) -> None:
+    """Remember how a worker's generators stood after this batch, and what it saw change."""
+    if type(data) is workers.Batch:
+        worker, rngs, changed = data.worker, data.rngs, data.changed
+    else:
+        worker, rngs, changed = getattr(data, workers.NEWS, (None, None, ""))
+    if rngs is not None:
+        states[worker] = tuple(b if b is not None else a for a, b in zip(states.get(worker, (None, None, None)), rngs))  # noqa: B905
+    if changed and not track.trouble:
+        track.trouble = words.WORKER_CHANGED.format(what=changed)
+
+
+def _reset(self, loader, first_iter=False):
+    track = tracks.rebuilding
+    if track is None or tracks.track_of(self) is not track:
+        return _originals["_reset"](self, loader, first_iter)
+    if track.epoch:
+        if track.reset_sampler is not None:
+            samplers.restore(track.reset_sampler, loader._index_sampler, loader.generator)
+        private.set_rngs(track.reset)
+    track.held = True  # no index is drawn, so that no task is sent
+    _originals["_reset"](self, loader, first_iter)
+    track.held = False
+    if not track.iterable:
+        for _ in range(track.skip):
+            self._next_index()
+        for _ in range(track.skip % self._num_workers):
+            next(self._worker_queue_idx_cycle)
+        self._num_yielded = track.skip
+    for _ in range(self._prefetch_factor * self._num_workers):
+        self._try_put_index()
+
+
+# ---- as a ghost
+
+def _ghost_iter(loader: object) -> object:
+    life.log.take(_kind("iter"))
+    keeps = tracks.keeps_workers(loader)
+    iterator = loader._iterator if keeps else None
+    if iterator is None:
+        iterator = _stand_in()
+        tracks.tracks[iterator] = tracks.Track(loader)
+        if keeps:
+            loader._iterator = iterator
+    else:
+        tracks.tracks[iterator].begin(loader)
+    iterator.__dict__.update(_index_sampler=loader._index_sampler, _dataset=loader.dataset, _num_workers=loader.num_workers, _num_yielded=0)
+    tracks.remember(loader)
+    return iterator
+
+
+def _ghost_next(iterator: object) -> object:
+    track = tracks.tracks[iterator]
+    if life.log.peek() == _kind("stop"):
+        life.log.take(_kind("stop"))
+        track.ended = True
+        raise StopIteration
+    value = life.log.take(_kind("next"))
+    track.k += 1
+    iterator._num_yielded = track.k
+    return stand_ins.build(value)

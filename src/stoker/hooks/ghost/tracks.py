@@ -1,0 +1,162 @@
+"""What has to be known about each iterator over a DataLoader, and about each sampler. Both are numbered by their first use, which has the
+same order in each life.
+"""
+
+from __future__ import annotations
+
+import marshal
+import weakref
+import zlib
+
+from . import private, samplers, watch, words
+
+tracks = weakref.WeakKeyDictionary()  # iterator -> Track
+known: dict = {}  # number -> (weak sampler, generator and data set, digest at its first use): samplers that were ever iterated
+counts = {"iterators": 0, "samplers": 0}  # so far, those that are gone included
+making = None  # the Track whose iterator is being made
+rebuilding = None  # the same, when that one is to go on where it was
+_guards = weakref.WeakKeyDictionary()  # loader -> the Watch over what its last workers were started with
+
+
+class Track:
+    """One iterator over a loader. `twin` is the loader as it was when the iterator was made."""
+
+    def __init__(self, loader: object) -> None:
+        counts["iterators"] += 1
+        self.number = counts["iterators"]
+        self.workers = loader.num_workers
+        self.persistent = keeps_workers(loader)
+        self.iterable = loader._dataset_kind == private.dataloader_module()._DatasetKind.Iterable
+        self.epoch = 0  # of a persistent iterator: how often it began again
+        self.made = self.reset = self.first = None  # the global generators when it was made, begun again, asked for its first index
+        self.made_sampler = self.reset_sampler = None  # the sampler before it was made, and before it began again
+        self.produced: dict = {}  # worker -> states of its generators after the last batch that arrived from it
+        self.consumed: dict = {}  # the same, after the last one that the script got
+        self.trouble = ""  # why no image can be taken while this iterator is open
+        self.seed = None
+        self.guard = None  # watches what the workers were started with
+        self.begin(loader)
+
+    def begin(self, loader: object) -> None:
+        """The first or the next epoch of this iterator begins."""
+        self.twin = _twin(loader)
+        self.k = self.drawn = self.crc = self.sample = 0  # batches given, index batches drawn, checksums over those and over samples
+        self.ended = self.held = False
+        self.first = None
+
+    def feeds(self) -> list:
+        twin = self.twin
+        return [("dataset", twin.dataset), ("collate_fn", twin.collate_fn), ("worker_init_fn", twin.worker_init_fn)]
+
+    def changed(self) -> str:
+        """Why what the workers were started with is not what this process has now, or ""."""
+        found = "" if self.guard is None else self.guard.look(deep=True)
+        return words.LOADER_CHANGED.format(what=found) if found else ""
+
+
+def keeps_workers(loader: object) -> bool:
+    return bool(loader.persistent_workers and loader.num_workers)
+
+
+def track_of(iterator: object) -> Track | None:
+    track = tracks.get(iterator)
+    if track is None and making is not None and making.twin._index_sampler is iterator._index_sampler:
+        return making
+    return track
+
+
+def still_open() -> list:
+    """Tracks of the iterators that can still give something, or whose workers live on; in the order they were made."""
+    found = [track for _, track in list(tracks.items()) if track.persistent or not track.ended]
+    return sorted(found, key=lambda track: track.number)
+
+
+def guard(loader: object, track: Track) -> object:
+    """A Watch over what is given to workers, or read by an iterable data set; kept over epochs while nothing changes."""
+    found = _guards.get(loader)
+    if found is not None:
+        found.forgive_shared()
+    if found is None or found.look(deep=True):
+        found = _guards[loader] = watch.Watch(track.feeds(), files=track.iterable)
+    return found
+
+
+def sampler_state(loader: object) -> tuple:
+    """(state or None, why it cannot be kept)."""
+    try:
+        return samplers.capture(loader._index_sampler, loader.generator, loader.dataset), ""
+    except samplers.Unreadable as e:
+        return None, words.SAMPLER_UNREADABLE.format(what=e)
+
+
+def remember(loader: object, state: tuple | None = None) -> None:
+    """A sampler stays known when no iterator of its is open: what its `__iter__` changed has to come back."""
+    sampler = loader._index_sampler
+    if any(sampler_of(entry) is sampler for entry in known.values()):
+        return
+    for n in [n for n, entry in known.items() if entry[0]() is None]:
+        del known[n]
+    counts["samplers"] += 1
+    entry = _weakly(sampler) or weakref.ref(loader), _weakly(loader.generator), _weakly(loader.dataset)
+    known[counts["samplers"]] = (*entry, None if state is None else samplers.digest(state))
+
+
+def sampler_of(entry: tuple) -> object:
+    thing = entry[0]()
+    return thing._index_sampler if isinstance(thing, private.dataloader_module().DataLoader) else thing
+
+
+def capture(entry: tuple) -> tuple:
+    """The state of a known sampler that is still there. Raises samplers.Unreadable."""
+    return samplers.capture(sampler_of(entry), *(ref and ref() for ref in entry[1:3]))
+
+
+def checksum(index: object, crc: int) -> int:
+    """Over the indices of a batch, of whatever type."""
+    try:
+        return zlib.crc32(marshal.dumps(index, 2), crc)
+    except ValueError:
+        return zlib.crc32(marshal.dumps(_plainly(index), 2), crc)
+
+
+def sample(data: object, crc: int) -> int:
+    """A checksum over a little of each part of a batch: a batch that is loaded again must be the same."""
+    import torch
+    if isinstance(data, torch.Tensor):
+        flat = data.detach().reshape(-1)
+        ends = torch.cat([flat[:64], flat[-64:]]).cpu() if data.layout == torch.strided and data.numel() else None
+        told = b"" if ends is None else bytes(ends.contiguous().view(torch.uint8).tolist())
+        return zlib.crc32(told + repr((tuple(data.shape), data.dtype)).encode(), crc)
+    if isinstance(data, dict):
+        for key, value in data.items():
+            crc = sample(value, zlib.crc32(repr(key).encode(), crc))
+        return crc
+    if isinstance(data, (list, tuple)):
+        for value in data:
+            crc = sample(value, crc)
+        return crc
+    return zlib.crc32(repr(data).encode(), crc) if isinstance(data, (int, float, str, bytes, bool, type(None))) else crc
+
+
+def _twin(loader: object) -> object:
+    """The loader as it is now, without the iterator that it may hold: at the image the loader itself can be gone, or changed."""
+    kind = private.dataloader_module().DataLoader
+    twin = kind.__new__(kind)
+    twin.__dict__.update(loader.__dict__)
+    twin.__dict__["_iterator"] = None
+    return twin
+
+
+def _weakly(thing: object) -> object:
+    """None for what is None or knows no weak references (a list, a class with slots)."""
+    try:
+        return None if thing is None else weakref.ref(thing)
+    except TypeError:
+        return None
+
+
+def _plainly(index: object) -> object:
+    """Indices that are numpy integers, tensors or own classes, as plain values."""
+    if isinstance(index, (list, tuple)):
+        return [_plainly(each) for each in index]
+    return index.tolist() if hasattr(index, "tolist") else repr(index)

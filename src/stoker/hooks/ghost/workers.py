@@ -1,0 +1,152 @@
+"""What runs inside the worker processes of a DataLoader: torch's own worker loop, between two queues that carry more than they used to.
+
+Each batch brings the state of the worker's random generators after it, and a word when something that feeds it was seen to change.
+Forked, spawned and fork-served workers are the same: all they need, the state to begin with included, travels as an argument.
+"""
+
+from __future__ import annotations
+
+from . import life, private
+
+_original = None  # torch's worker loop, while `Loop` stands in its place
+NEWS = "_stoker_news"  # on what a worker sends instead of a batch
+
+
+class Batch:
+    """A batch on its way to the main process. `rngs`: (python, numpy, torch), None for what is as it was after the worker's last batch.
+    `changed`: what was seen to change in the worker, for the first batch that saw it."""
+
+    __slots__ = ("changed", "data", "rngs", "worker")
+
+    def __init__(self, data: object, worker: int, rngs: tuple, changed: str) -> None:
+        self.data, self.worker, self.rngs, self.changed = data, worker, rngs, changed
+
+    def __reduce__(self) -> tuple:
+        return Batch, (self.data, self.worker, self.rngs, self.changed)
+
+    def pin_memory(self, *args: object) -> Batch:
+        """Called by torch's pinning thread, as for any type it does not know."""
+        from torch.utils.data._utils.pin_memory import pin_memory
+        self.data = pin_memory(self.data, *args)
+        return self
+
+
+class Loop:
+    """In the place of torch's worker loop, as the target of a worker process. `begin`: worker -> the states of its generators."""
+
+    __slots__ = ("begin",)
+
+    def __init__(self, begin: dict) -> None:
+        self.begin = begin
+
+    def __reduce__(self) -> tuple:
+        return Loop, (self.begin,)
+
+    def __call__(self, *args: object) -> None:
+        life.turn_off()
+        loop = restore_loop()
+        kind, dataset, tasks, results, done, batched, collate, drop_last, seed, prepare, worker, *rest = args
+        desk = _Desk(worker, dataset, collate, self.begin.get(worker))
+        loop(kind, dataset, _Tasks(tasks, desk), _Results(results, desk), done, batched, collate, drop_last, seed, prepare, worker, *rest)
+
+
+def replace_loop(begin: dict) -> None:
+    """Until `restore_loop()`, new workers run a `Loop`."""
+    global _original
+    module = private.worker_module()
+    if not isinstance(module._worker_loop, Loop):
+        _original = module._worker_loop
+    module._worker_loop = Loop(begin)
+
+
+def restore_loop() -> object:
+    module = private.worker_module()
+    if isinstance(module._worker_loop, Loop):
+        module._worker_loop = _original
+    return module._worker_loop
+
+
+class _Desk:
+    """What a worker knows about its own generators and about what feeds it."""
+
+    ready = False  # whether the first task has come
+
+    def __init__(self, worker: int, dataset: object, collate: object, begin: tuple | None) -> None:
+        self.worker = worker
+        self._feeds = [("dataset", dataset), ("collate_fn", collate)]
+        self._begin = begin
+        self._last: tuple = (None, None, None)
+        self._watch = None
+        self._failed = ""
+        self._told = False
+
+    def before_batch(self) -> None:
+        if not self.ready:
+            self._first()
+        elif self._watch is not None:
+            self._watch.forgive_shared()
+
+    def after_batch(self) -> tuple:
+        """(states of the generators, None for those that are as they were; what has changed)."""
+        now = private.rngs()
+        rngs = tuple(None if a == b else a for a, b in zip(now, self._last))  # noqa: B905
+        self._last = now
+        return rngs, "" if self._told else self._change()
+
+    def _first(self) -> None:
+        """All is ready for the first batch: worker_init_fn has run."""
+        self.ready = True
+        if self._begin is not None:
+            private.set_rngs(self._begin)
+        self._last = private.rngs()
+        try:
+            from . import watch
+            self._watch = watch.Watch([*self._feeds, *watch.generators()])
+        except Exception as e:
+            self._failed = f"{type(e).__name__}: {e}"
+
+    def _change(self) -> str:
+        path, found = "", self._failed
+        try:
+            path = self._watch.look() if self._watch is not None else ""
+            found = found or self._watch.unreadable
+        except Exception as e:
+            found = found or f"{type(e).__name__}: {e}"
+        self._told = bool(path or found)
+        return f"{path} changes" if path else found
+
+
+class _Tasks:
+    """The queue that a worker takes its tasks from."""
+
+    def __init__(self, queue: object, desk: _Desk) -> None:
+        self._queue, self._desk = queue, desk
+
+    def get(self, *args: object, **kwargs: object) -> object:
+        task = self._queue.get(*args, **kwargs)
+        if type(task) is tuple:
+            self._desk.before_batch()
+        return task
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._queue, name)
+
+
+class _Results:
+    """The queue that a worker puts its batches in."""
+
+    def __init__(self, queue: object, desk: _Desk) -> None:
+        self._queue, self._desk = queue, desk
+
+    def put(self, result: tuple, *args: object, **kwargs: object) -> None:
+        number, data = result
+        if type(number) is int:
+            rngs, changed = self._desk.after_batch()
+            if type(data).__module__.startswith("torch._utils") or type(data).__module__.startswith("torch.utils.data._utils"):
+                object.__setattr__(data, NEWS, (self._desk.worker, rngs, changed))  # a failure, or the end of an iterable data set
+            else:
+                data = Batch(data, self._desk.worker, rngs, changed)
+        self._queue.put((number, data), *args, **kwargs)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._queue, name)

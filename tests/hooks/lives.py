@@ -29,7 +29,7 @@ def live(folder: Path, script: str, attempt: int = 1, **more: str) -> subprocess
 def _main(folder: str, script: str) -> None:
     for name in [each for each in sys.modules if each.split(".")[0] == "stoker"]:
         del sys.modules[name]
-    from stoker.hooks.ghost import files, tape, world
+    from stoker.hooks.ghost import files, world
 
     if int(os.environ.get("STOKER_RESUME_TRIES", "0")) > 0:
         print("DIVERGED", flush=True)
@@ -43,19 +43,19 @@ def _main(folder: str, script: str) -> None:
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=script, image=image, begin=begin)
     sys.modules["__main__"] = module
-    del tape
     exec(code, module.__dict__)
 
 
 def begin() -> None:
-    """What is called where `import torch` would be."""
+    """In the place of `import torch`: what happens then."""
+    import torch  # noqa: F401
+
     from stoker.hooks.ghost import fate, files, life, log, world
 
     before, life.depth = life.depth, 1
     life.folder = os.environ["STOKER_RESUME_DIR"]
     life.attempt = int(os.environ["STOKER_ATTEMPT"])
     fate.remember_start()
-    sys.modules.setdefault("torch", _Torch())
     life.log = log.Log(os.path.join(life.folder, "log"))
     state = os.path.join(life.folder, "state")
     if life.attempt > 1 and os.path.exists(state):
@@ -96,17 +96,6 @@ def image() -> None:
             life.end_ghost()
     finally:
         life.depth = before
-
-
-class _Torch(types.ModuleType):
-    """As much of torch as the file hooks touch."""
-
-    def __init__(self) -> None:
-        super().__init__("torch")
-        self.save = lambda obj, f: Path(f).write_bytes(obj)
-        self.serialization = types.SimpleNamespace()
-        self.jit = types.SimpleNamespace(save=self.save)
-        self.cuda = types.SimpleNamespace()
 
 
 if __name__ == "__main__":

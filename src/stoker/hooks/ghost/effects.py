@@ -82,6 +82,18 @@ def _patch_safetensors(native: object) -> None:
     tape.replace(native, "serialize_file", serialize_file, tape.Of("safetensors"))
 
 
+def written_by_name(old: object) -> object:
+    """A function of a C library that writes the file that its first text argument names."""
+
+    def write(_of: object, *args: object, **kwargs: object) -> object:
+        path = next((each for each in args if isinstance(each, (str, os.PathLike))), None)
+        if path is None or not life.here():
+            return old(*args, **kwargs)
+        return _saved(lambda: old(*args, **kwargs), path)
+
+    return write
+
+
 # ---- torch.save
 
 def _save(old: object) -> object:

@@ -47,6 +47,8 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
         return _real_open(file, mode, *args, **kwargs)
     call = _Call(file, mode, args, kwargs)
     if set("wax+").isdisjoint(mode):
+        if call.path.startswith(pathways.NOT_FILES) and not tape.asked(_getframe(1)):
+            return call.real()  # torch looks at the process itself
         return _to_read(call)
     if pathways.ours(call.path):
         return call.real()

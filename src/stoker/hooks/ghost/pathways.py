@@ -29,6 +29,9 @@ def entry(path: object, dir_fd: int | None = None) -> str:
 
 def content(path: object) -> str:
     """What opening the path would act on: symbolic links are followed."""
+    told = os.path.abspath(os.fsdecode(path))
+    if told.startswith(NOT_FILES):  # /proc/self is another folder in each life
+        return told
     found = entry(path)
     return _realpath(found) if os.path.islink(found) else found
 

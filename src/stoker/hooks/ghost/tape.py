@@ -12,12 +12,11 @@ from types import MethodType
 from . import life, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
-EARLY = "early"  # in life.folder: the events of a life before its torch was there
+EARLY = "early-"  # and a number made of the command line, in life.folder: the events of a life before its torch was there
 EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there is no training script
 NO, LIBRARY, YES, THROUGH = range(4)
 
 early = PASS  # what happens now, while life.phase is still OFF
-was_ghost = False  # this life began as a ghost
 lost = ""  # why the early events are of no use
 _events: list = []
 _next = 0
@@ -98,8 +97,7 @@ def peek(name: str) -> bool:
 
 def spoil(why: str) -> None:
     """The early events are no longer whole: from here on nothing is remembered; `why` is told once torch is there."""
-    global early, lost, was_ghost
-    was_ghost = early == GHOST
+    global early, lost
     early, lost = PASS, why
     _events.clear()
 
@@ -122,11 +120,11 @@ def begin() -> None:
     early = RECORD
     folder = os.environ.get("STOKER_RESUME_DIR", "")
     try:
-        with open(os.path.join(folder, EARLY), "rb") as f:
+        with open(_early_path(folder), "rb") as f:
             import marshal
 
-            words, events = marshal.loads(f.read())
-        if words == _words() and resumable(folder):
+            called, events = marshal.loads(f.read())
+        if called == _called() and resumable(folder):
             early, _events = GHOST, events
     except (OSError, ValueError, EOFError, TypeError):
         pass
@@ -147,12 +145,17 @@ def resumable(folder: str) -> bool:
 
 
 def end() -> str:
-    """torch is there and life.phase is SETUP: from here on the log holds the events. Says why that cannot be, or ""."""
-    global early, was_ghost, _events
+    """torch is there and life.phase is SETUP: from here on the log holds the events. Says why that cannot be, or "". Does not return where
+    this life began as a ghost and has no image to go to: what it printed was swallowed, so it begins again."""
+    global early, _events
     was, early = early, PASS
-    was_ghost = was_ghost or was == GHOST
     if lost:
         return lost
+    if was == GHOST and life.target is None:
+        from . import fate
+
+        os.unlink(_early_path(life.folder))
+        fate.again()
     if was == GHOST and _next < len(_events):
         return words.EARLY_LESS
     if was == RECORD and life.target is not None:
@@ -160,9 +163,9 @@ def end() -> str:
     if was == RECORD and life.folder:
         import marshal
 
-        path = os.path.join(life.folder, EARLY)
+        path = _early_path(life.folder)
         with open(path + ".new", "wb") as f:
-            f.write(marshal.dumps((_words(), _events)))
+            f.write(marshal.dumps((_called(), _events)))
             f.flush()
             os.fsync(f.fileno())
         os.replace(path + ".new", path)
@@ -170,13 +173,18 @@ def end() -> str:
     return ""
 
 
-def _words() -> list:
-    """What this process is called with: the same words mean the same script (the launcher of a script has others)."""
+def _called() -> bytes:
+    """How this process was called: the same words mean the same script (the launcher of a script has others)."""
     try:
         with open("/proc/self/cmdline", "rb") as f:
-            return [f.read(), os.getcwd()]
+            words_then = f.read()
     except OSError:
-        return [list(sys.argv), os.getcwd()]
+        words_then = "\0".join(sys.argv).encode(errors="surrogateescape")
+    return words_then + b"\0" + os.fsencode(os.getcwd())
+
+
+def _early_path(folder: str) -> str:
+    return os.path.join(folder, f"{EARLY}{int.from_bytes(_called(), 'big') % 0xFFFFFFFB:08x}")
 
 
 def _kind(name: str) -> int:

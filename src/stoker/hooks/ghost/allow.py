@@ -1,0 +1,304 @@
+"""What exact resume does not understand, noticed as it happens, so that a run says "not resumable" while it is young and not when it is
+needed: processes and connections of the script's own, its threads, its compilers, its writers in C, its signals.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import threading
+from weakref import WeakSet
+
+from . import audit, life, tape, words
+
+_getframe = sys._getframe
+THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # whose threads touch no tensors of the script's
+HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
+C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
+_threads: WeakSet = WeakSet()  # started in set-up by the script or a library that we do not know
+_frozen = 0
+
+
+def install() -> None:
+    """torch is there, the phase is SETUP: listen from here on."""
+    global _frozen
+    from ..entry import imports
+
+    _frozen = gc.get_freeze_count()
+    for event in ("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty", "os.exec", "pty.spawn"):
+        audit.listen(event, functools.partial(_process, event))
+    for event in ("socket.connect", "socket.bind"):
+        audit.listen(event, functools.partial(_socket, event))
+    audit.listen("ctypes.dlopen", _library)
+    for event in ("_thread.start_new_thread", "_thread.start_joinable_thread"):
+        audit.listen(event, _thread)
+    audit.listen("sqlite3.connect", _database)
+    _watch_torch()
+    _watch_signals()
+    imports.after("h5py", _watch_h5py)
+    for name in C_WRITERS:
+        imports.after(name, _watch_c_writer)
+    life.on_setup_end.append(_set_up)
+
+
+def standing() -> str:
+    """What stands in the way now; asked at the end of set-up and before each image."""
+    torch = sys.modules["torch"]
+    if gc.get_freeze_count() != _frozen:
+        return words.FROZEN
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return words.DISTRIBUTED
+    for thread in _threads:
+        if thread.is_alive():
+            return words.THREAD.format(name=thread.name, where=_where(thread))
+    for pid, name in strangers():
+        return words.CHILD.format(name=name, pid=pid)
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and path.endswith(".so") and tape.classify(path) == tape.YES and "-packages" + os.sep not in path:
+            return words.OWN_EXTENSION.format(path=path)
+    return ""
+
+
+def strangers() -> list[tuple[int, str]]:
+    """(pid, name) of living children that are neither loader workers nor Python's own helpers."""
+    from multiprocessing import process
+
+    known = {child.pid for child in process._children}
+    for name, field in (("multiprocessing.resource_tracker", "_resource_tracker"), ("multiprocessing.forkserver", "_forkserver")):
+        helper = getattr(sys.modules.get(name), field, None)
+        known.update((getattr(helper, "_pid", None), getattr(helper, "_forkserver_pid", None)))
+    found = []
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
+                children = [int(each) for each in f.read().split()]
+            found += [(pid, _name(pid)) for pid in children if pid not in known and _alive(pid)]
+    except OSError:
+        pass
+    found += [(child.pid, child.name) for child in process._children if child.is_alive() and not _is_worker(child)]
+    return found
+
+
+def _is_worker(child: object) -> bool:
+    target = getattr(child, "_target", None)
+    return getattr(target, "__module__", "").startswith("torch.utils.data") or "worker_loop" in getattr(target, "__name__", "")
+
+
+def _name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as f:
+            return f.read().strip()
+    except OSError:
+        return "?"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _refuse(reason: str) -> None:
+    """Not resumable from here on; a life that goes to an image has left its way."""
+    from . import fate
+
+    if life.target is not None:
+        fate.diverged(reason)
+    fate.refuse(reason)
+
+
+def _set_up() -> None:
+    reason = standing()
+    if reason:
+        _refuse(reason)
+
+
+# ---- who is behind it
+
+def _first_outside(frame: object) -> str:
+    """The file of the innermost frame that is neither Python's standard library nor ours; "" if there is none."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.endswith(HELPERS):
+            return ""
+        kind = tape.classify(name)
+        if kind in (tape.YES, tape.LIBRARY):
+            return name
+        frame = frame.f_back
+    return ""
+
+
+def _is_loader(name: str) -> bool:
+    return f"torch{os.sep}utils{os.sep}data{os.sep}" in name
+
+
+def _after_set_up() -> bool:
+    return life.phase > life.SETUP
+
+
+def _process(event: str, args: tuple) -> None:
+    if not _after_set_up():
+        return
+    name = _first_outside(_getframe(2))
+    if name and not _is_loader(name):
+        what = args[0] if args and isinstance(args[0], (str, bytes)) else event
+        _refuse(words.PROCESS.format(what=os.fsdecode(what), where=_line(name)))
+
+
+def _socket(event: str, args: tuple) -> None:
+    if not _after_set_up():
+        return
+    name = _first_outside(_getframe(2))
+    if name and not _is_loader(name) and not name.endswith(os.sep + "reductions.py"):
+        _refuse(words.SOCKET.format(where=_line(name)))
+
+
+def _library(args: tuple) -> None:
+    if not _after_set_up() or args[0] is None:
+        return
+    if tape.asked(_getframe(2)):
+        _refuse(words.LIBRARY.format(name=args[0]))
+
+
+def _thread(args: tuple) -> None:
+    name = _first_outside(_getframe(2))
+    if not name or threading.get_ident() != life.main:
+        return
+    if any(f"{os.sep}{each}{os.sep}" in name for each in THREADS_OF):
+        return
+    thread = getattr(args[0] if args else None, "__self__", None)
+    if _after_set_up() or not isinstance(thread, threading.Thread):
+        _refuse(words.THREAD.format(name=getattr(thread, "name", "?"), where=_line(name)))
+    else:
+        _threads.add(thread)
+
+
+def _database(args: tuple) -> None:
+    name = args[0] if args else ""
+    told = os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
+    if told not in (":memory:", "") and "mode=ro" not in told and "mode=memory" not in told and tape.asked(_getframe(2)):
+        _refuse(words.DATABASE.format(path=told))
+
+
+def _where(thread: threading.Thread) -> str:
+    code = getattr(getattr(thread, "_target", None), "__code__", None) or getattr(type(thread).run, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
+
+
+def _line(name: str) -> str:
+    frame = _getframe(2)
+    while frame is not None and frame.f_code.co_filename != name:
+        frame = frame.f_back
+    return name if frame is None else f"{name}:{frame.f_lineno}"
+
+
+# ---- torch
+
+def _watch_torch() -> None:
+    torch = sys.modules["torch"]
+    _forbid(torch, "compile", words.COMPILE)
+    for name in ("script", "trace", "trace_module"):
+        if hasattr(torch.jit, name):
+            _forbid(torch.jit, name, words.JIT)
+    graphs = getattr(torch.cuda, "CUDAGraph", None)
+    if graphs is not None and hasattr(graphs, "capture_begin"):
+        try:
+            _forbid(graphs, "capture_begin", words.CUDA_GRAPH)
+        except (TypeError, AttributeError):
+            pass
+
+
+def _forbid(owner: object, name: str, reason: str) -> None:
+    """Calling this ends recording, if the script or one of its libraries calls it; the call itself goes on."""
+    old = getattr(owner, name)
+
+    @functools.wraps(old)
+    def forbidden(*args: object, **kwargs: object) -> object:
+        if life.phase and tape.asked(_getframe(1)) and not (name == "script" and not _trains(args)):
+            _refuse(reason)
+        return old(*args, **kwargs)
+
+    setattr(owner, name, forbidden)
+
+
+def _trains(args: tuple) -> bool:
+    """torch.jit.script of a library's little function is no training."""
+    code = getattr(args[0] if args else None, "__code__", None)
+    return code is None or "-packages" + os.sep not in code.co_filename
+
+
+# ---- writers in C
+
+def _watch_h5py(module: object) -> None:
+    old = module.File.__init__
+
+    @functools.wraps(old)
+    def init(self: object, name: object, mode: str = "r", *args: object, **kwargs: object) -> None:
+        if life.phase and mode != "r":
+            _refuse(words.C_WRITER.format(path=name))
+        old(self, name, mode, *args, **kwargs)
+
+    module.File.__init__ = init
+
+
+def _watch_c_writer(module: object) -> None:
+    from . import effects
+
+    of = tape.Of(module.__name__)
+    for name in C_WRITERS[module.__name__]:
+        if hasattr(module, name):
+            tape.replace(module, name, effects.written_by_name(getattr(module, name)), of)
+
+
+# ---- signals
+
+_handlers: dict = {}  # number -> (what the script set, what stands for it)
+
+
+def _watch_signals() -> None:
+    """A handler of the script's that runs does so at a moment that no second life can find again."""
+    import signal
+
+    set_signal, get_signal = signal.signal, signal.getsignal
+
+    def new_signal(number: int, handler: object) -> object:
+        if not life.phase or not callable(handler) or handler is signal.default_int_handler or not tape.asked(_getframe(1)):
+            before = set_signal(number, handler)
+        else:
+            before = set_signal(number, _Heard(handler))
+        return _meant(before)
+
+    signal.signal = functools.wraps(set_signal)(new_signal)
+    signal.getsignal = functools.wraps(get_signal)(lambda number: _meant(get_signal(number)))
+    life.on_setup_end.append(functools.partial(_watch_interrupt, set_signal, get_signal))
+    life.on_tail_end.append(functools.partial(_watch_interrupt, set_signal, get_signal))
+
+
+def _watch_interrupt(set_signal: object, get_signal: object) -> None:
+    """Ctrl-C that the script catches is such a moment too."""
+    import signal
+
+    if life.phase == life.RECORD and get_signal(signal.SIGINT) is signal.default_int_handler:
+        set_signal(signal.SIGINT, _Heard(signal.default_int_handler))
+
+
+def _meant(handler: object) -> object:
+    return handler.handler if type(handler) is _Heard else handler
+
+
+class _Heard:
+    """The script's handler, and a word about it before it runs."""
+
+    def __init__(self, handler: object) -> None:
+        self.handler = handler
+
+    def __call__(self, number: int, frame: object) -> object:
+        if life.phase == life.RECORD or (life.phase == life.SETUP and life.target is None):
+            _refuse(words.SIGNAL.format(number=number))
+        return self.handler(number, frame)

@@ -51,7 +51,7 @@ FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PIPE_MAX = 512 * 1024  # how far the pipe of a run that prints much may grow; a user's pipes share 64 MB
 PIECE = 128 * 1024  # copied at a time where the kernel does not move pages itself
-SMALL, CHATTY_S, NAP_S = 4096, 0.01, 0.002  # pieces of that size, closer together than that: wait so long for more
+MUCH, OFTEN_S, PAUSE_MAX_S = 64 * 1024, 0.05, 0.04  # less than so much, so often: more is gathered, for so long at most
 GAPS_MAX = 100
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
@@ -724,9 +724,12 @@ class Holder:
             self._fork_agent()
         if self.feed_retry and now >= self.feed_retry:
             self._feed()
+        for outlet in self.outlets:
+            if outlet.due and now >= outlet.due:
+                self._outlet_ready(outlet)
 
     def _timeout(self) -> int | None:
-        due = [t for t in (self.respawn_at, self.feed_retry) if t]
+        due = [t for t in (self.respawn_at, self.feed_retry, *(o.due for o in self.outlets)) if t]
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1) if due else None
 
     def _watch(self, fd: int, events: int, act: object) -> None:
@@ -938,7 +941,7 @@ class Holder:
             outlet, target = open_outlet(writer)
             self.outlets.append(outlet)
             targets.append(target)
-            self._watch(outlet.source, select.POLLIN, lambda _events, outlet=outlet: self._outlet_ready(outlet))
+            self._outlet_ready(outlet)
         return [source, targets[0], targets[-1]]
 
     def _exec_news(self, _events: int) -> None:
@@ -1021,10 +1024,14 @@ class Holder:
     # -- output of pipes
 
     def _outlet_ready(self, outlet: Outlet) -> None:
-        outlet.gather()
-        if outlet.move() is None:
+        size = outlet.move()
+        if size is None:
             self._unwatch(outlet.source)
             outlet.close()
+        elif outlet.rest(size):
+            self._unwatch(outlet.source)
+        elif outlet.source not in self.on:
+            self._watch(outlet.source, select.POLLIN, lambda _events: self._outlet_ready(outlet))
 
     def _gap(self, gap: dict) -> None:
         self.gaps = self.gaps[1 - GAPS_MAX:] + [gap]
@@ -1271,15 +1278,25 @@ class Outlet:
         self.room = pipe_size(source)
         self.grows = True
         self.between = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
-        self.small_at = 0.0  # when a small piece was moved last
+        self.moved_at = self.pause = 0.0
+        self.due = 0.0  # when to move again, if not at the next word
 
     def descriptors(self) -> set[int]:
         return {self.source, self.writer.fd, *(self.between or ())} - {-1}
 
-    def gather(self) -> None:
-        """While little comes at a time, and often, wait for more: each waking costs more than what it moves."""
-        if time.monotonic() - self.small_at < CHATTY_S:
-            time.sleep(NAP_S)
+    def rest(self, size: int) -> float:
+        """After a move: when the next one is due; 0 for at the next word. A run that prints little and often costs a waking each time,
+        so the pauses become longer; one that prints much is never kept waiting, nor is a line after a silence."""
+        now = time.monotonic()
+        often = now - self.moved_at < OFTEN_S
+        if size:
+            self.moved_at = now
+        if size > MUCH or not often:
+            self.pause = 0.0
+        elif size:
+            self.pause = min(max(2 * self.pause, 0.001), PAUSE_MAX_S)
+        self.due = now + self.pause if size and self.pause else 0.0
+        return self.due
 
     def move(self) -> int | None:
         """Move what the pipe holds into the log. Gives how many bytes; None at the end, when nobody can write any more."""
@@ -1288,8 +1305,6 @@ class Outlet:
         size = self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
         if size and size >= self.room // 2:
             self._grow()
-        elif size and size <= SMALL:
-            self.small_at = time.monotonic()
         return size
 
     def _splice(self) -> int | None:
@@ -1354,6 +1369,7 @@ class Outlet:
         self.close()
 
     def close(self) -> None:
+        self.due = 0.0
         if self.source >= 0:
             os.close(self.source)
             self.source = -1
@@ -1707,7 +1723,6 @@ class Agent:
             poller.register(fd, select.POLLIN)
         while time.monotonic() < until:
             for fd, _ in poller.poll(max(0.0, until - time.monotonic()) * 1000):
-                by_fd[fd].gather()
                 if by_fd[fd].move() is None:
                     poller.unregister(fd)
                     by_fd[fd].close()
@@ -3196,8 +3211,10 @@ def heard(ear: socket.socket) -> list[str]:
 
 
 def verb_stop(args: list[str]) -> None:
-    """stop RUN_DIR [--grace INT_S TERM_S] [--reason R]"""
-    (run_dir,), options = arguments(args, 1, {"--grace": 2, "--reason": 1})
+    """stop RUN_DIR [--attempt N] [--grace INT_S TERM_S] [--reason R]"""
+    (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1})
+    if "--attempt" in options:
+        forestall(Attempt(run_dir, whole_number(options["--attempt"][0])), options.get("--reason", ["stopped_by_user"])[0])
     att = newest_attempt(run_dir)
     if att is None:
         say({"attempt": None, "phase": "staged" if os.path.isdir(run_dir) else "absent"})
@@ -3209,6 +3226,14 @@ def verb_stop(args: list[str]) -> None:
             break
         att = newest  # begun by an automatic restart while we wrote: it is the one that is meant
     say({"attempt": att.n, "phase": observe(att.root, att.id)["phase"]})
+
+
+def forestall(att: Attempt, reason: str) -> None:
+    """End an attempt that has not begun: it is claimed and settled here, so that a start which is still on its way comes too late."""
+    if read_json(os.path.join(att.run_dir, SPEC)) is None or os.path.isdir(att.folder):
+        return
+    if observe(att.root, att.id)["phase"] in ("staged", "ended") and max(attempt_numbers(att.run_dir), default=0) < att.n and claim(att):
+        settle(att, reason)
 
 
 def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:

@@ -269,6 +269,25 @@ class TestStop:
         bench.backend.stop("r1", (1.0, 1.0), "stopped_by_user")
         assert bench.see("r1").phase == "staged"
 
+    def test_an_attempt_that_has_not_begun_is_ended_before_its_start_comes(self, bench: Bench) -> None:
+        bench.backend.stop("nobody", (1.0, 1.0), "stopped_by_user", 1)
+        assert bench.see("nobody").phase == "absent"
+        bench.backend.stage("r1", bench.spool("r1", "sh", "-c", "echo $STOKER_ATTEMPT"))
+        bench.backend.stop("r1", (1.0, 1.0), "stopped_by_user", 1)
+        assert (bench.see("r1").phase, bench.see("r1").exit["reason"]) == ("ended", "stopped_by_user")
+        bench.backend.start("r1", 1)  # too late
+        assert (bench.see("r1").phase, bench.see("r1").run_pid, bench.out("r1")) == ("ended", None, b"")
+        bench.backend.start("r1", 2)
+        wait_for(lambda: bench.see("r1").attempt == 2 and bench.see("r1").phase == "ended", 20, "no second attempt")
+        assert bench.see("r1").exit["code"] == 0
+        bench.backend.stop("r1", (1.0, 1.0), "stopped_by_user", 2)
+        assert bench.see("r1").exit["code"] == 0
+
+    def test_the_attempt_that_is_meant_may_live(self, bench: Bench) -> None:
+        bench.start("r1", "sleep", "60")
+        bench.backend.stop("r1", (1.0, 1.0), "stopped_by_user", 1)
+        assert bench.until("r1", "ended").attempts == (1,)
+
 
 class TestTalk:
     def test_input_output_and_exit(self, bench: Bench) -> None:

@@ -25,6 +25,8 @@ from pathlib import Path
 from stoker.base.config import Home
 from stoker.base.errors import StokerError
 from stoker.plane.service import Service
+if sys.argv[2:]:
+    sys._base_executable = sys.argv[2]  # the Python that agents are run with here
 service = Service(Home(Path(sys.argv[1])))
 print("ready", flush=True)
 for line in sys.stdin:
@@ -64,9 +66,9 @@ class Killed(Exception):
 class Server:
     """A process that holds the plane of one state folder."""
 
-    def __init__(self, home: Path, crash: str = "") -> None:
+    def __init__(self, home: Path, crash: str = "", python: str = "") -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER")} | ({"STOKER_CRASH_AT": crash} if crash else {})
-        self.process = subprocess.Popen([sys.executable, "-c", SERVER, str(home)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        self.process = subprocess.Popen([sys.executable, "-c", SERVER, str(home), *([python] if python else [])], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         self.alive = self.process.stdout.readline() == b"ready\n"
 
     def __call__(self, verb: str, *args, **more):
@@ -108,8 +110,8 @@ class Ground:
         self.root, self.home, self.work = root, root / "h", root / "w"
         self.servers: list[Server] = []
 
-    def server(self, crash: str = "") -> Server:
-        server = Server(self.home, crash)
+    def server(self, crash: str = "", python: str = "") -> Server:
+        server = Server(self.home, crash, python)
         self.servers.append(server)
         return server
 
@@ -239,6 +241,49 @@ def test_a_kill_between_the_wish_to_stop_and_its_telling_keeps_the_wish(ground, 
     until(first.dead, "the kill")
     run = ground.final(ground.server(), "mine")
     assert (run["state"], run["reason"]) == ("stopped", "stopped_by_user")
+
+
+SLOW = """#!/bin/sh
+case " $* " in *" start "*) echo $$ > {root}/waits; while [ ! -e {root}/go ]; do sleep 0.05; done ;; esac
+exec {python} "$@"
+"""
+
+
+@pytest.mark.parametrize(("attempt", "wish"), [(1, "stop"), (2, "stop"), (1, "rm")])
+def test_a_start_that_hangs_while_the_server_is_killed_and_the_run_stopped_comes_too_late(ground, attempt, wish):
+    if attempt == 2:
+        quiet = ground.server()
+        quiet(*ground.counter("mine"))
+        ground.final(quiet, "mine")
+        quiet.end()
+    slow, waits = ground.root / "python", ground.root / "waits"
+    slow.write_text(SLOW.format(root=ground.root, python=sys._base_executable))
+    slow.chmod(0o755)
+    first = ground.server(python=str(slow))
+    if attempt == 1:
+        first(*ground.counter("mine", 1000, 0.1))
+    else:
+        first("start", "mine")
+    until(lambda: waits.exists() and waits.read_text().strip(), "the start that hangs")
+    first.kill()
+    second = ground.server()
+    folder = Path(second("run", "mine")["folder"])
+    if wish == "stop":
+        second("stop", "mine")
+        run = ground.final(second, "mine")
+        assert (run["state"], run["reason"]) == ("stopped", "stopped_by_user")
+    else:
+        assert "error" not in second("rm", "mine", force=True)
+    assert runs_still(int(waits.read_text()))
+    (ground.root / "go").touch()
+    until(lambda: not runs_still(int(waits.read_text())), "the end of the late start")
+    assert ground.starts("mine") == attempt - 1 and not list(folder.glob(f"attempts/{attempt}/agent.json"))
+    if wish == "stop":
+        assert second("run", "mine")["state"] == "stopped"
+        second("start", "mine")  # and what is asked for now is done
+        until(lambda: ground.starts("mine") == attempt, "the next attempt")
+    else:
+        assert not folder.exists()
 
 
 def test_who_is_killed_for_good_goes_on_without_a_server(ground):

@@ -72,7 +72,7 @@ EXPECTED = {  # (wish is run, phase, attempt seen minus attempt wanted) -> the s
     (True, "waiting", 0): {"*": ([], State.STARTING)},
     (True, "abandoned", 0): {"*": (["stop"], State.STOPPING)},
     (False, "absent", 0): {"staging": ([], State.STOPPED), "*": ([], State.FAILED)},
-    (False, "staged", 0): {"*": ([], State.STOPPED)},
+    (False, "staged", 0): {"staging": ([], State.STOPPED), "*": (["stop"], State.STOPPING)},
     (False, "claimed", 0): {"*": (["stop"], State.STOPPING)},
     (False, "running", 0): {"*": (["stop"], State.STOPPING)},
     (False, "stopping", 0): {"*": (["stop"], State.STOPPING)},
@@ -167,7 +167,7 @@ def test_an_abandoned_attempt_is_settled_and_the_restart_policy_followed():
     pausing = settled.with_(**planned)
     assert decide(pausing, lost, NOW + 4) == []
     again = decide(pausing, lost, NOW + 5)
-    assert steps(again) == ["start"] and again[0].facts == {"attempt": 2, "state": State.STARTING, "restart_at": None}
+    assert steps(again) == ["set", "start"] and again[0].facts == {"attempt": 2, "restart_at": None, "started_at": None}
     stopped = decide(pausing.with_(wish=WISH_STOP, stop_asked=1), lost, NOW + 1)
     assert facts_of(stopped)["state"] is State.FAILED
 
@@ -201,9 +201,22 @@ def test_a_reason_from_a_newer_agent_is_kept():
     assert (facts["state"], facts["reason"]) == (State.FAILED, "eaten_by_dog")
 
 
+def test_a_start_is_written_down_before_it_is_sent_and_a_stop_ends_what_may_be_on_its_way():
+    run = a_run(State.STAGING, attempt=1)
+    sent = decide(run, seen_of("staged", 0), NOW)
+    assert [(a.do, a.facts) for a in sent] == [("set", {"state": State.STARTING}), ("start", {"started_at": NOW})]
+    stopped = run.with_(wish=WISH_STOP, stop_asked=1)
+    assert facts_of(decide(stopped, seen_of("staged", 0), NOW))["state"] is State.STOPPED  # nothing was sent
+    for state in (State.STARTING, State.STOPPING):
+        for seen in (seen_of("staged", 0), seen_of("ended", 1)):
+            told = stopped.with_(state=state, attempt=2, stop_sent=1)
+            assert steps(decide(told, seen, NOW))[-1] == "stop"
+    assert facts_of(decide(stopped.with_(state=State.STOPPING), seen_of("ended", 1), NOW))["state"].final
+
+
 def test_limits_are_written_before_a_start_and_while_it_runs():
     run = a_run(State.STAGING, attempt=1, limits=Limits(seq=3, time_s=9))
-    assert steps(decide(run, seen_of("staged", 0), NOW)) == ["limits", "start"]
+    assert steps(decide(run, seen_of("staged", 0), NOW)) == ["set", "limits", "start"]
     assert steps(decide(run.with_(state=State.RUNNING, started_at=NOW - 40), seen_of("running", 1), NOW)) == ["limits"]
 
 

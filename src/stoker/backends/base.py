@@ -101,9 +101,12 @@ class Backend(ABC):
         """Lines of observations: all live runs at once, one at each change, all live ones again each 10 s."""
 
     @abstractmethod
-    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str) -> None:
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None) -> None:
         """Wish the end of the newest attempt: INT, TERM after the first grace, KILL after the second. Returns at once. Harmless when it
-        has ended, was never started or is gone; a second stop may be shorter. An attempt without caretakers is settled here and now."""
+        has ended, was never started or is gone; a second stop may be shorter. An attempt without caretakers is settled here and now.
+
+        `attempt`: the one that was to be started. If it has not begun it is claimed and ended, so that a `start` of it which somebody
+        sent and nobody answered for comes too late."""
 
     @abstractmethod
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:

@@ -60,7 +60,7 @@ class ProcessBackend(Backend):
         target = self._run_dir(run_id)
         if self._exists(target):
             return
-        if json.loads((folder / rundir.SPEC).read_bytes()).get("hooks"):
+        if (rundir.read_json(folder / rundir.SPEC) or {}).get("hooks"):
             self._link_hooks(folder)
         try:
             self._host.give(folder, target)
@@ -87,8 +87,9 @@ class ProcessBackend(Backend):
     def watch(self) -> Stream:
         return self._open("watch", self._root())
 
-    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str) -> None:
-        self._ask("stop", self._run_dir(run_id), "--grace", *(f"{each:g}" for each in grace_s), "--reason", reason)
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None) -> None:
+        meant = [] if attempt is None else ["--attempt", str(attempt)]
+        self._ask("stop", self._run_dir(run_id), *meant, "--grace", *(f"{each:g}" for each in grace_s), "--reason", reason)
 
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
         quiet = [] if input else ["--no-input"]

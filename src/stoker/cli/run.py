@@ -271,7 +271,8 @@ def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
 
 def next_attempt(made: dict) -> int:
     """The attempt to follow: one that waits has not begun and is not counted. The output of older ones is not shown again."""
-    return made["attempts"] + (made["state"] in (State.PENDING, State.STAGING))
+    begins = made["state"] == State.STARTING and not made.get("started_at")
+    return made["attempts"] + (begins or made["state"] in (State.PENDING, State.STAGING))
 
 
 def _leave(made: dict, as_json: bool) -> int:

@@ -83,8 +83,13 @@ def _absent(run: Run, now: float, facts: dict) -> list[Action]:
 def _not_begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
     """The machine has the folder, but not the attempt that is wanted."""
     at_rest = seen.phase in ("staged", "ended")
+    if run.wish != WISH_RUN and at_rest and run.state is State.STAGING:
+        return _never_begun(run, newest, now)  # nobody was told to start it
+    if run.wish != WISH_RUN and at_rest:
+        # a start may be on its way, sent by a server that was killed: told again until the attempt is seen ended
+        return [*_set(run, **{**facts, "state": State.STOPPING}), Action("stop", {"stop_sent": run.stop_asked})]
     if run.wish != WISH_RUN:
-        return _never_begun(run, newest, now) if at_rest else _stop(run, facts)
+        return _stop(run, facts)
     if seen.phase == "abandoned":
         return [*_set(run, **facts), Action("stop")]
     if not at_rest:
@@ -92,7 +97,11 @@ def _not_begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> li
     if seen.phase == "staged" and run.state in (State.RUNNING, State.STOPPING):
         return _set(run, **facts, **_final("lost", {}, now))
     limits = [] if run.limits_written >= run.limits.seq else [Action("limits", {"limits_written": run.limits.seq})]
-    return [*_set(run, **facts), *limits, Action("start", {"state": State.STARTING, "restart_at": None})]
+    return [*_set(run, **facts, **_TOLD), *limits, Action("start", {"started_at": now})]
+
+
+# Written down before the start: whoever stops the run after a crash knows that it may begin at any moment. When it has: `started_at`.
+_TOLD = {"state": State.STARTING, "restart_at": None, "started_at": None}
 
 
 def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
@@ -149,7 +158,7 @@ def _restart(run: Run, newest: int, now: float, facts: dict) -> list[Action]:
         return _set(run, **facts, state=State.STARTING, restart_at=now + wait)
     if now < run.restart_at:
         return _set(run, **facts)
-    return [*_set(run, **facts), Action("start", {"attempt": newest + 1, "state": State.STARTING, "restart_at": None})]
+    return [*_set(run, **{**facts, **_TOLD, "attempt": newest + 1}), Action("start", {"started_at": now})]
 
 
 def _restarts(run: Run, newest: int, reason: str, used: float) -> bool:

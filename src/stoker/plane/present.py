@@ -41,8 +41,9 @@ def run_object(run: Run, target: Target | None, *, waits_for: str | None = None,
 
 
 def begun(run: Run) -> int:
-    """How many attempts have begun: one that waits for its turn or its files has not."""
-    return run.attempt - 1 if run.state in (State.PENDING, State.STAGING) else run.attempt
+    """How many attempts have begun: one that waits for its turn or its files has not, nor one whose start nobody has confirmed."""
+    unconfirmed = run.state in (State.STARTING, State.STOPPING) and run.started_at is None
+    return run.attempt - (unconfirmed or run.state in (State.PENDING, State.STAGING))
 
 
 def sentence(run: Run, waits_for: str | None = None) -> str:

@@ -412,15 +412,15 @@ class Reconciler:
             crash.point("start.before")
             if target.here:
                 self._assure(run, Path(target.run_folder(run.id)))
-            again = "attempt" in action.facts  # decided here, in the place of the agent
-            backend.start(run.id, action.facts.get("attempt", run.attempt), run.gpu_uuids, again)
+            again = run.attempt > run.first_attempt  # decided here, in the place of the agent
+            backend.start(run.id, run.attempt, run.gpu_uuids, again)
             crash.point("start.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
         elif action.do == "limits":
             backend.write_limits(run.id, run.limits)
         elif action.do == "stop":
             crash.point("stop.before")
-            backend.stop(run.id, run.grace_s, "stopped_by_user" if run.wish != WISH_RUN else "agent_lost")
+            backend.stop(run.id, run.grace_s, *(("stopped_by_user", run.attempt) if run.wish != WISH_RUN else ("agent_lost",)))
             crash.point("stop.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.2)
         elif action.do == "remove":
@@ -467,8 +467,9 @@ class Reconciler:
             self._later(run.id, self._backoff(run.id))
 
     def _give_up(self, run: Run, reason: str, evidence: dict) -> None:
+        """It ends without the attempt that was to begin."""
         facts = {"state": State.FAILED, "reason": reason, "evidence": evidence, "ended_at": self._now(), "gpu_uuids": (),
-                 "restart_at": None, "attempt": run.attempt - (run.state is State.STAGING)}
+                 "restart_at": None, "attempt": run.attempt - 1}
         self._apply(run, facts)
 
     def _settle(self, run_id: str) -> None:

@@ -50,7 +50,8 @@ def found_far(target: Target, seen: Observation) -> Run | None:
     if spec.target != target.name or spec.id != seen.id or not spec.command or not seen.attempt:
         return None
     run = _row(spec, target.name, limits, time.time(), here=False)
-    return run.with_(state=State.STARTING, attempt=seen.attempt, first_attempt=seen.attempt, limits_written=limits.seq)
+    return run.with_(state=State.STARTING, attempt=seen.attempt, first_attempt=seen.attempt, limits_written=limits.seq,
+                     started_at=seen.started_at or run.created_at)
 
 
 def insert_named(q: Queries, run: Run) -> None:

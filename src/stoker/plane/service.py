@@ -347,7 +347,7 @@ class Service:
     def _attempt(self, run: Run, attempt: int | None, *, ask: bool = False) -> int:
         """The number of an attempt that has begun. `ask` the machine where the row may be a moment behind it."""
         begun = present.begun(run)
-        if ask and run.state is State.STAGING and (attempt is None or attempt > begun):
+        if ask and run.state in (State.STAGING, State.STARTING, State.STOPPING) and (attempt is None or attempt > begun):
             seen = self._look(run, self._known_target(run))
             begun = max(begun, (seen.attempt if seen else None) or 0)
         number = begun if attempt is None else attempt

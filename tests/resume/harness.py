@@ -8,7 +8,7 @@ A script says in comment lines at its top what it expects of us:
   # needs: MODULE ...                       # args: ...         its command line
   # leftovers: yes  reads or appends to files of an earlier life, so a start from scratch may end differently
   # hashseed: random  the user's own PYTHONHASHSEED=random     # every: 20steps    its own image interval
-  # short: yes  part of the short form                          # wait: 3           seconds more than usual
+  # short: yes  part of the short form                          # wait: 3   seconds more than usual   # exit: 3
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Script:
     every: str = ""
     wait: float = 0.0
     short: bool = False
+    exit: int = 0
     cwd: str = "."  # from the folder of the trial
     beside: tuple[Path, ...] = ()  # files and folders that are copied into the folder of the trial
 
@@ -88,7 +89,7 @@ def read(path: Path, **more: object) -> Script:
     return Script(**{"path": path, "expected": one.get("expected", "either").split()[0], "seeded": one.get("seeded") != "no", "mask": tuple(said.get("mask", ())),
                      "ignore": words("ignore"), "needs": words("needs"), "args": tuple(shlex.split(one.get("args", ""))), "leftovers": one.get("leftovers") == "yes",
                      "hashseed": one.get("hashseed", "1"), "every": one.get("every", ""), "wait": float(one.get("wait", "0")),
-                     "short": one.get("short") == "yes", **more})
+                     "short": one.get("short") == "yes", "exit": int(one.get("exit", "0")), **more})
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,8 @@ class Stage:
         for name in ("work", "resume", "records", "tmp"):
             shutil.rmtree(self.base / name, ignore_errors=True)
         self.home.mkdir(parents=True)
-        (self.base / "tmp").mkdir()
+        for name in ("tmp", "records"):
+            (self.base / name).mkdir(mode=0o700)
         shutil.copyfile(self.script.path, self.home / "script.py") if self.script.cwd == "." else None
         for path in self.script.beside:
             if path.is_dir():
@@ -385,6 +387,8 @@ def campaign(script: Script, base: Path, *, kills: int, seed: int = 0, every: st
     """Control, recorded run, then killed runs; gives every trial. A script that differs from itself is a fault of the script."""
     stage = Stage(script, base, every=every, drop=drop, hooks=hooks, env=env)
     straight = stage.plain()
+    if straight.rc != script.exit:
+        raise AssertionError(f"{script.name} fails without Stoker: {straight.err.decode('utf-8', 'replace')[-600:]}")
     if control:
         if differs := straight.differs(stage.plain(), script):
             raise AssertionError(f"{script.name} differs from itself without Stoker: {differs}")
@@ -433,7 +437,7 @@ def main() -> int:
             if args.plain:
                 stage = Stage(script, base / script.name, hooks=base)
                 one, two = stage.plain(), stage.plain()
-                differs = one.differs(two, script) + ([f"exit status {one.rc}: {one.err.decode()[-500:]}"] if one.rc else [])
+                differs = one.differs(two, script) + ([f"exit status {one.rc}: {one.err.decode()[-500:]}"] if one.rc != script.exit else [])
                 faults += bool(differs)
                 lines = len(one.text.splitlines())
                 print(f"{script.name:28s} {one.seconds:5.1f} s {lines:4d} lines {len(one.files) - 1} files {one.state.get('count', '-')} objects  {'; '.join(differs) or 'ok'}", flush=True)

@@ -1,4 +1,5 @@
 # Tries: the end comes by os._exit in the middle of a line; only what was flushed is there.
+# exit: 7
 # expected: either
 import os
 import sys

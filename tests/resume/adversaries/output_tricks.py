@@ -1,4 +1,5 @@
 # Tries: text that leaves by many doors: stdout.buffer, sys.__stdout__, os.write, a reopened descriptor, atexit, buffered and unbuffered.
+# exit: 3
 # expected: either
 import atexit
 import os

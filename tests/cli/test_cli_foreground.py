@@ -470,6 +470,21 @@ def test_kill_9_of_the_server_loses_and_doubles_nothing(ground: Ground, streams:
     assert err.read_bytes() == lines("error", 300)
 
 
+def test_what_was_said_while_the_server_was_away_is_not_lost_when_the_run_has_ended_meanwhile(ground: Ground):
+    ground.script("train.py", "import os, time\nprint('begun', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nprint('end')\nraise SystemExit(7)\n")
+    client = ground.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert client.stdout.readline() == b"begun\n"
+    run_id = ground.runs()[0]["id"]
+    os.kill(client.pid, signal.SIGSTOP)  # so that it comes back late
+    ground.kill_server()
+    (ground.work / "go").touch()
+    until(lambda: ground.json_file(run_id, 1, "exit.json"), 30, "the end of the run")
+    ground.wait_state(run_id, "failed")
+    os.kill(client.pid, signal.SIGCONT)
+    assert client.stdout.read() == b"end\n"
+    assert client.wait(30) == 7
+
+
 def test_keys_work_after_the_server_was_killed(ground: Ground):
     ground.script("train.py", "print('begun', flush=True)\nprint('got', input())\n")
     term = ground.terminal("run", "train.py")

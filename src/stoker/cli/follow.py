@@ -15,7 +15,7 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
-from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, TargetError
+from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.beside import Beside
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from stoker.client_attach import Attached
 
 INTERRUPTED = 128 + signal.SIGINT
-LOOK_S = 0.5
+LOOK_S = 0.5  # so often it is looked whether only processes that were left behind live
+REST_TRIES = 5
 LEFT_NAMED = 5
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 
@@ -55,6 +56,8 @@ class Follower:
         self._looked_at = 0.0  # when it was looked whether only leftovers live
         self._err_open = True
         self._fresh_line = True
+        self._begun = False  # an attempt's stream has begun, and its exit was not seen yet
+        self._rest = 0  # how often it was tried to fetch the rest of the log of a run that has ended
         self._exit: dict | None = None
         self._patience = Patience(GIVE_UP_S, times=200)
 
@@ -90,8 +93,12 @@ class Follower:
                     self._listen(link)
                 if self._settled():
                     return
-            except (ServerError, TargetError, OSError) as e:
+            except (StokerError, OSError) as e:
                 self._keys.check()
+                if self._rest and State(self.run["state"]).final and not isinstance(e, ServerError):
+                    return  # the log cannot be had any more, but how it ended is known
+                if not isinstance(e, (ServerError, TargetError, OSError)):
+                    raise
                 if isinstance(e, TargetError) and not e.retry:
                     raise
                 self._warn_about_input()
@@ -140,6 +147,7 @@ class Follower:
             if self.attempt:
                 self.out = self.err = 0
             self.attempt = meta["attempt"]
+        self._begun = True
         self._beside = Beside.of(self.run, self.attempt)
         self._keys.begin(self.attempt, tty=bool(meta.get("tty")), beside=self._beside)
 
@@ -165,7 +173,11 @@ class Follower:
             self.run = plane().run(self.run["id"])
             if not State(self.run["state"]).final:
                 raise ServerError("The connection to the run was lost.")
+            if self._begun and self._rest < REST_TRIES:
+                self._rest += 1  # it ended while nobody was connected: what it said until then is still to come
+                return False
             return True
+        self._begun, self._rest = False, 0
         self._keys.pause()
         again = ended.get("restart")
         while not again:

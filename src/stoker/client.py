@@ -63,7 +63,10 @@ class Client:
         if stdin is not None:
             from base64 import b64encode
             body["stdin"] = b64encode(stdin).decode()
-        return self._post("/v1/runs", body)
+        try:
+            return self._post("/v1/runs", body)
+        except InvalidSpec as e:
+            raise _older_server(e) from e
 
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
         return self._get("/v1/runs", all=all, folder=folder, limit=limit)
@@ -373,6 +376,15 @@ def _told(status: int, raw: bytes) -> StokerError:
     if not isinstance(body, dict) or "error" not in body:
         return ServerError(f"The Stoker server answered with status {status} and no reason.")
     return from_json(body)
+
+
+def _older_server(error: InvalidSpec) -> StokerError:
+    """A server of our version number that was started before Stoker was updated: its refusal in words that help."""
+    _, said, names = error.message.partition("has a field this version does not know: ")
+    if not said:
+        return error
+    return ServerError(f"The running Stoker server was started by an older Stoker, which does not know {names.rstrip('.')} yet.",
+                       hint="stoker server stop   and the same command again: it starts a new server. Runs go on.")
 
 
 def _version(text: str) -> tuple[int, ...]:

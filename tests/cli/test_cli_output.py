@@ -45,6 +45,10 @@ def test_states_in_words():
     assert when_words(run, 160) == "1m ago"
     assert state_words({"state": "running", "reachability": "unreachable", "pinned": True}) == "running (unreachable, pinned)"
     assert state_words({"state": "stopped", "reason": "limit_time"}) == "stopped (limit time)"
+    assert state_words({"state": "pending", "waits_for": "1 GPU: 2 of 2 are used by base"}) == "pending (waits for 1 GPU: 2 of 2 are used by base)"
+    after = "base, which ended as failed (`stoker start k` tries it again, `stoker start m` starts this run anyway)"
+    assert state_words({"state": "pending", "waits_for": after}) == "pending (waits for base, which ended as failed)"
+    assert len(state_words({"state": "pending", "waits_for": "x" * 500})) < 80
 
 
 def test_the_opening_sentence_of_a_run_that_waits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -150,6 +151,15 @@ def test_a_silent_server_is_given_up(liar, monkeypatch: pytest.MonkeyPatch):
         assert "did not answer" in caught.value.message
     finally:
         shutil.rmtree(home.path)
+
+
+def test_a_server_of_the_same_version_that_lacks_what_we_send(liar):
+    error = InvalidSpec("The spec has a field this version does not know: colour, smell.").to_json()
+    client, _ = liar(answer(INFO), answer(json.dumps(error).encode(), b"400 Bad Request"))
+    client.reach()
+    with pytest.raises(ServerError, match="started by an older Stoker, which does not know colour, smell yet") as wrong:
+        client.submit({}, {}, {})
+    assert "stoker server stop" in wrong.value.hint
 
 
 def test_what_is_too_large_is_refused_before_it_is_sent(liar, monkeypatch: pytest.MonkeyPatch):

@@ -255,6 +255,18 @@ def test_names_are_picked_and_refs_found(plane):
             plane.run(ref or "-")
 
 
+def test_show_of_a_picked_name_finds_the_newest_run_of_it(plane):
+    first, second = plane.run_it("true"), plane.run_it("true")
+    assert (first["name"], second["name"]) == ("true", "true-2")
+    shown = plane.show("true")
+    assert shown["id"] == second["id"] and any(first["id"] in w for w in shown["warnings"])
+    assert plane.show(first["id"])["id"] == plane.run("true")["id"] == first["id"]
+    assert plane.show("true-2")["id"] == second["id"] and not any("newest" in w for w in plane.show("true-2")["warnings"])
+    plane.final(first["id"])
+    plane.rm(first["id"])
+    assert plane.show("true")["id"] == second["id"]
+
+
 @pytest.mark.parametrize("name", ["a b", "'\"", "名前", "-rf", "🚀", "50%", "train-1"])
 def test_any_name_can_be_given(plane, name):
     run = plane.python("pass", name=name)

@@ -18,6 +18,7 @@ from stoker.cli.options import Duration, Patience, exit_code, json_option, plane
 
 ALL_RUNS = 1_000_000
 RECENT_RUNS, RECENT_S, LOOKED_AT = 10, 86400.0, 50
+WHY_COLUMNS = 56  # of what a run waits for; `show` has all of it
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 
 
@@ -56,6 +57,8 @@ def state_words(run: dict) -> str:
     extra = []
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
         extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
+    if state == State.PENDING and run.get("waits_for"):
+        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (`')[0])}", WHY_COLUMNS))
     if state == State.STARTING and run.get("restart_at"):
         extra.append("to be restarted")
     if not State(state).final and run.get("reachability") == "unreachable":

@@ -74,6 +74,12 @@ class Queries:
         self._c.execute(events.insert().values(run_id=run.id, at=at, attempt=run.attempt, state=run.state.value, reason=run.reason))
         self.touched.append(run.id)
 
+    def newest_of(self, stem: str) -> Run | None:
+        """The newest run that is called so, or so and a number."""
+        query = sa.select(runs).where(runs.c.name_stem == stem, _shown()).order_by(runs.c.created_at.desc(), runs.c.name_number.desc())
+        row = self._c.execute(query.limit(1)).first()
+        return _run(row) if row else None
+
     # -- names --------------------------------------------------------------------------------------------------------
 
     def highest_number(self, stem: str) -> int:

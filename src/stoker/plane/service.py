@@ -105,18 +105,18 @@ class Service:
         return self._one(self._find(ref))
 
     def show(self, ref: str) -> dict:
-        """The run object and everything that helps to understand it."""
-        run = self._find(ref)
+        """The run object and everything that helps to understand it. Of `train`, `train-2`, ... the name `train` means the newest."""
+        run, named = self._find_newest(ref)
         with self._store.read() as q:
             history = q.events_of(run.id)
         target = self._target(run)
         if target is None:
-            return {**self._one(run), "evidence": run.evidence}
+            return {**self._one(run), "evidence": run.evidence, "warnings": [*run.warnings, *named]}
         more = detail.detail(run, target, self._look(run, target), history)
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=run.id)
-        return {**self._one(run), **more}
+        return {**self._one(run), **more, "warnings": [*run.warnings, *named]}
 
     def start(self, ref: str) -> dict:
         """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more."""
@@ -300,6 +300,15 @@ class Service:
             named = ", ".join(run.id for run in found[:5])
             raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more letters, or the name.")
         raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
+
+    def _find_newest(self, ref: str) -> tuple[Run, list[str]]:
+        """As `_find`, but `train` stands for the newest of train, train-2, ...; with a note where that is not the one of just that name."""
+        with self._store.read() as q:
+            exact, newest = q.get(ref) or q.by_name(ref), q.newest_of(ref)
+        if newest is None or (exact is not None and exact.id in (newest.id, ref)):
+            return exact or self._find(ref), []
+        first = f" The one that is just '{ref}': stoker show {exact.id}" if exact else ""
+        return newest, [f"This is the newest run that is called '{ref}'.{first}"]
 
     def _again(self, q: Queries, run: Run) -> Run:
         """The run on its way to its next attempt."""

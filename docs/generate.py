@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from stoker.base.state import EXIT_CODES, REASONS, STATE_SENTENCES, Reachability
 from stoker.cli.main import SECTIONS, cli
 
 PAGE = Path(__file__).with_name("reference.md")
+RESUME_PAGE = Path(__file__).with_name("resume.md")
+RESUME_BEGIN, RESUME_END = "<!-- from src/stoker/hooks/ghost/words.py: make docs -->", "<!-- end -->"
+WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / "words.py"
 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
@@ -50,6 +54,22 @@ def page() -> str:
         "# Reference", "",
         "Written by `make docs` from the tables in the code; do not edit it by hand.", "",
         *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_words()])
+
+
+def resume_page() -> str:
+    """docs/resume.md with the sentences of words.py between its marks."""
+    before, begin, rest = RESUME_PAGE.read_text("utf-8").partition(RESUME_BEGIN)
+    return before + begin + "\n" + "\n".join(_refusals()) + rest[rest.index(RESUME_END):]
+
+
+def _refusals() -> Iterator[str]:
+    for line in WORDS_FILE.read_text("utf-8").splitlines():
+        if line.startswith("# -- "):
+            yield from ["", f"**{line.removeprefix('# -- ')}**", ""]
+        name, equals, text = line.partition(" = ")
+        if equals and name.isupper() and " " in text:
+            yield f"- {ast.literal_eval(text)}".replace("!r}", "}").replace("{", "`").replace("}", "`")
+    yield ""
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
@@ -124,5 +144,8 @@ def _words() -> Iterator[str]:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--print"]:
         sys.stdout.write(page())
+    elif sys.argv[1:] == ["--print-resume"]:
+        sys.stdout.write(resume_page())
     else:
         PAGE.write_text(page(), "utf-8")
+        RESUME_PAGE.write_text(resume_page(), "utf-8")

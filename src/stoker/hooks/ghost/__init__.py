@@ -31,12 +31,13 @@ def install() -> str:
 
 
 def _install(fate: object, words: object) -> str:
-    from . import ending, files, image, loader, log, points, rng, shields, tape, values, world
+    from . import allow, checks, ending, files, image, loader, log, points, shields, tape, values, walk_heap, world
     fate.remember_start()
+    checks.install()
     os.makedirs(life.folder, mode=0o700, exist_ok=True)
     life.log = log.Log(os.path.join(life.folder, "log"))
     if tape.early == tape.GHOST and fate.tries() < fate.TRIES and not os.path.exists(os.path.join(life.folder, _REFUSED)):
-        life.target = image.choose()
+        life.target = _same_path(image.choose(), checks, fate)
         if life.target is not None:
             life.log.replay(life.target.events)
     life.on_error = fate.broke
@@ -54,11 +55,23 @@ def _install(fate: object, words: object) -> str:
     shields.install()
     loader.install()
     ending.install()
+    walk_heap.baseline()
+    allow.install()
     life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen]
     life.on_ghost_end += [shields.end_of_ghost, ending.end_of_ghost]
-    life.on_tail_end += [points.begin, _tell_resumed, world.tail_is_over]
-    _ = rng
+    life.on_tail_end += [points.begin, _tell_resumed]
     return ""
+
+
+def _same_path(image: object, checks: object, fate: object) -> object:
+    """The image, if this life is the one that was recorded as far as can be told now; what is not is told."""
+    differences = checks.compare(image.where["path"]) if image is not None else ()
+    if not differences:
+        return image
+    for line in differences:
+        fate.say(line)
+    fate.write_state(tried=[*(fate.state().get("tried") or ())[-9:], {"image": image.n, "why": differences[0]}])
+    return None
 
 
 def _own() -> None:

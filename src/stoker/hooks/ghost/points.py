@@ -8,7 +8,7 @@ import os
 import sys
 from time import monotonic as _monotonic  # the real one
 
-from . import bytecode, ending, fate, image, image_pace, life, shields, words
+from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, shields, words
 
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,7 +30,7 @@ _told = {"ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_b
 def begin() -> None:
     """This life trains, and is recorded, from now on."""
     if life.phase == life.RECORD:
-        image_pace.begin()
+        pace.begin()
     else:
         _told["ghost_from"] = _monotonic()
 
@@ -79,7 +79,7 @@ def _count_backward() -> None:
 def _due(step: bool) -> bool:
     """The step of an optimizer is the better place; with none in sight, any shielded call."""
     global _due_event
-    if not (_wished or image.due()):
+    if not (_wished or pace.due()):
         return False
     if _due_event < 0:
         _due_event = life.log.n
@@ -202,17 +202,25 @@ def _take(frame: object) -> None:
     if shields.raised:
         _pass(words.RAISED.format(error=shields.raised))
         return
-    life.depth = 1
+    life.depth, begun = 1, _monotonic()
     try:
-        if image.take(_where(frame)):
+        why = allow.standing()
+        if why:
+            fate.refuse(why)
+        elif image.take({**_where(frame), "path": checks.save()}):
+            pace.took(begun, 0)
             last_event, _due_event, _wished = life.log.n, -1, False
+        else:
+            pace.passed(begun)
+    except (journal.Impossible, ValueError) as e:
+        _pass(str(e))
     finally:
         life.depth = 0
 
 
 def _pass(reason: str) -> None:
     fate.pass_point(reason)
-    image_pace.passed(_monotonic(), _armed_at)
+    pace.passed(_armed_at or _monotonic())
 
 
 def _resume(frame: object) -> None:
@@ -220,6 +228,8 @@ def _resume(frame: object) -> None:
     for what in ("event", "step", "line"):
         if here[what] != there[what]:
             fate.diverged(words.OTHER_POINT.format(what=what, then=there[what], now=here[what]))
+    for difference in checks.compare_at_image(there["path"]):
+        fate.diverged(difference)
     life.depth = 1
     try:
         _told.update(resumed_at=_monotonic(), step=life.steps)

@@ -1,0 +1,273 @@
+"""Images: what a life looks like at one line of the script, copied at the point and written by a thread of its own.
+
+`take` at a point · `due` tells when the next one is wanted · `choose` finds the image that a new life goes to · `restore.py` puts it back.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import time
+
+from . import fate, image_memory, image_tree, journal, leaves, life, private, store, walk, walk_closed, words
+
+_clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
+_wall = getattr(time.time, "__wrapped__", time.time)
+PARTS = ("loader", "files", "values")  # in this order they are saved, and put back
+TAIL_VALUES = 3  # comparable events behind an image, at least
+_shifts: dict = {}  # (id of owner, name) -> (owner, name): what was seen to change inside a shield
+_SHIFTS_MAX = 4096
+_writer = None  # the image that is being written
+_last_n = 0
+
+
+class Image:
+    """An image that can be resumed: `n`, `step`, `events` (of the log before it), `where` (what `take` was given), `at`, `bytes`."""
+
+    def __init__(self, told: dict, meta: dict, data):
+        self.n, self.step, self.events, self.at, self.where = told["n"], told["step"], told["events"], told["at"], meta["where"]
+        self.meta, self.data, self.bytes = meta, data, len(data)
+
+
+def shifted(pairs: list) -> None:
+    """Recording saw these change inside a shield (`walk.changed`): they, and nothing else, may be put back."""
+    for owner, name in pairs:
+        _shifts[id(owner), name] = (owner, name)
+    if len(_shifts) > _SHIFTS_MAX:
+        fate.refuse(words.TOO_MANY_SHIFTS.format(count=len(_shifts)))
+
+
+def at_setup_end() -> None:
+    """Large memory that both lives make in set-up is known by its checksum from here on."""
+    if life.phase == life.RECORD:
+        seen = walk.Walk().run()
+        image_memory.remember_constants(seen)
+        walk_closed.know(seen)
+        seen.close()
+
+
+def take(where) -> bool:
+    """Copy what the script can reach, at a line of it, and hand it to the writer. False: not here; the next point may do."""
+    if _writer is not None:
+        if not _writer.done:
+            return False
+        settle()
+    begun = _clock()
+    seen = walk.Walk().run()
+    try:
+        why = refusal(seen)
+        if why:
+            fate.pass_point(why)
+            return False
+        copy = image_memory.Copy()
+        try:
+            meta = _meta(seen, copy, where)
+        except journal.Impossible as e:  # files are not in a state that could be put back
+            fate.pass_point(str(e))
+            return False
+        why = "" if life.phase else fate.stopped
+        why = why or store.room(life.folder, copy.size)
+        if why:
+            fate.pass_point(why)
+            return False
+        return _hand_over(meta, copy, begun)
+    finally:
+        seen.close()
+
+
+def _hand_over(meta: dict, copy, begun: float) -> bool:
+    global _writer, _last_n
+    data = copy.fill()
+    life.log.flush()
+    if not life.phase:  # the log could not be written, and recording has ended
+        return False
+    _last_n = max([_last_n, *store.numbers(life.folder)]) + 1
+    _writer = _Writer(_last_n, data, meta, copy, _clock() - begun)
+    _thread.start_new_thread(_writer.run, ())
+    return True
+
+
+def refusal(seen) -> str:
+    """Why no image can be taken of what this walk saw, or nothing."""
+    loader = sys.modules.get(f"{__package__}.loader")
+    why = loader.obstacle() if loader is not None else ""
+    if why:
+        return why
+    if seen.refusals:
+        return words.NOT_SAVED.format(what=seen.refusals[0])
+    for path, tensor in seen.tensors.items():
+        why = image_memory.cannot(tensor)
+        if why:
+            return words.NOT_SAVED.format(what=f"{walk.tell(path, seen.frames)} is {why}")
+    alive = walk_closed.graph_alive(seen)
+    if alive:
+        return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames))
+    strange = walk_closed.strange(seen)
+    if strange:
+        return words.UNKNOWN_TYPE.format(name=walk.tell(strange[0], seen.frames), type=strange[1])
+    unseen = walk_closed.unseen(seen)
+    return unseen[0] if unseen else ""
+
+
+def _meta(seen, copy, where) -> dict:
+    for path, tensor in seen.tensors.items():
+        copy.tensor(path, tensor)
+    for path, array in seen.arrays.items():
+        copy.array(path, array)
+    parts = {}
+    for name in PARTS:
+        part = sys.modules.get(f"{__package__}.{name}")
+        if part is not None and hasattr(part, "save"):
+            parts[name] = part.save(copy)
+    shifts = []
+    for owner, name in _shifts.values():
+        path = seen.seen.get(id(owner))
+        if path:
+            shifts.append((path, name, _shift_tree(seen, owner, name, path)))
+    torch = sys.modules["torch"]
+    return {
+        "where": where, "step": life.steps, "events": len(life.log), "frames": seen.frames, "facts": seen.facts, "alias": seen.alias,
+        "members": copy.members, "groups": copy.groups, "arrays": copy.arrays, "extra": copy.extra,
+        "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(), "cuda": _cuda_rngs(torch),
+        "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
+        "shifts": shifts, "parts": parts,
+    }  # fmt: skip
+
+
+def _shift_tree(seen, owner, name, path: str):
+    if name is None:
+        if isinstance(owner, bytearray):
+            return ("value", bytes(owner))
+        return image_tree.pack(seen, owner, path) if type(owner) in image_tree._KINDS else ("same", path)
+    value = owner.__dict__.get(name) if name in (leaves.attributes(owner) or ()) else getattr(owner, name, None)
+    return image_tree.pack(seen, value, f"{path}.{name}")
+
+
+def rng_state(thing):
+    """A random generator's state as plain values."""
+    kind = type(thing).__mro__
+    names = [f"{k.__module__}.{k.__name__}" for k in kind]
+    if "random.Random" in names or "_random.Random" in names:
+        return ("python", thing.getstate() if "random.Random" in names else (0, thing.getstate(), None))
+    if "torch._C.Generator" in names:
+        return ("torch", private.torch_rng(thing))
+    if "numpy.random.mtrand.RandomState" in names:
+        return ("numpy", _plain(thing.get_state(legacy=False)))
+    return ("bits", _plain(getattr(thing, "bit_generator", thing).state))
+
+
+def _plain(state):
+    if isinstance(state, dict):
+        return ("dict", [(key, _plain(value)) for key, value in state.items()])
+    if hasattr(state, "tobytes") and getattr(state, "shape", ()) != ():
+        return ("array", state.dtype.str, state.tobytes())
+    return ("value", state.item() if hasattr(state, "item") else state)
+
+
+def _cuda_rngs(torch):
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return [bytes(state.tolist()) for state in torch.cuda.get_rng_state_all()]
+
+
+class _Writer:
+    """One image on its way to the disk, in a thread that no list of the user's threads shows."""
+
+    def __init__(self, n, data, meta, copy, stall):
+        self.n, self.data, self.meta, self.copy, self.stall = n, data, meta, copy, stall
+        self.done, self.error, self.changed, self.told = False, "", False, {}
+        self.facts = {"step": meta["step"], "events": meta["events"], "at": _wall(), "stall_s": round(stall, 4), "attempt": life.attempt}
+        self.log_path, self.root = life.log.path, life.folder
+
+    def run(self) -> None:
+        try:
+            if self._proved():
+                sync = os.open(self.log_path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(sync)  # the log reaches at least as far as the image
+                finally:
+                    os.close(sync)
+                size = store.write(self.root, self.n, self.data, self.meta, self.facts)
+                facts = {name: self.facts[name] for name in ("step", "at", "stall_s")}
+                self.told = {"state": "resumable", "reason": "", "step": self.facts["step"], "image": {"n": self.n, "bytes": size, **facts}}
+                store.merge_state(self.root, self.told)
+                store.prune(self.root)
+        except Exception as e:
+            self.error = f"{type(e).__name__}: {e}"
+        finally:
+            self.data = self.meta = self.copy = None
+            self.done = True
+
+    def _proved(self) -> bool:
+        """The constants are what they were at the end of set-up. Done here, beside training: a change in between is seen all the same."""
+        proofs = []
+        for address, size, value, _owner in self.copy.proofs:
+            now = store.checksum(store.memory(address, size))
+            if now != value:
+                self.error, self.changed = "memory that did not change since set-up has changed", True
+                return False
+            proofs.append((size, value))
+        self.meta["proofs"] = proofs
+        return True
+
+
+def settle() -> None:
+    """Tell what became of the image that was written; on the main thread, since only it may touch the shared state."""
+    global _writer
+    if _writer is None or not _writer.done:
+        return
+    written, _writer = _writer, None
+    if written.changed:
+        image_memory.forget_constants()
+    elif written.error:
+        fate.say(f"image {written.n} could not be written ({written.error}); the older one stays, the next try comes later")
+    else:
+        fate.write_state(**written.told, log_bytes=life.log.bytes)
+
+
+def wait(timeout_s: float = 60.0) -> None:
+    """Let the writer finish: at the end of a life, or before a wanted end."""
+    until = _clock() + timeout_s
+    while _writer is not None and not _writer.done and _clock() < until:
+        _sleep(0.005)
+    settle()
+
+
+_sleep = getattr(time.sleep, "__wrapped__", time.sleep)
+
+
+def choose():
+    """The newest whole image with enough of the log behind it to tell a wrong resume; None: the start. Why others are not used is told
+    in `state.json`."""
+    tried = []
+    best = None
+    for n in store.numbers(life.folder):
+        if store.is_bad(life.folder, n):
+            continue
+        try:
+            told, meta, data = store.verified(life.folder, n)
+            image = Image(told, meta, data)
+            behind = life.log.tail(image.events) if life.log is not None else TAIL_VALUES
+        except (store.Damaged, KeyError, OSError, ValueError, TypeError, MemoryError) as e:
+            tried.append({"image": n, "why": str(e)})
+            continue
+        if "tail" not in dropped() and behind < TAIL_VALUES:
+            tried.append({"image": n, "why": words.SHORT_TAIL.format(count=behind)})
+            continue
+        best = image
+        break
+    if tried:
+        fate.write_state(tried=[*(fate.state().get("tried") or ())[-9:], *tried])
+    return best
+
+
+def dropped() -> set:
+    """Names in STOKER_RESUME_DROP: parts that are left out of the restore, to see the checks catch it."""
+    return set(filter(None, os.environ.get("STOKER_RESUME_DROP", "").split(",")))
+
+
+def resume() -> dict:
+    """Put the image of this life in place; the caller stands at the line where it was taken. What does not fit is `fate.diverged`."""
+    from . import restore
+    return restore.resume(life.target)

@@ -1,0 +1,94 @@
+"""Values that shields change, as trees of plain data: written into an image, built again from it. No pickle: a tree can only make builtin
+containers, tensors of the image, and references to objects that the script itself has made again."""
+
+from __future__ import annotations
+
+import collections
+
+from .leaves import PLAIN
+from .walk_kinds import ordinals
+
+_KINDS = {list: "list", tuple: "tuple", dict: "dict", collections.OrderedDict: "ordered"}
+_KINDS.update({set: "set", frozenset: "frozenset", collections.deque: "deque"})
+_MAKE = {word: kind for kind, word in _KINDS.items()}
+
+
+class CannotBuild(Exception):
+    """A tree names something that this life does not have."""
+
+
+def pack(walk, thing, path: str) -> tuple:
+    """The tree of a value that the walk reached at `path`."""
+    kind = type(thing)
+    if kind in PLAIN:
+        return ("value", thing)
+    if path in walk.tensors or path in walk.arrays:
+        return ("memory", path)
+    if walk.seen.get(id(thing)) not in (path, None):
+        return ("same", walk.seen[id(thing)])
+    if kind in (dict, collections.OrderedDict):
+        pairs = []
+        for n, (key, value) in enumerate(dict.items(thing)):
+            odd = type(key) not in PLAIN or (type(key) is int and key > 0xFFFFFFFF)
+            where = f"{path}[#{n}]" if odd else f"{path}[{key!r}]"
+            pairs.append((pack(walk, key, where + "<key>") if odd else ("value", key), pack(walk, value, where)))
+        return (_KINDS[kind], pairs)
+    if kind in (list, tuple, collections.deque):
+        return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
+    if kind in (set, frozenset) and all(type(v) in PLAIN for v in thing):
+        return (_KINDS[kind], [("value", v) for v in thing])
+    return ("same", path)
+
+
+def build(tree: tuple, find, now=None):
+    """The value of a tree; containers that exist (`now`) are filled in place. `find(path)` gives tensors, arrays and objects, or raises
+    CannotBuild."""
+    word = tree[0]
+    if word == "value":
+        return tree[1]
+    if word in ("memory", "same"):
+        return find(tree[1])
+    kind = _MAKE[word]
+    if kind in (dict, collections.OrderedDict):
+        old = now if type(now) is kind else kind()
+        pairs = []
+        for key, value in tree[1]:
+            key = build(key, find)  # noqa: PLW2901
+            pairs.append((key, build(value, find, old.get(key) if type(key) in PLAIN else None)))
+        old.clear()
+        old.update(pairs)
+        return old
+    held = list(now) if type(now) is kind else []
+    values = [build(value, find, held[n] if n < len(held) and kind not in (set, frozenset) else None) for n, value in enumerate(tree[1])]
+    if type(now) is not kind or kind in (tuple, frozenset):
+        return collections.deque(values, tree[2]) if kind is collections.deque else kind(values)
+    now.clear()
+    (now.update if kind is set else now.extend)(values)
+    return now
+
+
+def pack_optimizer(walk, optimizer, path: str) -> list:
+    """The state of an optimizer by the place of each parameter: [(place, or the key itself, tree)]."""
+    places = ordinals(optimizer)
+    found = []
+    for key, value in dict.items(optimizer.state):
+        place = places.get(id(key))
+        where = f"{path}.state[{key!r}]" if place is None else f"{path}.state[{place}]"
+        found.append((("key", key) if place is None else ("place", place), pack(walk, value, where)))
+    return sorted(found, key=lambda entry: repr(entry[0]))
+
+
+def build_optimizer(optimizer, entries: list, find) -> None:
+    parameters = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameters.setdefault(id(parameter), parameter)
+    by_place = list(parameters.values())
+    state = {}
+    for (how, key), tree in entries:
+        if how == "place" and key >= len(by_place):
+            raise CannotBuild("the optimizer has fewer parameters")
+        owner = by_place[key] if how == "place" else key
+        state[owner] = build(tree, find, optimizer.state.get(owner))
+    optimizer.state.clear()
+    optimizer.state.update(state)

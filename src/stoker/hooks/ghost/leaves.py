@@ -1,0 +1,195 @@
+"""What an object is to the walk: a value, a container, memory, a random generator, or a thing that nobody should look into.
+
+Nothing here runs code of the user's: no property, no `__eq__`, no `__getattr__`, no `__len__` of a subclass.
+"""
+
+from __future__ import annotations
+
+import enum
+import gc
+import marshal
+import os
+import re
+import sys
+import sysconfig
+import types
+import zlib
+
+PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
+LONG = 400  # characters of a string that is kept by its checksum only
+BULK = 48  # elements of a list of numbers that is kept as one value
+PACKAGE = __name__.rpartition(".")[0].rpartition(".")[0]  # "stoker_hooks" in the user's Python
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")} | {os.path.dirname(os.__file__) + os.sep})
+_CLOCKS = re.compile(r" at 0x[0-9a-f]+")
+
+# Threads, locks, files and sockets: other parts judge them; their insides are the business of the operating system.
+_OPAQUE = tuple("""
+threading _thread socket ssl select selectors subprocess logging argparse inspect ast concurrent.futures
+multiprocessing warnings importlib zipimport pkgutil signal traceback linecache tempfile _io io re _sre _struct struct
+zlib _frozen_importlib _frozen_importlib_external contextvars _contextvars gettext locale encodings string abc _abc
+typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket _csv
+_queue _hashlib _blake2 _md5 _sha1 _sha2 _sha256 _sha512 posix time _json torch.utils.hooks.unserializable
+""".split())
+# Objects that never change, known by their repr.
+_VALUES = frozenset("""
+datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction
+uuid.UUID builtins.range builtins.slice builtins.ellipsis builtins.NotImplementedType torch.dtype torch.device
+torch.layout torch.memory_format torch.finfo torch.iinfo torch.qscheme operator.itemgetter operator.attrgetter
+re.Pattern pathlib.PosixPath pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
+""".split())
+
+
+def is_ours(file: str) -> bool:
+    return file.startswith(_HERE)
+
+
+def is_library(file: str) -> bool:
+    """Whether a source file belongs to Python or to an installed package, not to the user."""
+    return (
+        file.startswith("<frozen")
+        or file.startswith(_HERE)
+        or "/site-packages/" in file
+        or "/dist-packages/" in file
+        or file.startswith(_LIBRARY)
+        or os.path.basename(file) == "sitecustomize.py"
+    )
+
+
+def is_user_module(name: str, module) -> bool:
+    if name in ("__main__", "__mp_main__"):
+        return True
+    if name == PACKAGE or name.startswith(PACKAGE + ".") or name == "sitecustomize":
+        return False
+    file = getattr(module, "__file__", None) if type(module) is types.ModuleType else None
+    if isinstance(file, str):
+        return not is_library(file)
+    if type(module) is not types.ModuleType or vars(module).get("__spec__") is not None:
+        return False
+    return not name.startswith("_cython") and "." not in name and name not in sys.builtin_module_names
+
+
+def user_modules() -> list:
+    """(name, module) of what the user wrote, in the order of their import."""
+    found, seen = [], set()
+    for name, module in list(sys.modules.items()):
+        if type(module) is types.ModuleType and id(module) not in seen and is_user_module(name, module):
+            seen.add(id(module))
+            found.append((name, module))
+    return found
+
+
+def crc(value) -> int:
+    """A checksum of plain values that is the same in each process."""
+    return zlib.crc32(marshal.dumps(value, 2))
+
+
+def text(value: str):
+    """A string as a fact: long ones by length and checksum, addresses left out."""
+    if " at 0x" in value:
+        value = _CLOCKS.sub(" at 0x", value)
+    if len(value) <= LONG:
+        return value
+    return ("text", len(value), zlib.crc32(value.encode("utf-8", "surrogatepass")))
+
+
+def all_plain(values) -> bool:
+    return PLAIN.issuperset(map(type, values))
+
+
+def bulk(values) -> bool:
+    """Whether a long sequence is made of plain values, or of tuples of them, so that one checksum tells all."""
+    kinds = set(map(type, values))
+    if PLAIN.issuperset(kinds):
+        return True
+    return kinds <= _PLAIN_OR_TUPLE and all(all_plain(v) for v in values if type(v) is tuple)
+
+
+_PLAIN_OR_TUPLE = PLAIN | {tuple}
+
+
+def name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def made_by_python(kind: type) -> bool:
+    """Whether a class was made by a `class` statement: then its whole state lies in `__dict__`, slots and its solid base."""
+    if not kind.__flags__ & (1 << 9):  # a heap type
+        return False
+    own = kind.__dict__
+    for word, doc in (("__dict__", "dictionary for instance variables"), ("__weakref__", "list of weak references")):
+        member = own.get(word)
+        if member is not None:
+            return type(member) is types.GetSetDescriptorType and (member.__doc__ or "").startswith(doc)
+    if "__slots__" in own or "__firstlineno__" in own:
+        return True
+    base = kind.__base__
+    return base is not None and base.__basicsize__ == kind.__basicsize__ and "__module__" in own and not _from_c(own)
+
+
+def _from_c(own) -> bool:
+    """Class bodies in C leave method descriptors behind, those in Python functions."""
+    return any(type(v) in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType) for v in own.values())
+
+
+def solid(kind: type) -> type:
+    """The first base that was not made by a `class` statement: object, dict, Tensor, ..."""
+    for base in kind.__mro__:
+        if not made_by_python(base):
+            return base
+    return object
+
+
+def slots(kind: type) -> list:
+    """(name, descriptor) of every slot that a class and its bases made in Python declare."""
+    found = []
+    for base in kind.__mro__:
+        if made_by_python(base):
+            found += [(n, d) for n, d in base.__dict__.items() if type(d) is types.MemberDescriptorType]
+    return found
+
+
+def attributes(thing):
+    """The instance dictionary, or None; past any `__getattr__` of the user's."""
+    try:
+        found = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def is_opaque(kind: type) -> bool:
+    module = kind.__module__ if isinstance(kind.__module__, str) else ""
+    if module == PACKAGE or module.startswith(PACKAGE + "."):
+        return True
+    return any(module == m or module.startswith(m + ".") for m in _OPAQUE)
+
+
+def is_value(kind: type) -> bool:
+    return f"{kind.__module__}.{kind.__qualname__}" in _VALUES or issubclass(type(kind), enum.EnumMeta)
+
+
+def value_of(thing):
+    """A short, stable word for an object that never changes."""
+    if isinstance(type(thing), enum.EnumMeta):
+        return ("value", name_of(type(thing)), str(thing._name_))
+    return ("value", name_of(type(thing)), text(repr(thing)))
+
+
+def position(thing):
+    """Where a C iterator stands, as far as it tells without moving; None when it does not."""
+    kind = type(thing)
+    if kind.__name__ in ("count", "repeat"):
+        return repr(thing)
+    hint = getattr(kind, "__length_hint__", None)
+    if hint is None:
+        return None
+    try:
+        return int(hint(thing))
+    except Exception:
+        return None
+
+
+def parts(thing) -> list:
+    """What a C container holds, by the garbage collector; without classes and modules."""
+    return [r for r in gc.get_referents(thing) if not isinstance(r, (type, types.ModuleType))]

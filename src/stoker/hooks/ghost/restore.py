@@ -1,0 +1,385 @@
+"""Putting an image back: the script stands at the same line, its world is compared piece by piece, then memory is filled in place.
+
+Whatever is not equal, and was not seen to change inside a shield, refuses; nothing is put back on a guess.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+from . import fate, image, image_memory, image_tree, private, store, walk, walk_closed, words
+
+_clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
+
+
+def resume(target) -> dict:
+    """`{"put_back": [path], "seconds": float}`; what does not fit ends this life by `fate.diverged`."""
+    begun = _clock()
+    torch = sys.modules["torch"]
+    with torch.no_grad():
+        work = _Restore(target)
+        work.compare()
+        work.memory()
+        work.arrays()
+        work.values()
+        work.parts()
+        work.randomness()
+    for frame in work.now.stack:
+        frame.f_locals  # noqa: B018 - a traced frame writes its snapshot back over cells that were just filled
+    return {"put_back": sorted(set(work.put_back)), "seconds": round(_clock() - begun, 3)}
+
+
+class Stored:
+    """What the parts handed in when the image was taken, by number."""
+
+    def __init__(self, work):
+        self._work = work
+
+    def get(self, number: int):
+        torch = sys.modules["torch"]
+        kind, dtype, shape, source = self._work.meta["extra"][number]
+        raw = bytearray(self._work.bytes_of(source))
+        if kind == "array":
+            import numpy
+            return numpy.frombuffer(raw, dtype=dtype).reshape(shape)
+        flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+        return flat.view(_dtype(dtype)).reshape(shape)
+
+
+class _Restore:
+    def __init__(self, target):
+        self.meta, self.data, self.drop = target.meta, memoryview(target.data), image.dropped()
+        self.now = walk.Walk().run()
+        self.put_back, self.made = [], {}
+        self.free = self._free_prefixes()
+
+    # -- what may differ
+
+    def _free_prefixes(self) -> tuple:
+        """Paths below which differences are put back: optimizer state, and what recording saw change inside shields."""
+        found = [f"{path}.state[" for path in self.meta["optimizers"]]
+        for path, name, _tree in self.meta["shifts"]:
+            found.append(path + "[" if name is None else f"{path}.{name}")
+        return tuple(found)
+
+    def is_free(self, path: str) -> bool:
+        if path.startswith(self.free):
+            return True
+        return any(path == p and name is None for p, name, _ in self.meta["shifts"])
+
+    def differs(self, path: str, then, now) -> None:
+        name = walk.tell(path, self.now.frames)
+        fate.diverged(words.OTHER_STATE.format(name=name, then=_short(then), now=_short(now)))
+
+    # -- comparing
+
+    def compare(self) -> None:
+        then, now = [tuple(f) for f in self.meta["frames"]], [tuple(f) for f in self.now.frames]
+        if then != now:
+            fate.diverged(words.OTHER_STACK.format(then=_place(then), now=_place(now)))
+        self._facts(self.meta["facts"], self.now.facts)
+        self._facts(self.meta["alias"], self.now.alias, words.ALIAS)
+        self._kinds("arrays", self.meta["arrays"], self.now.arrays)
+        self._kinds("random generators", self.meta["rngs"], self.now.rngs)
+        self._tensors()
+
+    def _facts(self, then: dict, now: dict, prefix: str = "") -> None:
+        for path, value in then.items():
+            other = now.get(path, _ABSENT)
+            if (other is _ABSENT or not walk.same(_plain(value), _plain(other))) and not self.is_free(path):
+                self.differs(path, f"{prefix}{_short(value)}", "absent" if other is _ABSENT else f"{prefix}{_short(other)}")
+        for path, value in now.items():
+            if path not in then and not self.is_free(path):
+                self.differs(path, "absent", f"{prefix}{_short(value)}")
+
+    def _kinds(self, what: str, then: dict, now: dict) -> None:
+        for path in then:
+            if path not in now and not self.is_free(path):
+                self.differs(path, what, "absent")
+        for path in now:
+            if path not in then and not self.is_free(path):
+                self.differs(path, "absent", what)
+
+    def _tensors(self) -> None:
+        members = self.meta["members"]
+        for path, (_, form, _) in members.items():
+            tensor = self.now.tensors.get(path)
+            if tensor is None:
+                if not self.is_free(path) and not path.endswith(".grad"):
+                    self.differs(path, f"a tensor {form[2]}", "absent")
+                continue
+            now = image_memory.form(tensor)
+            if now != tuple(_plain(form)) and not self.is_free(path):
+                self.differs(path, f"a {_form(form)}", f"a {_form(now)}")
+        for path in self.now.tensors:
+            if path not in members and not self.is_free(path) and not path.endswith(".grad"):
+                self.differs(path, "absent", f"a tensor {tuple(self.now.tensors[path].shape)}")
+
+    # -- memory
+
+    def bytes_of(self, source):
+        _, offset, size = source
+        return self.data[offset : offset + size]
+
+    def memory(self) -> None:
+        """Each storage of the image into the storage that now stands for it; only stand-ins get new memory."""
+        groups: dict = {}
+        for path, (group, _, _) in self.meta["members"].items():
+            groups.setdefault(group, []).append(path)
+        users: dict = {}
+        for path, tensor in self.now.tensors.items():
+            if not image_memory.store_cannot(tensor):
+                users.setdefault(image_memory.storage_key(tensor), set()).add(path)
+        own = walk_closed.behind(walk_closed.ours())
+        own_memory = {image_memory.storage_key(t) for t in self.now.own_tensors(own)}
+        for group, paths in groups.items():
+            if group >= 0:
+                self._group(group, [p for p in paths if not self._left_out(p)], users, own_memory)
+        for path in list(self.now.tensors):
+            if path.endswith(".grad") and path not in self.meta["members"] and "gradients" not in self.drop:
+                owner = self.now.owners[path][0]
+                owner.grad = None
+        for path in self.meta["members"]:
+            if path.endswith(".grad") and path not in self.now.tensors:
+                self._grad(path)
+
+    def _left_out(self, path: str) -> bool:
+        return "buffers" in self.drop and "._buffers[" in path
+
+    def _group(self, group: int, paths: list, users: dict, own_memory: set) -> None:
+        source = self.meta["groups"][group]
+        there = {p: self.now.tensors[p] for p in paths if p in self.now.tensors and not self.is_rebuilt(p)}
+        keys = {image_memory.storage_key(t) for t in there.values()}
+        if len(keys) == 1 and not keys & own_memory:
+            key = next(iter(keys))
+            first = next(iter(there.values()))
+            fits = users[key] <= set(paths) and first.untyped_storage().nbytes() == source[-2 if source[0] == "same" else -1]
+            if fits and all(image_memory.place(t) == tuple(_plain(self.meta["members"][p][2])) for p, t in there.items()):
+                self._fill(first, source, paths[0])
+                self.made[group] = first
+                return
+        if source[0] == "same":
+            self.differs(paths[0], "memory that never changes", "laid out in another way")
+        if there:
+            self._may_move(there, own_memory)
+            for path, tensor in there.items():
+                tensor.data = self._view(group, self.meta["members"][path])
+
+    def is_rebuilt(self, path: str) -> bool:
+        """Whether a tensor is of another form now, so that a new one takes its place (only below a path that is free)."""
+        tensor = self.now.tensors.get(path)
+        return tensor is not None and image_memory.form(tensor) != tuple(_plain(self.meta["members"][path][1]))
+
+    def _may_move(self, there: dict, own_memory: set) -> None:
+        for path, tensor in there.items():
+            if image_memory.storage_key(tensor) in own_memory:
+                continue
+            if "._parameters[" in path or "._buffers[" in path or self._has_array(tensor):
+                self.differs(path, "memory of its own", "memory that it shares in another way")
+
+    def _has_array(self, tensor) -> bool:
+        storage = tensor.untyped_storage()
+        low, high = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        return any(low < hi and lo < high for lo, hi in map(walk_closed._span, self.now.arrays.values()))
+
+    def _fill(self, tensor, source, path: str) -> None:
+        flat = image_memory.flat(tensor)
+        if source[0] == "same":
+            size, value = self.meta["proofs"][source[2]]
+            if store.checksum(store.memory(flat.data_ptr(), size)) != value:
+                self.differs(path, "the same since set-up", "other numbers")
+            return
+        if source[2]:
+            flat.copy_(_bytes_tensor(self.bytes_of(source)))
+
+    def _view(self, group: int, member):
+        """A tensor of the recorded form on the group's memory, which is made when there is none."""
+        torch = sys.modules["torch"]
+        _, form, (stride, offset) = member
+        if group not in self.made:
+            source = self.meta["groups"][group]
+            if source[0] == "same":
+                raise image_tree.CannotBuild("memory that is known by its checksum only")
+            raw = _bytes_tensor(self.bytes_of(source)).clone() if source[2] else torch.empty(0, dtype=torch.uint8)
+            self.made[group] = raw.to(form[3])
+        storage = self.made[group].untyped_storage()
+        return torch.empty(0, dtype=_dtype(form[1]), device=form[3]).set_(storage, offset, tuple(form[2]), tuple(stride))
+
+    def _grad(self, path: str) -> None:
+        owner = self.now.tensors.get(path[: -len(".grad")])
+        if owner is None:
+            if not self.is_free(path):
+                self.differs(path, "a gradient", "absent")
+            return
+        owner.grad = self._find(path)
+
+    # -- arrays, values, generators
+
+    def arrays(self) -> None:
+        import_numpy = sys.modules.get("numpy")
+        for path, (told, source) in self.meta["arrays"].items():
+            array = self.now.arrays.get(path)
+            if array is None:
+                continue
+            if (array.dtype.str, tuple(array.shape)) != (told[0], tuple(told[1])):
+                self.differs(path, f"an array {told[0]} {tuple(told[1])}", f"an array {array.dtype.str} {array.shape}")
+            if source[0] == "file":
+                continue
+            if source[0] == "same":
+                size, value = self.meta["proofs"][source[2]]
+                if store.checksum(store.memory(array.__array_interface__["data"][0], size)) != value:
+                    self.differs(path, "the same since set-up", "other numbers")
+                continue
+            saved = import_numpy.frombuffer(self.bytes_of(source), dtype=told[0]).reshape(tuple(told[1]))
+            if saved.tobytes() == array.tobytes():
+                continue
+            if not array.flags.writeable:
+                self.differs(path, "a read-only array", "one with other numbers")
+            array[...] = saved
+
+    def _find(self, path: str):
+        """What a tree means by a path: a tensor, array or object of this life, or a tensor made from the image."""
+        member = self.meta["members"].get(path)
+        if member is not None:
+            if path in self.now.tensors and not self.is_rebuilt(path):
+                return self.now.tensors[path]
+            return self._new_tensor(member, path)
+        if path in self.meta["arrays"]:
+            if path in self.now.arrays:
+                return self.now.arrays[path]
+            return self._new_array(path)
+        found = self.now.find(path)
+        if found is not None:
+            return found
+        raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
+
+    def _new_tensor(self, member, path: str):
+        torch = sys.modules["torch"]
+        if member[0] < 0 or not member[1][5]:
+            raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
+        made = self.now.fresh.get(path)
+        if made is None:
+            made = self._view(member[0], member)
+            if member[1][0] == "torch.nn.parameter.Parameter":
+                made = torch.nn.Parameter(made, requires_grad=member[1][4])
+            elif member[1][0] != "torch.Tensor":
+                raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
+            self.now.fresh[path] = made.requires_grad_(member[1][4])
+        return made
+
+    def _new_array(self, path: str):
+        import numpy
+        told, source = self.meta["arrays"][path]
+        if source[0] != "data":
+            raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
+        return numpy.frombuffer(bytearray(self.bytes_of(source)), dtype=told[0]).reshape(tuple(told[1]))
+
+    def values(self) -> None:
+        try:
+            for path, entries in self.meta["optimizers"].items():
+                optimizer = self.now.optimizers.get(path)
+                if optimizer is None:
+                    self.differs(path, "an optimizer", "absent")
+                if "optimizer" in self.drop:
+                    optimizer.state.clear()
+                else:
+                    image_tree.build_optimizer(optimizer, entries, self._find)
+            for path, name, tree in self.meta["shifts"]:
+                if "value" not in self.drop:
+                    self._shift(path, name, tree)
+        except image_tree.CannotBuild as e:
+            fate.diverged(words.NOT_BUILT.format(name=e))
+
+    def _shift(self, path: str, name, tree) -> None:
+        owner = self._find(path)
+        told = path if name is None else f"{path}.{name}"
+        if name is None:
+            if isinstance(owner, bytearray):
+                owner[:] = tree[1]
+            elif tree[0] != "same":
+                image_tree.build(tree, self._find, owner)
+        else:
+            held = getattr(owner, "__dict__", {})
+            before = held.get(name, _ABSENT)
+            value = image_tree.build(tree, self._find, before)
+            if before is not value:
+                (held.__setitem__ if isinstance(held, dict) and name in held else lambda n, v: object.__setattr__(owner, n, v))(name, value)
+        self.put_back.append(walk.tell(told, self.now.frames))
+
+    def parts(self) -> None:
+        stored = Stored(self)
+        for name in image.PARTS:
+            part = sys.modules.get(f"{__package__}.{name}")
+            if part is not None and name in self.meta["parts"]:
+                part.load(self.meta["parts"][name], stored)
+
+    def randomness(self) -> None:
+        """Generators that the script holds, then the global ones, last of all."""
+        if "rng" in self.drop:
+            return
+        for path, state in self.meta["rngs"].items():
+            if path in self.now.rngs:
+                set_rng(self.now.rngs[path], state)
+        torch = sys.modules["torch"]
+        if self.meta["cuda"] is not None:
+            torch.cuda.set_rng_state_all([_bytes_tensor(memoryview(bytearray(state))) for state in self.meta["cuda"]])
+        private.set_rngs(_tuples(self.meta["world"]))
+
+
+def set_rng(thing, state) -> None:
+    kind, value = state
+    if kind == "python":
+        if isinstance(thing, random.Random):
+            thing.setstate(_tuples(value))
+        else:
+            thing.setstate(_tuples(value[1]))
+    elif kind == "torch":
+        private.set_torch_rng(value, thing)
+    elif kind == "numpy":
+        thing.set_state(_rich(value))
+    else:
+        getattr(thing, "bit_generator", thing).state = _rich(value)
+
+
+def _rich(value):
+    if value[0] == "dict":
+        return {key: _rich(inner) for key, inner in value[1]}
+    if value[0] == "array":
+        import numpy
+        return numpy.frombuffer(value[2], dtype=value[1]).copy()
+    return value[1]
+
+
+def _tuples(value):
+    return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+_plain = _tuples
+_ABSENT = object()
+
+
+def _dtype(name: str):
+    return getattr(sys.modules["torch"], name.rpartition(".")[2])
+
+
+def _bytes_tensor(view):
+    torch = sys.modules["torch"]
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    return torch.frombuffer(view, dtype=torch.uint8) if view.nbytes else torch.empty(0, dtype=torch.uint8)
+
+
+def _form(form) -> str:
+    flags = "" if not form[4] else ", with gradient" if form[5] else ", with history"
+    return f"{form[0].rpartition('.')[2]} {str(form[1]).rpartition('.')[2]} {tuple(form[2])} on {form[3]}{flags}"
+
+
+def _place(frames: list) -> str:
+    return f"{frames[-1][0]}:{frames[-1][2]} in {frames[-1][1]}" if frames else "nowhere"
+
+
+def _short(value) -> str:
+    told = value if isinstance(value, str) else repr(value)
+    return told if len(told) <= 80 else told[:77] + "..."

@@ -1,0 +1,210 @@
+"""Images on disk: `images/<n>/` holds `data` (raw memory), `meta` (what and where, marshal of plain values) and `manifest.json`.
+
+An image is whole or absent: written beside, flushed to the disk, renamed. CRC-32 and lengths tell a torn or damaged file; they are to find
+accidents, not attackers (the folder is private to the user), and cost a fifth of a cryptographic hash on the way of training.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import marshal
+import os
+import zlib
+
+FORMAT = 1
+CHUNK = 8 << 20
+KEEP = 2
+SPARE = 64 << 20  # bytes that stay free on the disk, whatever an image needs
+_open, _write, _fsync, _close, _rename, _read = os.open, os.write, os.fsync, os.close, os.rename, os.read
+
+
+class Damaged(Exception):
+    """An image that cannot be used; the text says why."""
+
+
+def folder(root: str, n: int) -> str:
+    return os.path.join(root, "images", str(n))
+
+
+def numbers(root: str) -> list:
+    """The images that are there, newest first, those marked bad included."""
+    try:
+        names = os.listdir(os.path.join(root, "images"))
+    except OSError:
+        return []
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
+def memory(address: int, length: int):
+    """The bytes at an address, not copied."""
+    return memoryview((ctypes.c_char * length).from_address(address)).cast("B")
+
+
+def checksum(view) -> int:
+    value = 0
+    for at in range(0, len(view), CHUNK):
+        value = zlib.crc32(view[at : at + CHUNK], value)
+    return value
+
+
+def room(root: str, needed: int) -> str:
+    """The sentence why the disk has no place for `needed` bytes, or nothing."""
+    found = os.statvfs(root)
+    free = found.f_bavail * found.f_frsize
+    if free < needed + SPARE:
+        return f"an image needs {_mib(needed)}, the disk has {_mib(free)} left"
+    return ""
+
+
+def write(root: str, n: int, data, meta: dict, facts: dict) -> int:
+    """Write image `n` from a buffer and a dict of plain values; returns its size in bytes. Raises OSError; then nothing is left of it."""
+    images = os.path.join(root, "images")
+    os.makedirs(images, mode=0o700, exist_ok=True)
+    beside = os.path.join(images, f"new-{n}")
+    _remove(beside)
+    os.mkdir(beside, 0o700)
+    try:
+        told = {"data": _write_file(os.path.join(beside, "data"), data)}
+        text = marshal.dumps(meta, 2)
+        told["meta"] = _write_file(os.path.join(beside, "meta"), memoryview(text))
+        manifest = json.dumps({"format": FORMAT, "n": n, **facts, "files": told}).encode("ascii")
+        _write_file(os.path.join(beside, "manifest.json"), memoryview(manifest))
+        sync_folder(beside)
+        _rename(beside, folder(root, n))
+        sync_folder(images)
+    except BaseException:
+        _remove(beside)
+        raise
+    return sum(size for size, _ in told.values())
+
+
+def _write_file(path: str, view) -> list:
+    value, size = 0, len(view)
+    fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        for at in range(0, size, CHUNK):
+            part = view[at : at + CHUNK]
+            value = zlib.crc32(part, value)
+            while len(part):
+                part = part[_write(fd, part) :]
+        _fsync(fd)
+    finally:
+        _close(fd)
+    return [size, value]
+
+
+def sync_folder(path: str) -> None:
+    fd = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _fsync(fd)
+    finally:
+        _close(fd)
+
+
+def merge_state(root: str, fields: dict) -> None:
+    """Put fields into `state.json` from the writer's thread; the main thread tells them again when it comes by."""
+    path = os.path.join(root, "state.json")
+    try:
+        known = json.loads(_read_file(path))
+    except (OSError, ValueError):
+        known = {}
+    _write_file(path + ".image", memoryview(json.dumps({**(known if isinstance(known, dict) else {}), **fields}).encode()))
+    _rename(path + ".image", path)
+
+
+def prune(root: str) -> None:
+    """Keep the last two good images, and what is newer than them; leftovers of a killed writer go too."""
+    images = os.path.join(root, "images")
+    for name in os.listdir(images):
+        if name.startswith(("new-", "old-")):
+            _remove(os.path.join(images, name))
+    good = [n for n in numbers(root) if not is_bad(root, n)]
+    for n in numbers(root):
+        if n not in good[:KEEP] and (len(good) >= KEEP and n < good[KEEP - 1]):
+            aside = os.path.join(images, f"old-{n}")
+            _remove(aside)
+            _rename(folder(root, n), aside)  # never a half removed image under its number
+            _remove(aside)
+
+
+def _remove(path: str) -> None:
+    for name in ("manifest.json", "meta", "data", "bad"):
+        try:
+            os.unlink(os.path.join(path, name))
+        except OSError:
+            pass
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def is_bad(root: str, n: int) -> bool:
+    return os.path.exists(os.path.join(folder(root, n), "bad"))
+
+
+def mark_bad(root: str, n: int, why: str) -> None:
+    """Image `n` is not used again."""
+    fd = _open(os.path.join(folder(root, n), "bad"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _write(fd, why.encode(errors="replace"))
+    finally:
+        _close(fd)
+
+
+def manifest(root: str, n: int) -> dict:
+    """What an image says about itself; raises Damaged."""
+    try:
+        found = json.loads(_read_file(os.path.join(folder(root, n), "manifest.json")))
+    except (OSError, ValueError) as e:
+        raise Damaged(f"image {n} has no manifest that can be read ({type(e).__name__})") from e
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        raise Damaged(f"the manifest of image {n} makes no sense")
+    if found.get("format") != FORMAT:
+        raise Damaged(f"image {n} was written by another version (format {found.get('format')}, this one reads {FORMAT})")
+    return found
+
+
+def verified(root: str, n: int) -> tuple:
+    """(manifest, meta, the bytes of data) of image `n`, each checked against its length and checksum; raises Damaged."""
+    told = manifest(root, n)
+    meta = _checked(root, n, told, "meta")
+    try:
+        unpacked = marshal.loads(meta)
+    except (EOFError, ValueError, TypeError) as e:
+        raise Damaged(f"the meta of image {n} makes no sense") from e
+    return told, unpacked, _checked(root, n, told, "data")
+
+
+def _checked(root: str, n: int, told: dict, name: str):
+    try:
+        size, value = told["files"][name]
+        data = _read_file(os.path.join(folder(root, n), name))
+    except (OSError, KeyError, TypeError, ValueError) as e:
+        raise Damaged(f"{name} of image {n} cannot be read ({type(e).__name__})") from e
+    if len(data) != size:
+        raise Damaged(f"{name} of image {n} has {len(data)} bytes instead of {size}")
+    if checksum(memoryview(data)) != value:
+        raise Damaged(f"{name} of image {n} is damaged: its checksum is another one")
+    return data
+
+
+def _read_file(path: str) -> bytearray:
+    fd = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = bytearray(os.fstat(fd).st_size)
+        view, at = memoryview(data), 0
+        while at < len(data):
+            part = _read(fd, min(CHUNK, len(data) - at))
+            if not part:
+                break
+            view[at : at + len(part)] = part
+            at += len(part)
+        return data if at == len(data) else data[:at]
+    finally:
+        _close(fd)
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

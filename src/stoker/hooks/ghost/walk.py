@@ -1,0 +1,282 @@
+"""A deterministic walk over everything the script can reach: each thing gets the path by which it is reached first.
+
+Two lives that stand at the same line of the same script give the same paths, so a path says where a value belongs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import sys
+import types
+
+from . import leaves, walk_heap, walk_kinds
+from .leaves import PLAIN
+
+ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
+_MODULE_WORDS = frozenset("__builtins__ __loader__ __spec__ __cached__ __doc__ __file__ __package__ __name__ __warningregistry__".split())
+_modules: tuple = (0, ())
+
+
+class Walk:
+    """One pass over the script's world.
+
+    `facts`: path -> what is equal in two lives: plain values, and for each container its class and size ·
+    `tensors`, `arrays`, `rngs`, `optimizers`: path -> object · `alias`: path -> the earlier path of the same object ·
+    `owners`: path -> (owner, key, how), where a value can be put back · `bulk`: path -> long list kept as one fact ·
+    `frames`: (file, function, line) from the outermost in · `unknown`: (path, class) of C objects that nobody understands ·
+    `refusals`: sentences about what can be reached but not be saved.
+    """
+
+    def __init__(self):
+        self.facts, self.tensors, self.arrays, self.rngs, self.optimizers = {}, {}, {}, {}, {}
+        self.alias, self.owners, self.bulk, self.seen = {}, {}, {}, {}
+        self.frames, self.stack, self.unknown, self.refusals, self.strict, self.weak = [], [], [], [], [], []
+        self.queue, self.unordered, self.leave_out = [], [], []
+        self.keep, self.things = [], {}  # all that was visited stays alive during the walk; containers and objects by path
+        self.fresh: dict = {}  # tensors that a restore made, by path
+        self.heap = None  # all that the garbage collector knows, when a whole walk was done
+        self.module_dicts = set()
+        self._by_path: dict = {}
+
+    def run(self) -> Walk:
+        """Walk from all roots; the caller stands inside our own code (`life.depth` > 0)."""
+        self._stack_roots(sys._getframe(1))
+        self._module_roots()
+        self._library_roots()
+        self._drain()
+        self._stray_loops()
+        self._finish()
+        return self
+
+    def over(self, root, path: str = "root") -> Walk:
+        """Walk from one object only, for a census."""
+        self._know_modules()
+        self.add(root, path)
+        self._drain()
+        self._finish()
+        return self
+
+    # -- what the handlers of walk_kinds use
+
+    def add(self, thing, path, owner=None, key=None, how="") -> None:
+        """Hang one more thing into the walk; plain values are noted at once."""
+        kind = type(thing)
+        if kind in PLAIN:
+            self.facts[path] = leaves.text(thing) if kind is str else thing
+            if how:
+                self.owners[path] = (owner, key, how)
+        else:
+            self.queue.append((thing, path, owner, key, how))
+
+    def add_attributes(self, thing, path, skip=()) -> None:
+        found = leaves.attributes(thing)
+        if found:
+            facts, owners, queue = self.facts, self.owners, self.queue
+            for name, value in list(found.items()):
+                if name in skip or (type(name) is str and name.startswith("_stoker")):
+                    continue
+                kind = type(value)
+                where = f"{path}.{name}"
+                if kind in PLAIN:
+                    facts[where] = leaves.text(value) if kind is str else value
+                    owners[where] = (thing, name, ATTR)
+                else:
+                    queue.append((value, where, thing, name, ATTR))
+        for name, descriptor in walk_kinds.slots_of(type(thing)):
+            try:
+                self.add(descriptor.__get__(thing), f"{path}.{name}", thing, name, ATTR)
+            except AttributeError:
+                pass
+
+    def own_tensors(self, ids: set) -> list:
+        """Tensors among these ids that the walk did not reach: our own."""
+        return [t for t in self.heap.pick(walk_heap.TENSOR) if id(t) in ids and id(t) not in self.seen]
+
+    def find(self, path: str):
+        """Any object that was visited, by its path; None when there is none."""
+        if path in self.things:
+            return self.things[path]
+        if not self._by_path:
+            self._by_path = {self.seen[id(thing)]: thing for thing in self.keep}
+        return self._by_path.get(path)
+
+    # -- roots
+
+    def _know_modules(self) -> list:
+        global _modules
+        if _modules[0] != len(sys.modules):
+            _modules = (len(sys.modules), tuple(leaves.user_modules()))
+        self.module_dicts = {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}
+        self.seen[id(vars(builtins))] = ""
+        return list(_modules[1])
+
+    def _stack_roots(self, frame) -> None:
+        self._know_modules()
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not leaves.is_ours(file) and not file.startswith("<frozen"):
+                self.stack.append(frame)
+            frame = frame.f_back
+        self.stack.reverse()
+        for n, frame in enumerate(self.stack):
+            code = frame.f_code
+            self.frames.append((code.co_filename, code.co_name, frame.f_lineno))
+            inner = frame.f_locals
+            if inner is frame.f_globals:
+                if id(inner) not in self.module_dicts:
+                    self.names(inner, f"G{n}:{code.co_filename}")
+                continue
+            for name, value in list(inner.items()):
+                self.add(value, f"F{n}:{code.co_name}.{name}")
+
+    def _module_roots(self) -> None:
+        for name, module in self._know_modules():
+            self.names(vars(module), f"M:{name}")
+
+    def names(self, names: dict, path: str) -> None:
+        self.seen[id(names)] = path
+        for name, value in list(names.items()):
+            if name not in _MODULE_WORDS:
+                self.add(value, f"{path}.{name}", names, name, ITEM)
+
+    def _library_roots(self) -> None:
+        """What the script may have given to a library for keeps, and what is on its way back to the caller."""
+        for path, thing in walk_kinds.library_roots():
+            self.add(thing, path)
+        shields = sys.modules.get(f"{__package__}.shields")
+        if shields is not None:
+            self.add(shields.in_flight(), "R:in_flight")
+
+    def _drain(self) -> None:
+        queue, seen, keep = self.queue, self.seen, self.keep
+        handlers, find, alias, owners = walk_kinds.HANDLERS, walk_kinds.find, self.alias, self.owners
+        for thing, path, owner, key, how in queue:
+            kind = type(thing)
+            handler = handlers.get(kind, 0)
+            if handler == 0:
+                handler = find(kind)
+            if handler is None:
+                continue
+            if kind in PLAIN:
+                self.add(thing, path, owner, key, how)
+                continue
+            first = seen.get(id(thing))
+            if first is not None:
+                if first:
+                    alias[path] = first
+                continue
+            seen[id(thing)] = path
+            keep.append(thing)
+            if how:
+                owners[path] = (owner, key, how)
+            handler(self, thing, path)
+        queue.clear()
+        if self.unordered:
+            self._drain_sets()
+
+    def _drain_sets(self) -> None:
+        """Elements of sets that were reached in no other way have no order: fine as long as they hold no tensors."""
+        waiting, self.unordered = self.unordered, []
+        for path, others in waiting:
+            alone = sorted((v for v in others if id(v) not in self.seen), key=lambda v: leaves.name_of(type(v)))
+            before = len(self.tensors) + len(self.arrays) + len(self.rngs)
+            for n, value in enumerate(alone):
+                self.add(value, f"{path}{{{n}}}")
+            self._drain()
+            if len(alone) > 1 and len(self.tensors) + len(self.arrays) + len(self.rngs) > before:
+                self.refusals.append(f"the set {tell(path, self.frames)} holds tensors, and sets have no order")
+
+    def _stray_loops(self) -> None:
+        """Suspended generators and C iterators that only the value stack of a running frame holds: `for x in work():`."""
+        self.heap = walk_heap.Heap()
+        counts: dict = {}
+        for g in self.heap.pick(walk_heap.GENERATOR):
+            if id(g) in self.seen or g.gi_frame is None or g.gi_running:
+                continue
+            code = g.gi_code
+            if leaves.is_ours(code.co_filename) or walk_kinds.is_loader_file(code.co_filename):
+                continue
+            path = f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}"
+            self._stray(g, path, counts)
+        for thing in self.heap.pick(walk_heap.ITERATOR):
+            if id(thing) not in self.seen and self.heap.holds_memory(thing, self.seen):
+                self._stray(thing, f"Z:{type(thing).__name__}", counts)
+
+    def _stray(self, thing, path: str, counts: dict) -> None:
+        counts[path] = counts.get(path, 0) + 1
+        before = len(self.tensors) + len(self.arrays)
+        self.add(thing, f"{path}#{counts[path]}")
+        self._drain()
+        if counts[path] > 1 and len(self.tensors) + len(self.arrays) > before:
+            self.refusals.append(f"two loops look alike and hold tensors ({path.rpartition('/')[2]})")
+
+    def close(self) -> None:
+        """Let go of everything that was seen: a walk holds the whole world."""
+        names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak"
+        for name in names.split():
+            getattr(self, name).clear()
+        self._by_path.clear()
+        if self.heap is not None:
+            self.heap.objects.clear()  # the heap contains itself
+
+    def _finish(self) -> None:
+        """Give addresses used as numbers, and weak references, the path of what they mean."""
+        seen, facts = self.seen, self.facts
+        for path, value in facts.items():
+            if type(value) is int and value > 0xFFFFFFFF and seen.get(value):
+                facts[path] = ("id", seen[value])
+        for path, ref in self.weak:
+            target = ref()
+            facts[path] = ("weak", None if target is None else seen.get(id(target), "?"))
+            del target
+
+
+def tell(path: str, frames=()) -> str:
+    """A path in the words of the script: `best in main (train.py)`."""
+    head, _, rest = path.partition(":")
+    if head[:1] == "F" and head[1:].isdigit():
+        where, _, name = rest.partition(".")
+        file = frames[int(head[1:])][0].rpartition("/")[2] if int(head[1:]) < len(frames) else ""
+        return f"{name} in {file}:{where}" if file else f"{name} in {where}"
+    if head == "M":
+        module, _, name = rest.partition(".")
+        return f"{name} in the script" if module == "__main__" else f"{name} in module {module}"
+    return rest or path
+
+
+def same(a, b) -> bool:
+    """Whether two facts are equal to the bit; NaN equals NaN, True is not 1, 0.0 is not -0.0."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is float:
+        return a.hex() == b.hex()
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def census(root=None) -> Walk:
+    """A snapshot of the plain values reachable from `root` (from everywhere when None); compare two with `changed`."""
+    walk = Walk()
+    return walk.run() if root is None else walk.over(root)
+
+
+def changed(before: Walk, after: Walk) -> list:
+    """What differs between two snapshots, as [(owner, name)]: an attribute of an object, or, with None, all that a container holds."""
+    found = {}
+    for now, then in ((after, before), (before, after)):
+        for path, value in now.facts.items():
+            if path in then.facts and same(then.facts[path], value):
+                continue
+            owner, key, how = now.owners.get(path, (None, None, ""))
+            if path in now.things and isinstance(now.things[path], CONTAINERS):
+                owner, key = now.things[path], None
+            elif how == ITEM:
+                key = None
+            if owner is not None:
+                found[id(owner), key] = (owner, key)
+    return list(found.values())
+
+
+CONTAINERS = (list, dict, set, collections.deque, bytearray)

@@ -1,0 +1,207 @@
+"""The closed world: at every image each live tensor and array must have been reached by the walk, or be known to need no saving.
+
+What no path reaches (a temporary, something that C code or another thread holds) could not be put back, so such a point is refused.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+import weakref
+
+from . import image_memory, leaves, walk_heap, words
+
+_NODES = 3000  # of an autograd graph that are looked at; more: it counts as alive
+_FREED = 50  # freed nodes next to the root after which the rest is freed too
+_REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
+_saved_names: dict = {}
+_known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
+_known_holders: set = set()  # containers of the libraries, from before training
+
+
+def know(seen) -> None:
+    """At the end of set-up: what the libraries hold by themselves is not the script's."""
+    _known_holders.update(seen.heap.holders().keys() - seen.seen.keys())
+    for tensor in seen.heap.pick(walk_heap.TENSOR):
+        if id(tensor) not in seen.seen and not image_memory.cannot(tensor):
+            _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
+
+
+def _print(tensor):
+    """A cheap fingerprint: small tensors by content, large ones by how often torch wrote to them."""
+    try:
+        if tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > image_memory.BIG:
+            return ("version", tensor._version)
+        storage = tensor.untyped_storage()
+        return leaves.zlib.crc32(image_memory.store.memory(storage.data_ptr(), storage.nbytes())) if storage.nbytes() else 0
+    except RuntimeError:
+        return None
+
+
+def unseen(seen) -> list:
+    """Sentences about live memory that no path reaches; empty: the world is closed."""
+    heap = seen.heap
+    if heap.frozen():
+        return [words.FROZEN]
+    reached = {image_memory.storage_key(t) for t in seen.tensors.values() if not image_memory.store_cannot(t)}
+    lost = [t for t in heap.pick(walk_heap.TENSOR) if id(t) not in seen.seen and not _is_known(t, reached)]
+    arrays = _lost_arrays(seen)
+    if lost or arrays:
+        excused = behind(ours() + seen.leave_out)
+        lost = [t for t in lost if id(t) not in excused]
+        arrays = [a for a in arrays if id(a) not in excused]
+    found = [words.UNSEEN_TENSOR.format(shape=tuple(t.shape), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
+    return found + [words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap)) for a in arrays[:3]]
+
+
+def _is_known(tensor, reached: set) -> bool:
+    known = _known.get(id(tensor))
+    if known is not None and known[0]() is tensor and known[1] is not None and known[1] == _print(tensor):
+        return True
+    return not image_memory.store_cannot(tensor) and image_memory.storage_key(tensor) in reached
+
+
+def _lost_arrays(seen) -> list:
+    """Arrays are not tracked by the garbage collector: they are found in what holds them. A container that was looked at once and is not
+    the script's is the libraries' own."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not hasattr(numpy, "ndarray"):
+        return []
+    holders = seen.heap.holders()
+    fresh = holders.keys() - seen.seen.keys() - _known_holders
+    found, level = {}, [holders[i] for i in fresh]
+    for _ in range(3):  # untracked tuples and dictionaries lie in between
+        parts = gc.get_referents(*level) if level else []
+        level = []
+        for part in parts:
+            kind = type(part)
+            if kind is tuple or kind is dict:
+                if not gc.is_tracked(part) and id(part) not in seen.seen:
+                    level.append(part)
+            elif kind is numpy.ndarray and id(part) not in seen.seen:
+                found[id(part)] = part
+    if not found:
+        _known_holders.intersection_update(holders)
+        _known_holders.update(fresh)
+    memory = [_span(a) for a in seen.arrays.values()]
+    found = [a for a in found.values() if a.size and not a.dtype.hasobject]
+    return [a for a in found if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]
+
+
+def _span(array) -> tuple:
+    numpy = sys.modules["numpy"]
+    bounds = getattr(numpy.lib, "array_utils", numpy)
+    return bounds.byte_bounds(array)
+
+
+def ours() -> list:
+    """Where our own objects hang: the names of our modules, the log left out."""
+    package = __package__
+    skip = {f"{package}.log", f"{package}.tape", __name__}
+    found: list = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package + ".") and name not in skip and isinstance(module, types.ModuleType):
+            found += [value for value in list(vars(module).values()) if not isinstance(value, (types.ModuleType, type(None)))]
+    return found
+
+
+def behind(roots: list) -> set:
+    """The ids of all that hangs on these, code and classes left out."""
+    found: set = set()
+    level = list(roots)
+    while level and len(found) < _REACH:
+        fresh = []
+        for thing in level:
+            if id(thing) not in found:
+                found.add(id(thing))
+                fresh.append(thing)
+        level = []
+        for thing in fresh:
+            if isinstance(thing, types.FunctionType):
+                level += [c for c in (thing.__closure__ or ()) if leaves.is_ours(thing.__code__.co_filename)]
+            elif not isinstance(thing, walk_heap.CODE) and type(thing) not in leaves.PLAIN:
+                level += gc.get_referents(thing)
+    return found
+
+
+def _holder(thing, heap) -> str:
+    """Who holds it, in a word."""
+    for other in gc.get_referrers(thing):
+        if other is heap.objects or isinstance(other, types.FrameType):
+            continue
+        name = leaves.name_of(type(other))
+        if name not in ("builtins.list", "builtins.set"):
+            return name
+    return "nothing that Python shows"
+
+
+def strange(seen):
+    """(path, class) of a C object that nobody understands and that shields may change: it hangs on a module, a dataset, a sampler."""
+    if not seen.unknown or not seen.strict:
+        return None
+    waiting = {id(thing): (path, name) for path, name, thing in seen.unknown}
+    found: set = set()
+    level = [thing for thing, _ in seen.strict]
+    while level:
+        parts = []
+        for thing in level:
+            if id(thing) in waiting:
+                return waiting[id(thing)]
+            if isinstance(thing, types.FunctionType):
+                parts += [*(thing.__closure__ or ()), thing.__defaults__, thing.__dict__]
+            elif not isinstance(thing, (type, types.ModuleType, types.FrameType)):
+                parts += gc.get_referents(thing)
+        level = []
+        for part in parts:
+            if id(part) not in found and (id(part) in seen.seen or type(part) in (dict, tuple, list, types.CellType)):
+                found.add(id(part))
+                level.append(part)
+    return None
+
+
+def graph_alive(seen) -> str:
+    """The path of a tensor whose autograd graph could still be used, or nothing."""
+    done: dict = {}
+    for path, tensor in seen.tensors.items():
+        if tensor.grad_fn is not None and _alive(tensor.grad_fn, done):
+            return path
+    return ""
+
+
+def _alive(root, done: dict) -> bool:
+    level, freed = [root], 0
+    while level:
+        deeper = []
+        for node in level:
+            if node is None or id(node) in done:
+                continue
+            done[id(node)] = node
+            state = _node(node)
+            if state or len(done) > _NODES:
+                return True
+            freed += state is None
+            if freed >= _FREED:
+                return False
+            deeper += [n for n, _ in node.next_functions]
+        level = deeper
+    return False
+
+
+def _node(node):
+    """True: it holds tensors for a backward; None: they were freed; False: it needs none."""
+    kind = type(node)
+    names = _saved_names.get(kind)
+    if names is None:
+        names = _saved_names[kind] = [n for n in dir(kind) if n.startswith("_saved_") and not n.startswith("_saved_tensors")]
+        names += ["saved_tensors"] if hasattr(kind, "saved_tensors") else []
+    torch = sys.modules["torch"]
+    for name in names:
+        try:
+            value = getattr(node, name)
+        except RuntimeError:
+            return None
+        if isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(isinstance(v, torch.Tensor) for v in value)):
+            return True
+    return False
+

@@ -1,0 +1,102 @@
+"""What the garbage collector knows, looked at once per image and at the speed of C: tensors, loops, and containers that may hold arrays."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import types
+import weakref
+
+from . import leaves, walk_kinds
+
+NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK = range(6)
+CODE = (
+    types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType, property,
+    staticmethod, classmethod, weakref.ref,
+)  # fmt: skip
+_HOLDERS = bytes(int(code == HOLDER) for code in range(256))
+
+
+class _Mark:
+    """Made after the baseline: when the garbage collector no longer shows it, somebody froze what it knows."""
+
+    __slots__ = ("me",)
+
+    def __init__(self):
+        self.me = [self]
+
+
+_mark = None
+
+
+class _Codes(dict):
+    """class -> what its objects are to us."""
+
+    def __missing__(self, kind):
+        torch = sys.modules.get("torch")
+        if kind is _Mark:
+            code = MARK
+        elif torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
+            code = TENSOR
+        elif kind is types.GeneratorType:
+            code = GENERATOR
+        elif kind in walk_kinds.ITERATORS:
+            code = ITERATOR
+        elif issubclass(kind, CODE) or leaves.is_opaque(kind):
+            code = NEITHER
+        else:
+            code = HOLDER
+        if len(self) > 20000:
+            self.clear()
+        self[kind] = code
+        return code
+
+
+_codes = _Codes()
+
+
+def baseline() -> None:
+    """Call once when torch was imported: what lives now is the libraries' and is never looked at again."""
+    global _mark
+    gc.freeze()
+    _mark = _Mark()
+
+
+class Heap:
+    """All objects that the garbage collector tracks and that came after the baseline, the older ones first."""
+
+    def __init__(self):
+        self.objects = [thing for generation in (2, 1, 0) for thing in gc.get_objects(generation)]
+        self._code = bytes(map(_codes.__getitem__, map(type, self.objects)))
+
+    def pick(self, code: int) -> list:
+        found, at, wanted = [], self._code.find(code), self.objects
+        while at >= 0:
+            found.append(wanted[at])
+            at = self._code.find(code, at + 1)
+        return found
+
+    def holders(self) -> dict:
+        """id -> container, of those that may hold arrays."""
+        inside = list(itertools.compress(self.objects, self._code.translate(_HOLDERS)))
+        return {id(thing): thing for thing in inside}
+
+    def frozen(self) -> bool:
+        """Whether the script hid objects from the garbage collector, and so from us."""
+        return _mark is not None and self._code.find(MARK) < 0
+
+    def holds_memory(self, thing, seen: dict) -> bool:
+        """Whether a tensor or array that was not seen hangs on this within a few steps."""
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        memory = tuple(getattr(m, n) for m, n in ((torch, "Tensor"), (numpy, "ndarray")) if hasattr(m, n))
+        level, found = [thing], set()
+        for _ in range(4):
+            level = [p for p in gc.get_referents(*level) if not isinstance(p, CODE) and id(p) not in found]
+            found.update(map(id, level))
+            if any(isinstance(p, memory) and id(p) not in seen for p in level):
+                return True
+            if len(found) > 2000:
+                return False
+        return False

@@ -1,0 +1,623 @@
+"""How the walk goes into each kind of object: one small handler per kind, found once per class and kept."""
+
+from __future__ import annotations
+
+import _random
+import array
+import collections
+import functools
+import io
+import itertools
+import mmap
+import sys
+import types
+import weakref
+import zlib
+
+from . import leaves
+from .leaves import BULK, PLAIN
+
+HANDLERS: dict = {}  # class -> handler(walk, thing, path), or None: a leaf
+ITERATORS: set = set()  # classes of C iterators
+_loader_files = ("torch/utils/data/",)
+_slots: dict = {}
+_user_files: dict = {}
+_torch_known = _numpy_known = False
+
+
+def is_loader_file(file: str) -> bool:
+    return any(part in file for part in _loader_files)
+
+
+def slots_of(kind: type) -> list:
+    found = _slots.get(kind)
+    if found is None:
+        found = _slots[kind] = leaves.slots(kind)
+    return found
+
+
+def find(kind: type):
+    """The handler of a class that was not met before; kept for the next time."""
+    _learn_libraries()
+    if len(HANDLERS) > 20000:  # classes made in a loop are not kept for ever
+        HANDLERS.clear()
+        HANDLERS.update(_EXACT)
+        _learn_libraries(again=True)
+    if kind not in HANDLERS:
+        HANDLERS[kind] = _classify(kind)
+    return HANDLERS[kind]
+
+
+def _classify(kind: type):
+    for base in kind.__mro__:
+        if (base.__module__, base.__qualname__) in _BY_NAME:
+            return _BY_NAME[base.__module__, base.__qualname__]
+    if leaves.is_opaque(kind) and not leaves.is_value(kind):
+        return None
+    if leaves.is_value(kind):
+        return _value
+    base = leaves.solid(kind)
+    handler = _EXACT.get(base, 0)
+    if handler == 0 and issubclass(base, tuple):
+        handler = _sequence
+    if handler == 0:
+        handler = _type if issubclass(kind, type) else _by_family(base)
+    if handler is None or kind is base:
+        return handler
+    if base in PLAIN:
+        return _plain_subclass
+    return handler if handler is _instance or handler in _ATTRIBUTES_TOO else _with_attributes(handler)
+
+
+def _by_family(base: type):
+    if base is object:
+        return _instance
+    if issubclass(base, BaseException):
+        return _exception
+    module = base.__module__ or ""
+    if module == "_ctypes":
+        return _ctypes
+    if module == "torch.autograd.function" or base.__qualname__.endswith(("Backward0", "Backward1", "Backward2", "AccumulateGrad")):
+        return None  # nodes of an autograd graph: judged by whether the graph is alive
+    if leaves.is_opaque(base):
+        return None
+    return _unknown
+
+
+def _learn_libraries(again: bool = False) -> None:
+    """Torch's and numpy's own kinds, once the script has imported them."""
+    global _torch_known, _numpy_known
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if hasattr(numpy, "random") and hasattr(numpy, "ufunc") and (again or not _numpy_known):
+        _numpy_known = True
+        more = {numpy.ndarray: _array, numpy.ufunc: None, numpy.random.Generator: _rng, numpy.random.RandomState: _rng}
+        more[numpy.random.SeedSequence] = _value
+        more[numpy.random.BitGenerator] = _rng
+        more[numpy.dtype] = _value
+        _know(more)
+    if hasattr(torch, "optim") and hasattr(torch, "utils") and (again or not _torch_known):
+        _torch_known = True
+        c = torch._C
+        more = {torch._C.TensorBase: _tensor, torch.Tensor: _tensor, torch.nn.Parameter: _tensor, torch.Generator: _rng}
+        more.update({c.StorageBase: _storage, torch.UntypedStorage: _storage, torch.TypedStorage: _typed_storage})
+        more.update(dict.fromkeys((torch.device, torch.dtype, torch.layout, torch.memory_format), _value))
+        more[torch.Size] = _sequence
+        for name in "Stream Event _CudaStreamBase _CudaEventBase _FunctionBase DispatchKeySet DispatchKey".split():
+            if isinstance(getattr(c, name, None), type):
+                more[getattr(c, name)] = None
+        _know(more)
+
+
+def _know(more: dict) -> None:
+    _EXACT.update(more)
+    HANDLERS.update(more)
+
+
+def library_roots() -> list:
+    """(path, thing) that user code may have left within torch: hooks for all modules and optimizers, default modes."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn") or not hasattr(torch, "optim"):
+        return []
+    found = []
+    for short, name in (("modules", "torch.nn.modules.module"), ("optimizers", "torch.optim.optimizer")):
+        module = sys.modules.get(name)
+        for word, value in list(vars(module).items()) if module is not None else ():
+            if word.startswith("_global_") and isinstance(value, dict) and value:
+                found.append((f"L:{short}.{word}", value))
+    found.append(("L:torch.default_dtype", str(torch.get_default_dtype())))
+    found.append(("L:torch.grad_enabled", torch.is_grad_enabled()))
+    found.append(("L:torch.inference", torch.is_inference_mode_enabled()))
+    found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
+    found.append(("L:torch.threads", torch.get_num_threads()))
+    if hasattr(torch, "is_autocast_cpu_enabled"):
+        found.append(("L:torch.autocast", (torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled())))
+    return found
+
+
+# -- values
+
+
+def _value(walk, thing, path):
+    walk.facts[path] = leaves.value_of(thing)
+
+
+def _plain_subclass(walk, thing, path):
+    base = leaves.solid(type(thing))
+    walk.facts[path] = ("value", leaves.name_of(type(thing)), leaves.text(base.__repr__(thing)))
+    walk.add_attributes(thing, path)
+
+
+def _scalar(walk, thing, path):
+    walk.facts[path] = ("scalar", thing.dtype.str, bytes(thing.tobytes()) if not thing.dtype.hasobject else repr(thing))
+
+
+def _bytes_like(walk, thing, path):
+    if type(thing) is memoryview:
+        try:
+            walk.add(thing.obj, path + ".obj")
+            walk.facts[path] = ("memoryview", thing.nbytes, thing.format, str(thing.shape))
+        except ValueError:
+            walk.facts[path] = ("memoryview", "released")
+        return
+    try:
+        view = memoryview(thing)
+        walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, zlib.crc32(view))
+        view.release()
+    except (ValueError, BufferError):
+        walk.facts[path] = (leaves.name_of(type(thing)), "closed")
+
+
+def _memory_file(walk, thing, path):
+    if thing.closed:
+        walk.facts[path] = (leaves.name_of(type(thing)), "closed")
+        return
+    inside = thing.getvalue()
+    data = inside.encode("utf-8", "surrogatepass") if isinstance(inside, str) else inside
+    walk.facts[path] = (leaves.name_of(type(thing)), len(data), zlib.crc32(data), thing.tell())
+
+
+def _ctypes(walk, thing, path):
+    base = leaves.solid(type(thing)).__name__
+    if base in ("_SimpleCData", "Array", "Structure", "Union"):
+        walk.facts[path] = (leaves.name_of(type(thing)), bytes(memoryview(thing).cast("B")))
+    else:
+        walk.unknown.append((path, leaves.name_of(type(thing)), thing))
+
+
+# -- containers
+
+
+def _size(walk, thing, path, size):
+    walk.facts[path] = (leaves.name_of(type(thing)), size)
+    walk.things[path] = thing
+
+
+def _dict(walk, thing, path):
+    keys = dict.keys(thing)
+    size = len(keys)
+    _size(walk, thing, path, size)
+    if size > BULK and leaves.all_plain(keys) and leaves.bulk(dict.values(thing)):
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(dict.items(thing))))
+        walk.bulk[path] = thing
+        return
+    for n, (key, value) in enumerate(list(dict.items(thing))):
+        kind = type(key)
+        if kind is int and key > 0xFFFFFFFF:  # perhaps an id(): its number means nothing, its place does
+            where = f"{path}[#{n}]"
+            walk.add(key, where + "<key>")
+        elif kind in PLAIN:
+            where = f"{path}[{key!r}]"
+        else:
+            where = f"{path}[#{n}]"
+            walk.add(key, where + "<key>")
+        walk.add(value, where, thing, key, "item")
+
+
+def _defaultdict(walk, thing, path):
+    _dict(walk, thing, path)
+    walk.add(thing.default_factory, path + ".default_factory")
+
+
+def _sequence(walk, thing, path):
+    plain = tuple if isinstance(thing, tuple) else list
+    size = plain.__len__(thing)
+    _size(walk, thing, path, size)
+    if size > BULK and leaves.bulk(plain.__iter__(thing)):
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(plain.__iter__(thing))))
+        walk.bulk[path] = thing
+        return
+    how = "item" if plain is list else ""
+    for n, value in enumerate(list(plain.__iter__(thing))):
+        walk.add(value, f"{path}[{n}]", thing, n, how)
+
+
+def _deque(walk, thing, path):
+    inside = list(collections.deque.__iter__(thing))
+    walk.facts[path] = (leaves.name_of(type(thing)), len(inside), thing.maxlen)
+    walk.things[path] = thing
+    if len(inside) > BULK and leaves.bulk(inside):
+        walk.facts[path] += (leaves.crc(inside),)
+        walk.bulk[path] = thing
+        return
+    for n, value in enumerate(inside):
+        walk.add(value, f"{path}[{n}]", thing, n, "item")
+
+
+def _set(walk, thing, path):
+    """Plain elements are one value; others have no order that two lives share, so they are only visited after all else."""
+    plain = set if isinstance(thing, set) else frozenset
+    inside = list(plain.__iter__(thing))
+    values = sorted(map(repr, (v for v in inside if type(v) in PLAIN)))
+    _size(walk, thing, path, len(inside))
+    walk.facts[path] += (leaves.crc(values),) if values else ()
+    others = [v for v in inside if type(v) not in PLAIN and type(v) is not weakref.ref]
+    if others:
+        walk.unordered.append((path, others))
+
+
+# -- code
+
+
+def _is_user_file(file: str) -> bool:
+    found = _user_files.get(file)
+    if found is None:
+        found = _user_files[file] = not leaves.is_library(file)
+    return found
+
+
+def _function(walk, thing, path):
+    home = thing.__globals__
+    owner = home.get("__name__")
+    if type(owner) is str and (owner == leaves.PACKAGE or owner.startswith(leaves.PACKAGE + ".")):
+        return
+    code = thing.__code__
+    user = _is_user_file(code.co_filename)
+    if not user and "<locals>" not in thing.__qualname__:
+        return
+    for name, cell in zip(code.co_freevars, thing.__closure__ or ()):  # noqa: B905 - Python 3.9
+        walk.add(cell, f"{path}.{name}")
+    if thing.__defaults__:
+        walk.add(thing.__defaults__, path + ".__defaults__")
+    if thing.__kwdefaults__:
+        walk.add(thing.__kwdefaults__, path + ".__kwdefaults__")
+    if thing.__dict__:
+        walk.add_attributes(thing, path)
+    if user and id(home) not in walk.module_dicts and id(home) not in walk.seen:
+        walk.names(home, path + ".__globals__")
+
+
+def _cell(walk, thing, path):
+    try:
+        walk.add(thing.cell_contents, path, thing, None, "cell")
+    except ValueError:
+        walk.facts[path] = ("cell", "empty")
+
+
+def _method(walk, thing, path):
+    walk.add(thing.__self__, path + ".__self__")
+    walk.add(thing.__func__, path + ".__func__")
+
+
+def _builtin(walk, thing, path):
+    owner = thing.__self__
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        walk.add(owner, path + ".__self__")
+
+
+def _partial(walk, thing, path):
+    walk.add(thing.func, path + ".func")
+    walk.add(thing.args, path + ".args")
+    walk.add(thing.keywords, path + ".keywords")
+    walk.add_attributes(thing, path)
+
+
+def _property(walk, thing, path):
+    for word in ("fget", "fset", "fdel"):
+        if getattr(thing, word) is not None:
+            walk.add(getattr(thing, word), f"{path}.{word}")
+
+
+def _wrapped(walk, thing, path):
+    walk.add(thing.__func__, path)
+
+
+def _lru(walk, thing, path):
+    inner = getattr(thing, "__wrapped__", None)
+    code = getattr(inner, "__code__", None)
+    if code is not None and not _is_user_file(code.co_filename):
+        return
+    walk.facts[path] = ("lru_cache", tuple(thing.cache_info()))
+    for n, part in enumerate(leaves.parts(thing)):
+        if type(part) is not object:
+            walk.add(part, f"{path}<{n}>")
+
+
+def is_user_kind(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
+    return module is None or leaves.is_user_module(kind.__module__, module)
+
+
+def _type(walk, thing, path):
+    if not is_user_kind(thing):
+        return
+    walk.facts[path] = ("class", leaves.name_of(thing))
+    for name, value in list(vars(thing).items()):
+        if not (name.startswith("__") and name.endswith("__")) or type(value) is types.FunctionType:
+            walk.add(value, f"{path}.{name}", thing, name, "attr")
+    for n, base in enumerate(thing.__bases__):
+        walk.add(base, f"{path}.__bases__[{n}]")
+
+
+def _module(walk, thing, path):
+    if id(vars(thing)) not in walk.module_dicts and leaves.is_user_module(thing.__name__, thing):
+        walk.names(vars(thing), path)
+
+
+# -- objects
+
+
+def _instance(walk, thing, path):
+    kind = type(thing)
+    walk.facts[path] = (leaves.name_of(kind),)
+    walk.things[path] = thing
+    if is_strict(kind):
+        walk.strict.append((thing, path))
+    walk.add_attributes(thing, path)
+    if user_kinds(kind):
+        walk.add(kind, f"T:{leaves.name_of(kind)}")
+
+
+def _with_attributes(handler):
+    """A class made in Python on top of a C kind: what the C part holds, and the attributes."""
+
+    def both(walk, thing, path):
+        handler(walk, thing, path)
+        walk.add_attributes(thing, path)
+        if is_strict(type(thing)):
+            walk.strict.append((thing, path))
+        if user_kinds(type(thing)):
+            walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
+
+    return both
+
+
+_kinds: dict = {}
+
+
+def user_kinds(kind: type) -> bool:
+    """Whether a class, or one that it inherits from, is the user's own."""
+    found = _kinds.get(kind)
+    if found is None:
+        found = _kinds[kind] = any(is_user_kind(base) for base in kind.__mro__ if base.__module__ != "builtins")
+    return found
+
+
+_strict: dict = {}
+_STRICT = ("torch.nn.modules.module.Module", "torch.utils.data.dataset.Dataset", "torch.utils.data.sampler.Sampler")
+
+
+def is_strict(kind: type) -> bool:
+    """Whether what hangs on such an object runs inside shields: there nothing may be left that is not understood."""
+    found = _strict.get(kind)
+    if found is None:
+        found = _strict[kind] = any(f"{base.__module__}.{base.__qualname__}" in _STRICT for base in kind.__mro__)
+    return found
+
+
+def _loader(walk, thing, path):
+    for word in ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
+        part = thing.__dict__.get(word)
+        if part is not None and type(part) not in PLAIN:
+            walk.strict.append((part, f"{path}.{word}"))
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.add_attributes(thing, path, ("_iterator", "_BaseDataLoaderIter"))
+    if user_kinds(type(thing)):
+        walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
+
+
+def _loader_iterator(walk, thing, path):
+    walk.leave_out.append(thing)  # the loader's part saves it
+
+
+def _scripted(walk, thing, path):
+    walk.refusals.append(f"{leaves.name_of(type(thing))} is compiled by torch.jit, whose inside cannot be seen")
+
+
+def _optimizer(walk, thing, path):
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.things[path] = thing
+    walk.optimizers[path] = thing
+    walk.strict.append((thing, path))
+    walk.add_attributes(thing, path, ("state",))
+    if user_kinds(type(thing)):
+        walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
+    places = ordinals(thing)
+    entries = []
+    for key, value in list(dict.items(thing.state)):
+        place = places.get(id(key))
+        if place is not None:
+            entries.append((0, place, key, value))
+        elif type(key) in PLAIN:
+            entries.append((1, repr(key), key, value))
+        else:
+            walk.refusals.append(f"the state of {leaves.name_of(type(thing))} is kept by something that is no parameter of it")
+    walk.seen[id(thing.state)] = path + ".state"
+    for _, place, key, value in sorted(entries, key=lambda e: e[:2]):
+        walk.add(value, f"{path}.state[{place}]", thing.state, key, "item")
+
+
+def ordinals(optimizer) -> dict:
+    """id(parameter) -> its place over all groups."""
+    found: dict = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            found.setdefault(id(parameter), len(found))
+    return found
+
+
+def _exception(walk, thing, path):
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.add(thing.args, path + ".args")
+    walk.add_attributes(thing, path)
+    for word in ("__cause__", "__context__", "__traceback__"):
+        walk.add(getattr(thing, word), f"{path}.{word}")
+
+
+def _traceback(walk, thing, path):
+    walk.add(thing.tb_frame, path + ".tb_frame")
+    walk.add(thing.tb_next, path + ".tb_next")
+
+
+def _frame(walk, thing, path):
+    if any(thing is frame for frame in walk.stack) or leaves.is_ours(thing.f_code.co_filename):
+        return
+    inner = thing.f_locals
+    if inner is not thing.f_globals:
+        for name, value in list(inner.items()):
+            walk.add(value, f"{path}.{name}")
+
+
+def _generator(walk, thing, path):
+    prefix = thing.__class__.__name__[:2].replace("ge", "gi").replace("co", "cr").replace("as", "ag")
+    code, frame = getattr(thing, prefix + "_code"), getattr(thing, prefix + "_frame")
+    if is_loader_file(code.co_filename):
+        walk.leave_out.append(thing)
+        return
+    if frame is None:
+        walk.facts[path] = ("generator", code.co_name, "finished")
+        return
+    walk.facts[path] = ("generator", code.co_name, frame.f_lineno)
+    if getattr(thing, prefix + "_running"):
+        return
+    inner = frame.f_locals
+    for name, value in list(inner.items()):
+        walk.add(value, f"{path}.{name}")
+    named = {id(v) for v in inner.values()} | {id(inner)}
+    n = 0
+    for part in leaves.parts(thing):
+        if getattr(part, "__code__", None) is code:
+            continue
+        if id(part) not in named and type(part) not in (str, types.CodeType, types.FrameType, types.CellType):
+            walk.add(part, f"{path}<{n}>")
+            n += 1
+
+
+def _iterator(walk, thing, path):
+    walk.facts[path] = (type(thing).__name__, leaves.position(thing))
+    walk.things[path] = thing
+    for n, part in enumerate(leaves.parts(thing)):
+        walk.add(part, f"{path}<{n}>")
+
+
+def _holder(walk, thing, path):
+    for n, part in enumerate(leaves.parts(thing)):
+        walk.add(part, f"{path}<{n}>")
+
+
+def _weak(walk, thing, path):
+    walk.weak.append((path, thing))
+
+
+def _unknown(walk, thing, path):
+    name = leaves.name_of(type(thing))
+    walk.facts[path] = (name,)
+    walk.unknown.append((path, name, thing))
+    _holder(walk, thing, path)
+    if leaves.made_by_python(type(thing)):
+        walk.add_attributes(thing, path)
+
+
+# -- memory and random generators
+
+
+def _tensor(walk, thing, path):
+    walk.tensors[path] = thing
+    if thing.is_leaf or thing.retains_grad:
+        grad = thing.grad
+        if grad is not None:
+            walk.add(grad, path + ".grad", thing, "grad", "grad")
+    for part in leaves.parts(thing):
+        if type(part) is dict:
+            for name, value in list(part.items()):
+                if not (type(name) is str and name.startswith("_stoker")):
+                    walk.add(value, f"{path}.{name}", thing, name, "attr")
+        elif type(part) is collections.OrderedDict:
+            for key, hook in part.items():
+                walk.add(hook, f"{path}.hook[{key}]")
+
+
+def _storage(walk, thing, path):
+    torch = sys.modules["torch"]
+    walk.tensors[path] = torch.empty(0, dtype=torch.uint8, device=thing.device).set_(thing)
+
+
+def _typed_storage(walk, thing, path):
+    walk.add(thing._untyped_storage, path)
+
+
+def _array(walk, thing, path):
+    if thing.dtype.hasobject:
+        walk.facts[path] = ("array of objects", str(thing.shape))
+        if thing.dtype.names:
+            walk.refusals.append("a structured numpy array that holds Python objects")
+            return
+        for n, value in enumerate(list(thing.flat)):
+            walk.add(value, f"{path}.flat[{n}]", thing.flat, n, "item")
+        return
+    walk.arrays[path] = thing
+
+
+def _rng(walk, thing, path):
+    walk.rngs[path] = thing
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    seed = getattr(getattr(thing, "bit_generator", thing), "seed_seq", None)
+    if seed is not None:
+        walk.facts[path] += (leaves.text(repr(seed)),)
+
+
+_EXACT: dict = dict.fromkeys(PLAIN, _value)
+_EXACT.update({
+    dict: _dict, collections.OrderedDict: _dict, collections.defaultdict: _defaultdict, list: _sequence, tuple: _sequence,
+    collections.deque: _deque, set: _set, frozenset: _set, bytearray: _bytes_like, array.array: _bytes_like, mmap.mmap: _bytes_like,
+    memoryview: _bytes_like, io.StringIO: _memory_file, io.BytesIO: _memory_file, object: _instance, types.SimpleNamespace: _instance,
+    types.FunctionType: _function, types.CellType: _cell, types.MethodType: _method, types.BuiltinFunctionType: _builtin,
+    types.MethodWrapperType: _builtin, functools.partial: _partial, property: _property, staticmethod: _wrapped, classmethod: _wrapped,
+    functools._lru_cache_wrapper: _lru, type: _type, types.ModuleType: _module, types.TracebackType: _traceback, types.FrameType: _frame,
+    types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
+    types.MappingProxyType: _holder, _random.Random: _rng,
+})  # fmt: skip
+_EXACT.update(dict.fromkeys((
+    types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, weakref.ProxyType, weakref.CallableProxyType,
+)))  # fmt: skip
+_BY_NAME = {
+    ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
+    ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): _scalar, ("torch.jit._script", "ScriptModule"): _scripted,
+    ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
+    ("torch.jit", "TopLevelTracedModule"): _scripted,
+    ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
+    ("torch.autograd.graph", "Node"): None,
+}  # fmt: skip
+_ATTRIBUTES_TOO = (_instance, _optimizer, _loader, _unknown, _exception)
+
+
+def _learn_iterators() -> None:
+    i, nothing, words = itertools, (), collections.OrderedDict()
+    makers = (
+        zip(), map(str, nothing), filter(None, nothing), enumerate(nothing), reversed([]), i.count(), i.cycle(nothing), i.repeat(0),
+        i.chain(), i.islice(nothing, 0),
+        i.tee(nothing)[0], i.groupby(nothing), i.accumulate(nothing), i.product(), i.starmap(str, nothing),
+        i.takewhile(None, nothing), i.dropwhile(None, nothing), i.filterfalse(None, nothing), i.zip_longest(), i.permutations(nothing),
+        i.combinations(nothing, 0), i.combinations_with_replacement(nothing, 0), i.compress(nothing, nothing), iter([]), iter(()), iter({}),
+        iter(set()), iter({}.values()), iter({}.items()), iter(range(0)), iter(range(1 << 80)), iter(""), iter(b""), iter(str, ""),
+        iter(bytearray()), reversed({}), iter(words), iter(collections.deque()), reversed(collections.deque()), reversed({}.values()),
+    )  # fmt: skip
+    for thing in makers:
+        ITERATORS.add(type(thing))
+        _EXACT[type(thing)] = _iterator
+    for thing in ({}.keys(), {}.values(), {}.items(), words.keys(), words.values(), words.items()):
+        _EXACT[type(thing)] = _holder
+
+
+_learn_iterators()
+HANDLERS.update(_EXACT)

@@ -292,7 +292,7 @@ def _put_step(optimizer: object, out: object, results: list) -> None:
     notes[0] += 1
     entries, keys = len(optimizer.state), notes[2]
     if notes[0] <= 3 or not notes[0] % 50 or entries != notes[1]:
-        keys = sum(len(s) if isinstance(s, dict) else 1 for s in optimizer.state.values())
+        keys = _keys(optimizer)
     if (entries, keys) != (notes[1], notes[2]):
         notes[1:] = entries, keys
         life.log.put(_kinds["optimizer state"], template(_by_number(optimizer)))
@@ -308,6 +308,10 @@ def _put_step(optimizer: object, out: object, results: list) -> None:
     life.steps += 1
 
 
+def _keys(optimizer: object) -> int:
+    return sum(len(s) if isinstance(s, dict) else 1 for s in optimizer.state.values())
+
+
 def _by_number(optimizer: object) -> dict:
     numbers = {id(p): i for i, p in enumerate(params_of(optimizer))}
     return {numbers.get(id(key), key): dict(entry) if isinstance(entry, dict) else entry for key, entry in optimizer.state.items()}
@@ -321,14 +325,18 @@ def _ghost_step(optimizer: object, closure: object, results: list) -> object:
         with torch.enable_grad():
             _outside(closure, results)
     try:
-        if log.peek() == _kinds["optimizer state"]:
-            params = params_of(optimizer)
-            for key, entry in build(log.take(_kinds["optimizer state"])).items():
-                optimizer.state[params[key] if type(key) is int else key] = entry
+        described = build(log.take(_kinds["optimizer state"])) if log.peek() == _kinds["optimizer state"] else {}
         what = log.take(_kinds["step"])
         number = what if type(what) is int else what[0]
         if ordinal(optimizer) != number:
             fate.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(optimizer), type=type(optimizer).__name__))
+        notes = _ordinals[id(optimizer)][2]
+        notes[0] += 1
+        if described:
+            params = params_of(optimizer)
+            for key, entry in described.items():
+                optimizer.state[params[key] if type(key) is int else key] = entry
+            notes[1:] = len(optimizer.state), _keys(optimizer)
         life.steps += 1
         digest = sys.modules.get(f"{__package__}.digest")
         if digest is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _thread
 
-from . import fate, life, private, reopen, samplers, stand_ins, tracks, words, workers
+from . import fate, life, private, reopen, samplers, stand_ins, tracks, watch, words, workers
 from .reopen import holds, load, save
 
 __all__ = ["holds", "install", "load", "obstacle", "save"]
@@ -38,6 +38,7 @@ def install() -> None:
         patched.__wrapped__ = original
         setattr(kind, name, patched)
     reopen.next_batch = _originals["__next__"]
+    watch.remember_generators()
     _stand_in = type("StandIn", (_module._BaseDataLoaderIter,), {"__init__": lambda self: None, "__module__": __name__})
 
 
@@ -128,6 +129,8 @@ def _before_iter(loader: object) -> object:
         trouble = trouble or _on_from_before(track)
     track.trouble = track.trouble or trouble
     tracks.remember(loader, state)
+    track.inside = tracks.inside(loader)
+    track.inside.before()
     return track
 
 
@@ -151,6 +154,7 @@ def _after_iter(loader: object, iterator: object, track: object) -> None:
         if not track.workers:
             track.trouble = track.trouble or track.guard.unreadable
     tracks.tracks[iterator] = track
+    track.inside.after()
     life.log.put(_kind("iter"))
 
 
@@ -172,11 +176,12 @@ def _real_next(iterator: object) -> object:
         return _originals["__next__"](iterator)
     draws = track.iterable and not track.workers and track.k
     before = private.rngs() if draws else None
+    _fenced(track.look, "before")
     try:
         data = _originals["__next__"](iterator) if type(iterator) is not _stand_in else _exhausted(track)
     except StopIteration:
         track.ended = True
-        _fenced(_stopped)
+        _fenced(_stopped, track)
         raise
     except BaseException as e:
         _failed(e)
@@ -189,12 +194,14 @@ def _after_next(track: object, data: object, drew: bool) -> None:
     track.k += 1
     if track.iterable:
         track.sample = tracks.sample(data, track.sample)
+    track.look("after")
     if drew:
         track.trouble = track.trouble or words.LOADER_DRAWS
     life.log.put(_kind("next"), stand_ins.template(data))
 
 
-def _stopped() -> None:
+def _stopped(track: object) -> None:
+    track.look("after")
     life.log.put(_kind("stop"))
 
 

@@ -16,6 +16,8 @@ counts = {"iterators": 0, "samplers": 0}  # so far, those that are gone included
 making = None  # the Track whose iterator is being made
 rebuilding = None  # the same, when that one is to go on where it was
 _guards = weakref.WeakKeyDictionary()  # loader -> the Watch over what its last workers were started with
+_inside = weakref.WeakKeyDictionary()  # loader -> Inside
+CAREFUL = 64  # batches of a loader
 
 
 class Track:
@@ -35,6 +37,7 @@ class Track:
         self.trouble = ""  # why no image can be taken while this iterator is open
         self.seed = None
         self.guard = None  # watches what the workers were started with
+        self.inside = None  # an Inside
         self.begin(loader)
 
     def begin(self, loader: object) -> None:
@@ -48,10 +51,54 @@ class Track:
         twin = self.twin
         return [("dataset", twin.dataset), ("collate_fn", twin.collate_fn), ("worker_init_fn", twin.worker_init_fn)]
 
+    def look(self, when: str) -> None:
+        """At the way into and out of the loader."""
+        if self.inside is None:
+            self.inside = inside(self.twin)
+        getattr(self.inside, when)()
+
     def changed(self) -> str:
         """Why what the workers were started with is not what this process has now, or ""."""
         found = "" if self.guard is None else self.guard.look(deep=True)
         return words.LOADER_CHANGED.format(what=found) if found else ""
+
+
+class Inside:
+    """Sees what the sampler, and without workers the data set, change about themselves while a batch is made: the walk must be told, since
+    a ghost makes no batches. For the first batches, and when something new is seen, the script's own changes are told apart."""
+
+    def __init__(self, loader: object) -> None:
+        feeds = [("sampler", loader._index_sampler), ("generator", loader.generator)]
+        if not loader.num_workers:
+            feeds += [("dataset", loader.dataset), ("collate_fn", loader.collate_fn)]
+        self._feeds = feeds
+        self._known: set = set()
+        self._careful = CAREFUL
+        self._watch = watch.Watch(feeds)
+
+    def before(self) -> None:
+        if self._careful:
+            self._watch.moved()
+
+    def after(self) -> None:
+        moved = self._watch.moved()
+        new = [pair for pair in moved if (id(pair[0]), pair[1]) not in self._known]
+        if self._careful:
+            self._careful -= 1
+            if new:
+                from . import image
+                image.shifted(new)
+                self._known |= {(id(owner), name) for owner, name in new}
+                self._watch = watch.Watch(self._feeds)  # what hangs on it may be new
+        elif new:
+            self._careful = 2
+
+
+def inside(loader: object) -> Inside:
+    found = _inside.get(loader)
+    if found is None:
+        found = _inside[loader] = Inside(loader)
+    return found
 
 
 def keeps_workers(loader: object) -> bool:

@@ -42,6 +42,25 @@ _ITERATORS = frozenset((types.GeneratorType, zip, map, filter, enumerate, revers
                         type(iter({}.values())), type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1)))))
 
 
+class Held:
+    """Values that hang on one owner: `values()` gives them now, `then` is how they were. `names_now()`: of its attributes; None if the
+    owner is a container."""
+
+    __slots__ = ("names", "names_now", "owner", "path", "then", "values")
+
+    def __init__(self, path: str, values: object, owner: object, names: object = None) -> None:
+        self.path, self.values, self.owner = path, values, owner
+        self.names_now = names or _no_names
+        self.then, self.names = values(), self.names_now()
+
+    def differences(self, now: tuple) -> list:
+        if self.names is None:
+            return [] if len(now) == len(self.then) and _same(now, self.then) else [(self.owner, None)]
+        before, after = dict(zip(self.names, self.then)), dict(zip(self.names_now(), now))  # noqa: B905
+        return [(self.owner, name) for name in {**before, **after}
+                if name not in before or name not in after or not _same((after[name],), (before[name],))]
+
+
 class Watch:
     """What a set of objects reaches, remembered so that a later `look()` is cheap (about 10 us for an ordinary dataset).
 
@@ -52,8 +71,8 @@ class Watch:
         self._files = files
         self._seen = set(stop)
         self._keep: list = []
-        self._small: list = []  # (path, values(), remembered values): compared element by element at each look
-        self._large: list = []  # the same, compared now and then
+        self._small: list = []  # Held, compared element by element at each look
+        self._large: list = []  # Held, compared now and then
         self._states: list = []  # (path, state(), remembered state)
         self._deep: list = []  # (path, state(), remembered state), compared now and then
         self._shared: list = []  # (path, state(), remembered state) of memory that other processes see
@@ -74,14 +93,12 @@ class Watch:
     def look(self, deep: bool = False) -> str:
         """The path of something that changed since the plan was made, or "". `deep`: also in what is otherwise compared now and then."""
         self._looks += 1
-        for n, (path, values, then) in enumerate(self._small):
-            now = values()
-            if len(now) != len(then):
-                return path
-            if not all(map(operator.is_, now, then)):
-                if not _same(now, then):
-                    return path
-                self._small[n] = (path, values, tuple(now))
+        for held in self._small:
+            now = held.values()
+            if not all(map(operator.is_, now, held.then)) or len(now) != len(held.then):
+                if not _same(now, held.then):
+                    return held.path
+                held.then = now
         for path, state, then in (*self._states, *self._shared):
             if state() != then:
                 return path
@@ -89,6 +106,20 @@ class Watch:
             self._next_deep = self._looks * 2
             return self._look_deep()
         return self._look_at_slices() if self._large else ""
+
+    def moved(self) -> list:
+        """What changed among attributes and in containers since the last call: [(owner, name of the attribute; None for a container)]."""
+        self._looks += 1
+        deep = self._looks >= self._next_deep
+        if deep:
+            self._next_deep = self._looks * 2
+        found = []
+        for held in (*self._small, *self._large) if deep else self._small:
+            now = held.values()
+            if len(now) != len(held.then) or not all(map(operator.is_, now, held.then)):
+                found += held.differences(now)
+                held.then, held.names = now, held.names_now()
+        return found
 
     def forgive_shared(self) -> None:
         """Memory that is shared between processes may have changed until now."""
@@ -110,24 +141,22 @@ class Watch:
         return crc
 
     def _look_deep(self) -> str:
-        for path, values, then in self._large:
-            now = values()
-            if len(now) != len(then) or not (all(map(operator.is_, now, then)) or _same(now, then)):
-                return path
+        for held in self._large:
+            now = held.values()
+            if not (len(now) == len(held.then) and all(map(operator.is_, now, held.then))) and not _same(now, held.then):
+                return held.path
         for path, state, then in self._deep:
             if state() != then:
                 return path
         return ""
 
     def _look_at_slices(self) -> str:
-        for path, values, then in self._large:
-            owner = getattr(values, "__self__", None)
-            if len(owner if owner is not None else then) != len(then):
-                return path
-            if type(owner) is list:
-                at = self._looks * SLICE % len(then)
-                if not _same(owner[at:at + SLICE], then[at:at + SLICE]):
-                    return path
+        for held in self._large:
+            if type(held.owner) is list:
+                at = self._looks * SLICE % len(held.then)
+                now, then = held.owner[at:at + SLICE], held.then[at:at + SLICE]
+                if len(held.owner) != len(held.then) or not (all(map(operator.is_, now, then)) or _same(now, then)):
+                    return held.path
         return ""
 
     # -- the plan
@@ -141,42 +170,45 @@ class Watch:
             self._descend(tuple(thing), path)
         elif isinstance(thing, (dict, list, set, tuple)) or kind.__name__ == "deque":
             self._add_container(thing, path)
-            if kind not in (dict, list, set):
+            if kind not in (dict, list, set) and kind.__name__ != "deque":
                 self._add_attributes(thing, path)
         elif kind in (types.FunctionType, types.MethodType, classmethod, staticmethod):
             self._add_function(thing, path)
         elif kind.__module__.startswith(_BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
             self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
         elif kind is types.CellType:
-            self._container(path, lambda: _cell(thing), 1)
+            self._hold(path, lambda: _cell(thing), thing, lambda: ("cell_contents",))
         elif kind is types.MappingProxyType:
-            self._container(path, lambda: tuple(thing.values()), len(thing))
+            self._hold(path, lambda: tuple(thing.values()), thing)
         elif not self._add_state(thing, kind, path) and not self._add_attributes(thing, path):
             self._add_foreign(thing, kind, path)
 
     def _add_container(self, thing: object, path: str) -> None:
         if isinstance(thing, dict):
-            self._container(path, types.MethodType(_dict_values, thing), dict.__len__(thing))
+            self._hold(path, types.MethodType(_dict_values, thing), thing)
             return
         if isinstance(thing, set):
             self._states.append((path, lambda: set.__len__(thing), len(thing)))
             self._order.append(("set", lambda: set.__len__(thing)))
             self._descend(list(thing), path)
             return
-        self._container(path, types.MethodType(tuple, thing) if type(thing) is not list else thing.copy, len(thing))
+        self._hold(path, types.MethodType(tuple, thing), thing)
 
-    def _container(self, path: str, values: object, size: int) -> None:
-        now = values()
-        (self._small if size <= MANY else self._large).append((path, values, now if type(now) is tuple else tuple(now)))
-        self._order.append(("of", lambda: _plain_of(values())))
-        self._descend(now, path)
+    def _hold(self, path: str, values: object, owner: object, names: object = None) -> None:
+        held = Held(path, values, owner, names)
+        (self._small if len(held.then) <= MANY else self._large).append(held)
+        if names is None:
+            self._order.append(("of", lambda: _plain_of(values())))
+        else:
+            self._order.append((leaves.name_of(type(owner)), lambda: [*names(), *_plain_of(values())]))
+        self._descend(held.then, path, held.names)
 
-    def _descend(self, values: object, path: str) -> None:
+    def _descend(self, values: object, path: str, names: tuple | None = None) -> None:
         if len(values) > MANY:  # this is data: the container is watched, and a few of the things in it
-            values = [*values[:FEW], *values[-FEW:]]
+            values, names = [*values[:FEW], *values[-FEW:]], None
         for n, value in enumerate(values):
             if type(value) not in _ATOMS:
-                self._queue.append((value, path if n > 9 else f"{path}[{n}]"))
+                self._queue.append((value, f"{path}[{n}]" if names is None else f"{path}.{names[n]}"))
 
     def _add_attributes(self, thing: object, path: str) -> bool:
         found = False
@@ -188,14 +220,11 @@ class Watch:
             found = True
             self._seen.add(id(attributes))
             self._keep.append(attributes)
-            now = tuple(attributes.values())
-            (self._small if len(now) <= MANY else self._large).append((path, types.MethodType(_dict_values, attributes), now))
-            self._order.append((leaves.name_of(type(thing)), lambda: _plain_items(attributes)))
-            self._queue += [(value, f"{path}.{name}") for name, value in attributes.items() if type(value) not in _ATOMS]
-        slots = [descriptor for _, descriptor in leaves.slots(type(thing))]
+            self._hold(path, types.MethodType(_dict_values, attributes), thing, types.MethodType(_names_in, attributes))
+        slots = leaves.slots(type(thing))
         if slots:
             found = True
-            self._container(path, lambda: tuple(_slot(d, thing) for d in slots), len(slots))
+            self._hold(path, lambda: tuple(_slot(d, thing) for _, d in slots), thing, lambda: tuple(name for name, _ in slots))
         if found or leaves.made_by_python(type(thing)):
             self._queue.append((type(thing), type(thing).__name__))
             return True
@@ -206,7 +235,8 @@ class Watch:
         if not _is_users(sys.modules.get(kind.__module__)):
             return
         own = vars(kind)
-        self._container(path, lambda: tuple(v for n, v in own.items() if n not in ("__doc__", "__module__", "_abc_impl")), len(own))
+        names = tuple(n for n in own if n not in ("__doc__", "__module__", "_abc_impl", "__dict__", "__weakref__"))
+        self._hold(path, lambda: tuple(own.get(n) for n in names), kind, lambda: names)
         self._queue += [(base, base.__name__) for base in kind.__bases__]
 
     def _add_function(self, thing: object, path: str) -> None:
@@ -219,7 +249,7 @@ class Watch:
         held = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *(thing.__closure__ or ())]
         self._descend(held, path)
         if vars(thing):
-            self._container(path, types.MethodType(_dict_values, vars(thing)), len(vars(thing)))
+            self._hold(path, types.MethodType(_dict_values, vars(thing)), thing, types.MethodType(_names_in, vars(thing)))
         space = thing.__globals__
         module = sys.modules.get(space.get("__name__", ""))
         if _is_users(module):
@@ -232,10 +262,8 @@ class Watch:
         self._seen.add((id(space), names))
         read = [name for name in sorted(names) if name in space and not name.startswith("__")]
         if read:
-            def values() -> tuple:
-                return tuple(space.get(name) for name in read)
-
-            self._small.append((", ".join(read[:3]), values, values()))
+            module = sys.modules.get(space.get("__name__", ""))
+            self._small.append(Held(", ".join(read[:3]), lambda: tuple(space.get(name) for name in read), module, lambda: tuple(read)))
             self._order.append(("names", lambda: [_plain(space.get(name)) for name in read]))
         for name in read:
             value = space[name]
@@ -284,7 +312,7 @@ class Watch:
 
 def generators() -> list:
     """(name, generator) of the random generators that live in this process, the global ones left out: libraries may own some that no
-    path from a dataset leads to."""
+    path from a dataset leads to. Those of `remember_generators()` are among them."""
     import random
     numpy = sys.modules.get("numpy.random")
     kinds = [random.Random]
@@ -293,8 +321,16 @@ def generators() -> list:
         kinds += [numpy.Generator, numpy.RandomState]
         skip.add(id(numpy.mtrand._rand))
     kinds = tuple(kinds)
-    found = [each for each in gc.get_objects() if type(each) in kinds and id(each) not in skip]
-    return [(f"a {leaves.name_of(type(each))}", each) for each in found if type(each) is not random.SystemRandom]
+    found = {id(each): each for each in (*_strays, *gc.get_objects()) if type(each) in kinds and id(each) not in skip}
+    return [(f"a {leaves.name_of(type(each))} of a library", each) for each in found.values()]
+
+
+def remember_generators() -> None:
+    """Call before the garbage collector forgets what lives now."""
+    _strays[:] = [each for _, each in generators()]
+
+
+_strays: list = []
 
 
 # -- what a thing's state is
@@ -410,8 +446,18 @@ def _dict_values(which: dict) -> tuple:
     return tuple(dict.values(which))
 
 
+def _names_in(which: dict) -> tuple:
+    return tuple(which)
+
+
+def _no_names() -> None:
+    return None
+
+
 def _same(now: object, then: object) -> bool:
     """Element by element: the same object, an equal plain value, or a handle that was opened where nothing was."""
+    if len(now) != len(then):
+        return False
     for a, b in zip(now, then):  # noqa: B905
         if a is b:
             continue
@@ -441,10 +487,6 @@ def _plain_of(values: object) -> list:
     if len(values) > MANY and not _PLAIN.issuperset(map(type, values)):
         values = [len(values), *values[:FEW], *values[-FEW:]]
     return [value if type(value) in _PLAIN else type(value).__name__ for value in values]
-
-
-def _plain_items(attributes: dict) -> list:
-    return [(name if type(name) is str else repr(name), _plain(value)) for name, value in attributes.items()]
 
 
 # -- kinds

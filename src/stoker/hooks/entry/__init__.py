@@ -82,6 +82,8 @@ def _start_of_random(module: object) -> None:
 
 
 def _start_of_numpy(module: object) -> None:
+    import random  # noqa: F401  # it comes with what follows, and is seen to first
+
     from ..ghost import values
     values.numpy_rng_begins(module)
 

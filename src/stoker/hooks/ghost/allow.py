@@ -5,7 +5,6 @@ needed: processes and connections of the script's own, its threads, its compiler
 from __future__ import annotations
 
 import functools
-import gc
 import os
 import sys
 import threading
@@ -18,15 +17,12 @@ THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_h
 HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
 _threads: WeakSet = WeakSet()  # started in set-up by the script or a library that we do not know
-_frozen = 0
 
 
 def install() -> None:
     """torch is there, the phase is SETUP: listen from here on."""
-    global _frozen
     from ..entry import imports
 
-    _frozen = gc.get_freeze_count()
     for event in ("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty", "os.exec", "pty.spawn"):
         audit.listen(event, functools.partial(_process, event))
     for event in ("socket.connect", "socket.bind"):
@@ -46,8 +42,6 @@ def install() -> None:
 def standing() -> str:
     """What stands in the way now; asked at the end of set-up and before each image."""
     torch = sys.modules["torch"]
-    if gc.get_freeze_count() > _frozen:  # frozen objects that die make it less
-        return words.FROZEN
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return words.DISTRIBUTED

@@ -110,7 +110,6 @@ SAME_MACHINE = "the processor is another one ({now}; recorded: {then}): results 
 SAME_GPU = "the GPU or its driver is another one ({now}; recorded: {then}): results would be rounded differently"
 SAME_VARIABLES = "variables that change how numbers are computed are set differently: {names}"
 EDITED_MEANWHILE = "{path} was written while the script was running: what runs is not what stands there"
-FROZEN = "gc.freeze() hides what the script holds"
 DISTRIBUTED = "torch.distributed is in use; runs of several processes cannot be resumed exactly yet"
 THREAD = "a thread of the script's own ({name}, {where}) works beside training"
 CHILD = "a process that the script started is running beside it ({name}, {pid})"

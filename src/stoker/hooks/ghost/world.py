@@ -144,14 +144,14 @@ def _to_time(fields: tuple) -> time.struct_time:
 
 # ---- everything that is asked and answered
 
-def _observed(name: str, old: object, pack: object = None, unpack: object = None, path: bool = False) -> object:
+def _observed(name: str, old: object, pack: object = None, unpack: object = None, *, path: bool = False, up: int = 1) -> object:
     """`old` as an event with its answer or its exception; with `path`, the path that is asked for has to be the same in each life."""
-    least = tape.LIBRARY if path or name == "urandom" else tape.YES
+    least = tape.LIBRARY if path or name in ("urandom", "temporary name") else tape.YES
 
     def observed(_of: object, *args: object, **kwargs: object) -> object:
         if not life.phase and not tape.early:
             return old(*args, **kwargs)
-        here = tape.asked(_getframe(1), least) and tape.mode(name)
+        here = tape.asked(_getframe(up), least) and tape.mode(name)
         if not here:
             return old(*args, **kwargs)
         key = _key(args) if path else None
@@ -361,7 +361,7 @@ def _patch_known_modules() -> None:
     """Module functions that ask the world by themselves; modules that are imported later are seen to when they come."""
     from ..entry import imports
 
-    for name in ("socket", "uuid", "resource"):
+    for name in ("socket", "uuid", "resource", "tempfile"):
         imports.after(name, _patch_module)
     torch = sys.modules["torch"]
     for name in CUDA:
@@ -369,13 +369,16 @@ def _patch_known_modules() -> None:
             _put(torch.cuda, name, _observed("cuda." + name, getattr(torch.cuda, name)), tape.Of("torch.cuda"))
     event = getattr(torch.cuda, "Event", None)
     if event is not None and "elapsed_time" in vars(event):
-        event.elapsed_time = _plain(_observed("cuda.elapsed_time", event.elapsed_time))
+        event.elapsed_time = _plain(_observed("cuda.elapsed_time", event.elapsed_time, up=2))
 
 
 def _patch_module(module: object) -> None:
     of = tape.Of(module.__name__)
     for name in KNOWN.get(module.__name__, ()):
         _put(module, name, _observed(f"{module.__name__}.{name}", getattr(module, name)), of)
+    if module.__name__ == "tempfile":
+        names = module._RandomNameSequence
+        names.__next__ = _plain(_observed("temporary name", names.__next__, up=2))
     if module.__name__ == "uuid":
         _put(module, "uuid1", _observed("uuid1", module.uuid1, str, module.UUID), of)
     if module.__name__ == "resource":

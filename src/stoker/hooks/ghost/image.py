@@ -40,11 +40,12 @@ def shifted(pairs: list) -> None:
 
 def at_setup_end() -> None:
     """Large memory that both lives make in set-up is known by its checksum from here on."""
-    if life.phase == life.RECORD:
-        seen = walk.Walk().run()
-        image_memory.remember_constants(seen)
-        walk_closed.know(seen)
-        seen.close()
+    from . import walk_census
+    walk_census.install()
+    seen = walk.Walk().run()
+    image_memory.remember_constants(seen)
+    walk_closed.know(seen)
+    seen.close()
 
 
 def take(where) -> bool:
@@ -121,10 +122,12 @@ def _meta(seen, copy, where) -> dict:
         if part is not None and hasattr(part, "save"):
             parts[name] = part.save(copy)
     shifts = []
+    states = tuple(f"{path}.state" for path in seen.optimizers)
     for owner, name in _shifts.values():
         path = seen.seen.get(id(owner))
-        if path:
+        if path and not path.startswith(states):
             shifts.append((path, name, _shift_tree(seen, owner, name, path)))
+    shifts.sort(key=lambda shift: len(shift[0]))
     torch = sys.modules["torch"]
     return {
         "where": where, "step": life.steps, "events": len(life.log), "frames": seen.frames, "facts": seen.facts, "alias": seen.alias,

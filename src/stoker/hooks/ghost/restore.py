@@ -18,9 +18,9 @@ def resume(target) -> dict:
     """`{"put_back": [path], "seconds": float}`; what does not fit ends this life by `fate.diverged`."""
     begun = _clock()
     torch = sys.modules["torch"]
+    work = _Restore(target)
+    work.compare()
     with torch.no_grad():
-        work = _Restore(target)
-        work.compare()
         work.memory()
         work.arrays()
         work.values()
@@ -58,16 +58,16 @@ class _Restore:
     # -- what may differ
 
     def _free_prefixes(self) -> tuple:
-        """Paths below which differences are put back: optimizer state, and what recording saw change inside shields."""
-        found = [f"{path}.state[" for path in self.meta["optimizers"]]
+        """Paths at and below which differences are put back: optimizer state, and what recording saw change inside shields."""
+        below, at = [f"{path}.state[" for path in self.meta["optimizers"]], set()
         for path, name, _tree in self.meta["shifts"]:
-            found.append(path + "[" if name is None else f"{path}.{name}")
-        return tuple(found)
+            told = path if name is None else f"{path}.{name}"
+            at.add(told)
+            below += [told + "["] if name is None else [told + mark for mark in ".[<{"]
+        return tuple(below), at
 
     def is_free(self, path: str) -> bool:
-        if path.startswith(self.free):
-            return True
-        return any(path == p and name is None for p, name, _ in self.meta["shifts"])
+        return path in self.free[1] or path.startswith(self.free[0])
 
     def differs(self, path: str, then, now) -> None:
         name = walk.tell(path, self.now.frames)
@@ -293,6 +293,8 @@ class _Restore:
             fate.diverged(words.NOT_BUILT.format(name=e))
 
     def _shift(self, path: str, name, tree) -> None:
+        if self.now.find(path) is None and self.is_free(path):
+            return  # within something that is built anew as a whole
         owner = self._find(path)
         told = path if name is None else f"{path}.{name}"
         if name is None:
@@ -306,6 +308,7 @@ class _Restore:
             value = image_tree.build(tree, self._find, before)
             if before is not value:
                 (held.__setitem__ if isinstance(held, dict) and name in held else lambda n, v: object.__setattr__(owner, n, v))(name, value)
+        image.shifted([(owner, name)])
         self.put_back.append(walk.tell(told, self.now.frames))
 
     def parts(self) -> None:

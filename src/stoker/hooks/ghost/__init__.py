@@ -31,7 +31,7 @@ def install() -> str:
 
 
 def _install(fate: object, words: object) -> str:
-    from . import allow, checks, ending, files, image, loader, log, points, shields, tape, values, walk_heap, world
+    from . import allow, checks, ending, files, image, lenient, loader, log, points, shields, tape, values, walk_heap, world
     fate.remember_start()
     checks.install()
     os.makedirs(life.folder, mode=0o700, exist_ok=True)
@@ -57,8 +57,8 @@ def _install(fate: object, words: object) -> str:
     ending.install()
     walk_heap.baseline()
     allow.install()
-    life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen]
-    life.on_ghost_end += [shields.end_of_ghost, ending.end_of_ghost]
+    life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen, lenient.install]
+    life.on_ghost_end += [lenient.remove, shields.end_of_ghost, ending.end_of_ghost]
     life.on_tail_end += [points.begin, _tell_resumed]
     return ""
 

@@ -37,24 +37,40 @@ class _Read:
     def __init__(self, code: object) -> None:
         self.instructions = list(dis.get_instructions(code))
         self.index = {ins.offset: i for i, ins in enumerate(self.instructions)}
+        for offset in range(0, len(code.co_code), 2):  # a frame that calls stands in the cache behind its instruction
+            self.index.setdefault(offset, self.index.get(offset - 2, 0))
         self.stacks: dict = {}
         self.loops = {ins.argval for ins in self.instructions if _jumps(ins) and ins.argval <= ins.offset}
-        todo = [(0, ())]
-        for entry in getattr(dis.Bytecode(code), "exception_entries", ()):
-            todo.append((entry.target, ("?",) * (entry.depth + 1 + entry.lasti)))
+        self._run([(0, ())])
+        for entry in getattr(dis.Bytecode(code), "exception_entries", ()):  # Python 3.11 and newer; before, blocks are jumps
+            below = next((s for at, s in self.stacks.items() if entry.start <= at < entry.end and len(s) >= entry.depth), None)
+            kept = ("?",) * entry.depth if below is None else below[:entry.depth]
+            self._run([(entry.target, kept + ("?",) * (1 + entry.lasti))])
+
+    def _run(self, todo: list) -> None:
         while todo:
             self._follow(*todo.pop(), todo)
 
     def _follow(self, offset: int, stack: tuple, todo: list) -> None:
         for ins in self.instructions[self.index[offset]:]:
-            if ins.offset in self.stacks:
-                return
+            known = self.stacks.get(ins.offset)
+            if known is not None:
+                stack = _either(known, stack)
+                if stack == known:
+                    return
             self.stacks[ins.offset] = stack
             if _jumps(ins):
                 todo.append((ins.argval, _after(ins, stack, True)))
             if ins.opname in _ENDS:
                 return
             stack = _after(ins, stack, False)
+
+
+def _either(one: tuple, other: tuple) -> tuple:
+    """What may lie on the stack where two ways meet: the worse of the two."""
+    if len(one) != len(other):
+        return ("?",) * max(len(one), len(other))
+    return tuple(b if a in _CLEAN else a for a, b in zip(one, other))  # noqa: B905 - Python 3.9
 
 
 def holds_values(frame: object, at_line: bool) -> bool:
@@ -107,7 +123,7 @@ def _after(ins: object, stack: tuple, jump: bool) -> tuple:
     if op in _POPS or jump:
         return stack[:len(stack) + effect] if effect <= 0 else stack + ("?",) * effect
     if effect > 0:
-        return stack[:-1] + (op,) * (effect + 1)
+        return stack[:-1] + (op,) * (len(stack) + effect - len(stack[:-1]))
     if op in ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE") or op.startswith(("POP_JUMP", "JUMP_IF")):
         return stack[:len(stack) + effect]
     return (*stack[:len(stack) + effect - 1], op)

@@ -111,6 +111,10 @@ def _wrap_excepthook() -> None:
     def excepthook(kind: type, error: BaseException, trace: object) -> None:
         global _interrupted
         _interrupted = _interrupted or issubclass(kind, KeyboardInterrupt)
+        if life.phase == life.GHOST and not _interrupted:
+            error.__traceback__ = trace
+            fate.tell(error)
+            fate.diverged(words.RAISED_AS_GHOST.format(error=f"{kind.__name__}: {error}"))
         real(kind, error, trace)
     sys.excepthook = excepthook
 

@@ -90,13 +90,18 @@ def diverged(reason: str) -> None:
 
 def broke(error: BaseException) -> None:
     """A fault of ours. While recording the user's call goes on, without us."""
-    if os.environ.get("STOKER_RESUME_DEBUG"):
-        import traceback
-        say("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    tell(error)
     reason = words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
     if life.phase in (life.GHOST, life.TAIL) or life.target is not None:
         diverged(reason)
     refuse(reason)
+
+
+def tell(error: BaseException) -> None:
+    """For whoever looks for the fault: the whole traceback, with STOKER_RESUME_DEBUG."""
+    if os.environ.get("STOKER_RESUME_DEBUG"):
+        import traceback
+        say("".join(traceback.format_exception(type(error), error, error.__traceback__)))
 
 
 def again() -> None:

@@ -11,6 +11,7 @@ from time import monotonic as _monotonic  # the real one
 from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, shields, words
 
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
+GIVE_UP_S = 20.0
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = f"{os.sep}torch{os.sep}"
 _LIBRARY = os.path.dirname(os.__file__)
@@ -169,6 +170,10 @@ def _at_line(frame: object, event: str, arg: object) -> object:
             elif _good(frame):
                 _untrace()
                 _take(frame)
+                return None
+            elif _monotonic() - _armed_at > GIVE_UP_S:
+                _untrace()
+                _pass(words.NO_CLEAN_FRAME)
                 return None
         elif event == "return":
             outer = _place(frame.f_back) if frame.f_back is not None else None

@@ -70,9 +70,15 @@ def _goes(path: object, dir_fd: object) -> None:
 
 
 def _renames(args: tuple) -> None:
-    if not _quiet():
-        _goes(args[0], args[2])
-        _goes(args[1], args[3])
+    if _quiet():
+        return
+    source, target = pathways.entry(args[0], args[2]), pathways.entry(args[1], args[3])
+    journal.touch(source, journal.REPLACE)
+    journal.touch(target, journal.REPLACE)
+    if os.path.isdir(source) and not os.path.islink(source):  # what is in it comes to new paths
+        for here, folders, files in os.walk(source):
+            for name in folders + files:
+                journal.touch(target + os.path.join(here, name)[len(source):], journal.REPLACE)
         pathways.forget_folders()
 
 

@@ -29,55 +29,31 @@ def install_early() -> None:
 def install() -> None:
     """torch is there, the phase is SETUP: prints, torch.save and the journal too. A life that goes to an image finds the files as they were
     then, before the script does anything more."""
-    from . import allow, audit, checks
+    from . import audit
 
     streams.install()
     effects.install()
     audit.listen_to_files()
-    checks.install()
-    allow.install()
     life.on_tail_end.append(release)
     if life.target is not None:
         _begin_at(life.target)
 
 
 def _begin_at(image: object) -> None:
-    from . import checks, fate
+    from . import fate
 
-    other = checks.compare(image.meta["parts"]["files"]["checks"])
-    if other:
-        _begin_anew(other)
     try:
         put_back[:] = undo(image)
     except (journal.Impossible, OSError, KeyError) as e:
         fate.diverged(str(e))
 
 
-def _begin_anew(reasons: list[str]) -> None:
-    """This is not the recorded run any more. Its files are left as they are; no image is looked at again. Does not return."""
-    from . import fate, store
-
-    for reason in reasons:
-        fate.say(f"not resumed: {reason}.")
-    for n in store.numbers(life.folder):
-        store.mark_bad(life.folder, n, reasons[0])
-    fate.write_state(tried=[*(fate.state().get("tried") or ())[-9:], {"image": None, "why": reasons[0]}])
-    fate.again()
-
-
 # ---- at an image, and at the resume
 
 def save(_store: object = None) -> dict:
     """Everything written is in the files; from here on a new interval of the journal. journal.Impossible: a sentence why not here."""
-    from . import allow, checks, scan
+    from . import scan
 
-    standing = allow.standing()
-    if standing:
-        _refuse(standing)
-    try:
-        same = checks.save()
-    except ValueError as e:
-        _refuse(str(e))
     scan.drain_writers()
     printed = streams.save()
     for path, (size, mtime) in opening.read_back.items():
@@ -89,7 +65,7 @@ def save(_store: object = None) -> dict:
     _forget_intervals(number)
     journal.begin(number)
     journal.known_sizes(_sizes(open_files))
-    return {"checks": same, "epoch": number, "open": open_files, "printed": printed, "written": sorted(opening.written),
+    return {"epoch": number, "open": open_files, "printed": printed, "written": sorted(opening.written),
             "out_bytes": scan.out_bytes()}
 
 
@@ -102,12 +78,9 @@ def _refuse(reason: str) -> None:
 
 def load(state: dict, _store: object = None) -> None:
     """As a ghost, at the place of the image: the stand-ins become the files. What does not fit is `fate.diverged`."""
-    from . import checks, fate, scan
+    from . import fate, scan
 
     try:
-        other = checks.compare_at_image(state["checks"])
-        if other:
-            raise journal.Impossible(other[0])
         scan.drain_writers()
         printed = streams.save()
         if printed[:2] != tuple(state["printed"][:2]):

@@ -109,7 +109,7 @@ def _before_change(path: str, fd: int, edge: list, to: int | None) -> None:
             import fcntl
 
             if to is not None or not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
-                journal.touch(path, journal.OVERWRITE)
+                journal.change(fd)
     except OSError:
         pass
 

@@ -72,6 +72,25 @@ def touch(path: str, how: int) -> None:
         _busy.discard(get_ident())
 
 
+def change(fd: int) -> None:
+    """As touch, before an open file is changed in place; it may have another name by now than the one it was opened by. Never raises."""
+    if not epoch or broken or get_ident() in _busy:
+        return
+    path = "?"
+    _busy.add(get_ident())
+    try:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        with _lock:
+            now = os.fstat(fd)
+            if now.st_nlink:
+                _part_from_keeps(now)
+    except OSError as e:
+        _break(path, e)
+    finally:
+        _busy.discard(get_ident())
+    touch(path, OVERWRITE)
+
+
 def size_of(path: str) -> int:
     """How large a file was at the newest image; 0 for one that is new since."""
     known = _states.get(path)
@@ -164,6 +183,7 @@ def _moved(path: str, now: os.stat_result, target: str) -> bool:
         return False
     empty = f"{path}.stoker-{os.getpid()}"
     try:
+        _note(empty, (ABSENT,))
         os.close(_real_open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         os.chown(empty, -1, now.st_gid)
         os.chmod(empty, stat.S_IMODE(now.st_mode))

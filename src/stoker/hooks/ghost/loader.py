@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _thread
 
-from . import fate, life, private, reopen, samplers, stand_ins, tracks, watch, words, workers
+from . import fate, life, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers
 from .reopen import holds, load, save
 
 __all__ = ["holds", "install", "load", "obstacle", "save"]
@@ -38,7 +38,7 @@ def install() -> None:
         patched.__wrapped__ = original
         setattr(kind, name, patched)
     reopen.next_batch = _originals["__next__"]
-    watch.remember_generators()
+    watch_kinds.remember_generators()
     _stand_in = type("StandIn", (_module._BaseDataLoaderIter,), {"__init__": lambda self: None, "__module__": __name__})
 
 
@@ -174,8 +174,7 @@ def _real_next(iterator: object) -> object:
     if track is None:
         fate.refuse(words.LOADER_UNKNOWN)
         return _originals["__next__"](iterator)
-    draws = track.iterable and not track.workers and track.k
-    before = private.rngs() if draws else None
+    before = private.rngs() if track.iterable and not track.workers else None
     _fenced(track.look, "before")
     try:
         data = _originals["__next__"](iterator) if type(iterator) is not _stand_in else _exhausted(track)
@@ -186,17 +185,17 @@ def _real_next(iterator: object) -> object:
     except BaseException as e:
         _failed(e)
         raise
-    _fenced(_after_next, track, data, draws and before != private.rngs())
+    _fenced(_after_next, track, data, before)
     return data
 
 
-def _after_next(track: object, data: object, drew: bool) -> None:
+def _after_next(track: object, data: object, before: tuple | None) -> None:
+    if before is not None:
+        track.drew(track.k, before, private.rngs())
     track.k += 1
+    track.look("after")
     if track.iterable:
         track.sample = tracks.sample(data, track.sample)
-    track.look("after")
-    if drew:
-        track.trouble = track.trouble or words.LOADER_DRAWS
     life.log.put(_kind("next"), stand_ins.template(data))
 
 
@@ -236,17 +235,15 @@ def _next_index(self):
     if track is tracks.rebuilding:
         if track.held:
             raise StopIteration
-        if not track.drawn and track.first is not None:
-            private.set_rngs(track.first)
-    if not track.drawn:
-        track.first = private.rngs()
-    watched = private.rngs() if track.drawn and (track.drawn < 9 or not track.drawn & 63) else None
+        before = track.again.get(track.drawn)
+        if before is not None and not track.iterable:
+            private.set_rngs(before)
+    before = private.rngs()
     index = _originals["_next_index"](self)
-    if not track.iterable:
+    if not track.iterable:  # there an index says nothing, and how many are drawn is a matter of when workers end
         track.crc = tracks.checksum(index, track.crc)
-    track.drawn += 1
-    if watched is not None and watched != private.rngs():
-        track.trouble = track.trouble or words.SAMPLER_DRAWS
+        track.drew(track.drawn, before, private.rngs())
+        track.drawn += 1
     return index
 
 

@@ -10,7 +10,7 @@ from . import fate, life, private, samplers, tracks, watch, words, workers
 
 next_batch = None  # torch's own __next__; set by loader.install()
 _FIT = ("k", "workers", "persistent", "iterable", "ended")  # the ghost must have come to the same
-_BACK = ("epoch", "seed", "made", "reset", "first", "made_sampler", "reset_sampler", "consumed")
+_BACK = ("epoch", "seed", "made", "reset", "draws", "made_sampler", "reset_sampler", "consumed")
 _PROOF = ("drawn", "crc", "sample")  # equal after the way to batch k was gone again
 _INSIDE = ("_task_info", "_sampler_iter", "_dataset_fetcher", "_data_queue")
 
@@ -96,6 +96,7 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
     if track.made_sampler is not None:
         samplers.restore(track.made_sampler, track.twin._index_sampler, track.twin.generator)
     private.set_rngs(track.made)
+    track.again, track.draws = dict(track.draws), []
     track.drawn = track.crc = track.sample = 0
     try:
         _make(iterator, track, begin)
@@ -118,8 +119,12 @@ def _make(iterator: object, track: object, begin: dict) -> None:
     try:
         iterator.__init__(track.twin)
         if track.iterable:
-            for _ in range(track.skip):
+            for k in range(track.skip):
+                private.set_rngs(track.again.get(k, ()))
+                before = private.rngs()
                 track.sample = tracks.sample(next_batch(iterator), track.sample)
+                if not track.workers:
+                    track.drew(k, before, private.rngs())
         elif not track.workers:
             for _ in range(track.skip):
                 iterator._next_index()

@@ -18,6 +18,7 @@ rebuilding = None  # the same, when that one is to go on where it was
 _guards = weakref.WeakKeyDictionary()  # loader -> the Watch over what its last workers were started with
 _inside = weakref.WeakKeyDictionary()  # loader -> Inside
 CAREFUL = 64  # batches of a loader
+MOST_DRAWS = 1000  # each is some kilobytes of every image
 
 
 class Track:
@@ -30,7 +31,7 @@ class Track:
         self.persistent = keeps_workers(loader)
         self.iterable = loader._dataset_kind == private.dataloader_module()._DatasetKind.Iterable
         self.epoch = 0  # of a persistent iterator: how often it began again
-        self.made = self.reset = self.first = None  # the global generators when it was made, begun again, asked for its first index
+        self.made = self.reset = None  # the global generators when it was made, and when it began again
         self.made_sampler = self.reset_sampler = None  # the sampler before it was made, and before it began again
         self.produced: dict = {}  # worker -> states of its generators after the last batch that arrived from it
         self.consumed: dict = {}  # the same, after the last one that the script got
@@ -45,7 +46,7 @@ class Track:
         self.twin = _twin(loader)
         self.k = self.drawn = self.crc = self.sample = 0  # batches given, index batches drawn, checksums over those and over samples
         self.ended = self.held = False
-        self.first = None
+        self.draws: list = []  # (which index batch, global generators before it was drawn), where drawing it moved them
 
     def feeds(self) -> list:
         twin = self.twin
@@ -56,6 +57,13 @@ class Track:
         if self.inside is None:
             self.inside = inside(self.twin)
         getattr(self.inside, when)()
+
+    def drew(self, n: int, before: tuple, after: tuple) -> None:
+        """Making the n-th was a draw from generators that the script may draw from in between."""
+        if before != after:
+            self.draws.append((n, tuple(b if b != a else None for b, a in zip(before, after))))  # noqa: B905
+            if len(self.draws) > MOST_DRAWS:
+                self.trouble = self.trouble or words.LOADER_DRAWS
 
     def changed(self) -> str:
         """Why what the workers were started with is not what this process has now, or ""."""

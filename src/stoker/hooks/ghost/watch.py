@@ -6,8 +6,6 @@ No pickling, and no code of the user's is run by looking: no property, no `__eq_
 
 from __future__ import annotations
 
-import ctypes
-import dis
 import gc
 import marshal
 import operator
@@ -15,31 +13,28 @@ import sys
 import types
 import zlib
 
-from . import leaves, private
+from . import leaves
+from .watch_kinds import (
+    ATOMS,
+    BETWEEN,
+    HANDLES,
+    PLAIN,
+    cell_content,
+    content_of,
+    global_generators,
+    is_handle,
+    is_iterator,
+    is_shared,
+    is_users,
+    names_of,
+    slot_content,
+    state_of,
+)
 
 MANY = 512  # elements; longer containers are looked through now and then only, and a slice at each look
 SLICE = 2048
 FEW = 32
 MOST = 200_000  # objects that one plan looks into
-SMALL = 4096  # bytes of an array that are compared at each look
-WHOLE = 16 << 20  # bytes of an array that are compared now and then; of larger ones some pages
-PAGE = 4096
-
-_ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex, type(...), range, slice, types.CodeType, types.BuiltinFunctionType,
-                    types.ModuleType, property, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType,
-                    types.GetSetDescriptorType, types.MemberDescriptorType, type(NotImplemented), type(type.__call__)))
-_PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
-# What may be opened late and read from: handles and C objects that are not expected to remember anything that shows in a sample.
-_HANDLES = frozenset(
-    "_io io h5py lmdb zarr pyarrow mmap zipfile tarfile zlib gzip bz2 lzma sqlite3 _sqlite3 tokenizers sentencepiece PIL cv2 "
-    "decord av torchcodec rasterio netCDF4 soundfile logging _thread threading re datetime zoneinfo decimal fractions enum "
-    "uuid pathlib typing abc _abc weakref _weakref _weakrefset types posixpath struct _struct safetensors fsspec s3fs "
-    "functools _multiprocessing collections.abc importlib unicodedata operator _operator".split()
-)
-_BETWEEN = ("multiprocessing.managers", "multiprocessing.queues", "multiprocessing.synchronize", "multiprocessing.connection",
-            "multiprocessing.pool", "torch.multiprocessing.queue")
-_ITERATORS = frozenset((types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter({})),
-                        type(iter({}.values())), type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1)))))
 
 
 class Held:
@@ -53,23 +48,27 @@ class Held:
         self.names_now = names or _no_names
         self.then, self.names = values(), self.names_now()
 
-    def differences(self, now: tuple) -> list:
+    def differences(self, now: tuple, late: bool = False) -> list:
+        """(owner, name) of what differs; with `late`, a handle that was opened where nothing was is no difference."""
         if self.names is None:
-            return [] if len(now) == len(self.then) and _same(now, self.then) else [(self.owner, None)]
+            return [] if _same(now, self.then, late) else [(self.owner, None)]
         before, after = dict(zip(self.names, self.then)), dict(zip(self.names_now(), now))  # noqa: B905
-        return [(self.owner, name) for name in {**before, **after}
-                if name not in before or name not in after or not _same((after[name],), (before[name],))]
+        return [(self.owner, name) for name in {**before, **after} if not _same((after.get(name),), (before.get(name),), late)]
+
+    def told(self, now: tuple) -> str:
+        names = [name for _, name in self.differences(now, late=True) if name is not None]
+        return f"{self.path}.{names[0]}" if names and names[0] != "cell_contents" else self.path
 
 
 class Watch:
     """What a set of objects reaches, remembered so that a later `look()` is cheap (about 10 us for an ordinary dataset).
 
-    `roots`: (name, object) pairs. `stop`: ids of objects not to look into. `files`: whether the place in an open file counts."""
+    `roots`: (name, object) pairs. `strays`: more of them, looked at last. `files`: whether the place in an open file counts."""
 
-    def __init__(self, roots: list, stop: frozenset = frozenset(), files: bool = False) -> None:
+    def __init__(self, roots: list, strays: tuple = (), files: bool = False) -> None:
         self.unreadable = ""  # the first thing that cannot be watched, by its path
         self._files = files
-        self._seen = set(stop)
+        self._seen: set = set(map(id, global_generators()))
         self._keep: list = []
         self._small: list = []  # Held, compared element by element at each look
         self._large: list = []  # Held, compared now and then
@@ -80,15 +79,10 @@ class Watch:
         self._looks = 0
         self._digest: int | None = None
         self._next_deep = 1
-        self._queue = [(thing, name) for name, thing in roots]
-        for thing, path in self._queue:  # grows while it is gone through
-            if len(self._keep) > MOST:
-                break  # a data set of this size is data: its containers are watched, not each thing in them
-            if type(thing) not in _ATOMS and id(thing) not in self._seen:
-                self._seen.add(id(thing))
-                self._keep.append(thing)
-                self._add(thing, path)
-        del self._queue
+        self._queue: list = []
+        for some in (roots, strays):
+            self._queue[:] = [(thing, name) for name, thing in some]
+            self._drain()
 
     def look(self, deep: bool = False) -> str:
         """The path of something that changed since the plan was made, or "". `deep`: also in what is otherwise compared now and then."""
@@ -96,9 +90,9 @@ class Watch:
         for held in self._small:
             now = held.values()
             if not all(map(operator.is_, now, held.then)) or len(now) != len(held.then):
-                if not _same(now, held.then):
-                    return held.path
-                held.then = now
+                if held.differences(now, late=True):
+                    return held.told(now)
+                held.then, held.names = now, held.names_now()
         for path, state, then in (*self._states, *self._shared):
             if state() != then:
                 return path
@@ -143,8 +137,8 @@ class Watch:
     def _look_deep(self) -> str:
         for held in self._large:
             now = held.values()
-            if not (len(now) == len(held.then) and all(map(operator.is_, now, held.then))) and not _same(now, held.then):
-                return held.path
+            if not (len(now) == len(held.then) and all(map(operator.is_, now, held.then))) and held.differences(now, late=True):
+                return held.told(now)
         for path, state, then in self._deep:
             if state() != then:
                 return path
@@ -161,6 +155,16 @@ class Watch:
 
     # -- the plan
 
+    def _drain(self) -> None:
+        for thing, path in self._queue:  # grows while it is gone through
+            if len(self._keep) > MOST:
+                break  # a data set of this size is data: its containers are watched, not each thing in them
+            if type(thing) not in ATOMS and id(thing) not in self._seen:
+                self._seen.add(id(thing))
+                self._keep.append(thing)
+                self._add(thing, path)
+        self._queue.clear()
+
     def _add(self, thing: object, path: str) -> None:
         kind = type(thing)
         if isinstance(thing, type):
@@ -174,10 +178,12 @@ class Watch:
                 self._add_attributes(thing, path)
         elif kind in (types.FunctionType, types.MethodType, classmethod, staticmethod):
             self._add_function(thing, path)
-        elif kind.__module__.startswith(_BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
+        elif kind.__module__.startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
             self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
+        elif kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
+            self._queue.append((thing.__self__, path))
         elif kind is types.CellType:
-            self._hold(path, lambda: _cell(thing), thing, lambda: ("cell_contents",))
+            self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
         elif kind is types.MappingProxyType:
             self._hold(path, lambda: tuple(thing.values()), thing)
         elif not self._add_state(thing, kind, path) and not self._add_attributes(thing, path):
@@ -207,8 +213,8 @@ class Watch:
         if len(values) > MANY:  # this is data: the container is watched, and a few of the things in it
             values, names = [*values[:FEW], *values[-FEW:]], None
         for n, value in enumerate(values):
-            if type(value) not in _ATOMS:
-                self._queue.append((value, f"{path}[{n}]" if names is None else f"{path}.{names[n]}"))
+            if type(value) not in ATOMS:
+                self._queue.append((value, _inner(path, n, names)))
 
     def _add_attributes(self, thing: object, path: str) -> bool:
         found = False
@@ -224,7 +230,7 @@ class Watch:
         slots = leaves.slots(type(thing))
         if slots:
             found = True
-            self._hold(path, lambda: tuple(_slot(d, thing) for _, d in slots), thing, lambda: tuple(name for name, _ in slots))
+            self._hold(path, lambda: tuple(slot_content(d, thing) for _, d in slots), thing, lambda: tuple(name for name, _ in slots))
         if found or leaves.made_by_python(type(thing)):
             self._queue.append((type(thing), type(thing).__name__))
             return True
@@ -232,7 +238,7 @@ class Watch:
 
     def _add_class(self, kind: type, path: str) -> None:
         """Variables and functions of classes that the user wrote; what a library keeps in its classes is not looked at."""
-        if not _is_users(sys.modules.get(kind.__module__)):
+        if not is_users(sys.modules.get(kind.__module__)):
             return
         own = vars(kind)
         names = tuple(n for n in own if n not in ("__doc__", "__module__", "_abc_impl", "__dict__", "__weakref__"))
@@ -252,8 +258,8 @@ class Watch:
             self._hold(path, types.MethodType(_dict_values, vars(thing)), thing, types.MethodType(_names_in, vars(thing)))
         space = thing.__globals__
         module = sys.modules.get(space.get("__name__", ""))
-        if _is_users(module):
-            self._add_names(space, *_names_of(thing.__code__), path)
+        if is_users(module):
+            self._add_names(space, *names_of(thing.__code__), path)
 
     def _add_names(self, space: dict, names: frozenset, attributes: frozenset, path: str) -> None:
         """The module variables that a function of the user's reads, and those of his other modules that it may reach by an attribute."""
@@ -263,43 +269,44 @@ class Watch:
         read = [name for name in sorted(names) if name in space and not name.startswith("__")]
         if read:
             module = sys.modules.get(space.get("__name__", ""))
-            self._small.append(Held(", ".join(read[:3]), lambda: tuple(space.get(name) for name in read), module, lambda: tuple(read)))
+            values = lambda: tuple(space.get(name) for name in read)  # noqa: E731
+            self._small.append(Held(space.get("__name__", "globals"), values, module, lambda: tuple(read)))
             self._order.append(("names", lambda: [_plain(space.get(name)) for name in read]))
         for name in read:
             value = space[name]
             if type(value) is types.ModuleType:
-                if _is_users(value):
+                if is_users(value):
                     self._add_names(vars(value), attributes, attributes, f"{path}.{name}")
-            elif type(value) not in _ATOMS:
+            elif type(value) not in ATOMS:
                 self._queue.append((value, name))
 
     def _add_state(self, thing: object, kind: type, path: str) -> bool:
         """Things with a state that is no attribute: generators of random numbers, tensors, arrays, shared memory, open files."""
-        state = _state_of(thing, kind, self._files)
+        state = state_of(thing, kind, self._files)
         if state is None:
             return False
         often, now_and_then = state
-        if often is not None and _is_shared(thing):
+        if often is not None and is_shared(thing):
             self._shared.append((path, often, often()))
         elif often is not None:
             self._states.append((path, often, often()))
         if now_and_then is not None:
             self._deep.append((path, now_and_then, now_and_then()))
-        content = now_and_then if now_and_then is not None else often
-        self._order.append((leaves.name_of(kind), content if content is not None else int))
+        content = content_of(thing) or now_and_then or often or int
+        self._order.append((leaves.name_of(kind), content))
+        wrapped = getattr(thing, "__wrapped__", None) if hasattr(kind, "cache_info") else None
+        if wrapped is not None:
+            self._queue.append((wrapped, path))
         return True
 
     def _add_foreign(self, thing: object, kind: type, path: str) -> None:
         """An object made in C."""
         package = kind.__module__.partition(".")[0]
-        if _is_iterator(kind):
+        if is_iterator(kind):
             self._not_readable(path, "an iterator")
-        elif hasattr(kind, "cache_info"):
-            self._states.append((path, lambda: private.lru_cache_info(thing)[1], private.lru_cache_info(thing)[1]))
-            self._queue += [(r, path) for r in gc.get_referents(thing) if type(r) is types.FunctionType]
         elif kind.__name__ == "partial" and package == "functools":
             self._descend((thing.func, *thing.args, *thing.keywords.values()), path)
-        elif package in _HANDLES or kind.__module__ in _HANDLES or package == "torch":
+        elif package in HANDLES or kind.__module__ in HANDLES or package == "torch":
             return
         elif gc.is_tracked(thing):
             self._descend([r for r in gc.get_referents(thing) if not isinstance(r, type)], path)
@@ -310,140 +317,16 @@ class Watch:
         self.unreadable = self.unreadable or f"{path} is {what}"
 
 
-def generators() -> list:
-    """(name, generator) of the random generators that live in this process, the global ones left out: libraries may own some that no
-    path from a dataset leads to. Those of `remember_generators()` are among them."""
-    import random
-    numpy = sys.modules.get("numpy.random")
-    kinds = [random.Random]
-    skip = {id(random._inst)}
-    if numpy is not None and hasattr(numpy, "Generator"):
-        kinds += [numpy.Generator, numpy.RandomState]
-        skip.add(id(numpy.mtrand._rand))
-    kinds = tuple(kinds)
-    found = {id(each): each for each in (*_strays, *gc.get_objects()) if type(each) in kinds and id(each) not in skip}
-    return [(f"a {leaves.name_of(type(each))} of a library", each) for each in found.values()]
-
-
-def remember_generators() -> None:
-    """Call before the garbage collector forgets what lives now."""
-    _strays[:] = [each for _, each in generators()]
-
-
-_strays: list = []
-
-
-# -- what a thing's state is
-
-def _state_of(thing: object, kind: type, files: bool) -> tuple | None:
-    """(state to be compared at each look, state to be compared now and then), each a function or None; None for a thing without one."""
-    import random
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if isinstance(thing, random.Random):
-        return (lambda: private.python_rng(thing)), None
-    if torch is not None:
-        if issubclass(kind, torch.Tensor):
-            return _tensor_state(thing)
-        if issubclass(kind, torch.Generator):
-            return (lambda: private.torch_rng(thing)), None
-    if numpy is not None and hasattr(numpy, "ndarray"):
-        if issubclass(kind, numpy.ndarray):
-            return _memory_state(lambda: thing, thing.nbytes, thing.flags.writeable and thing.dtype != object)
-        if kind.__name__ in ("Generator", "RandomState") and hasattr(kind, "bit_generator" if kind.__name__ == "Generator" else "seed"):
-            return (lambda: _numpy_rng(thing)), None
-    if kind is bytearray or kind is memoryview or kind.__module__ == "array":
-        return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
-    if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
-        return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None
-    if files and kind.__module__ in ("_io", "io") and hasattr(kind, "tell"):
-        return (lambda: _tell(thing)), None
-    return None
-
-
-def _tensor_state(tensor: object) -> tuple:
-    import torch
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
-        return (lambda: tensor._version), None
-    try:
-        flat = tensor.detach().reshape(-1).view(torch.uint8) if tensor.is_contiguous() and tensor.numel() else None
-        array = None if flat is None else flat.numpy()
-    except (RuntimeError, TypeError):
-        array = None
-    if array is None:
-        return (lambda: (tensor._version, tuple(tensor.shape))), None
-    if tensor.is_shared() and array.nbytes <= SMALL:
-        return array.tobytes, None
-    return (lambda: (tensor._version, tuple(tensor.shape))), lambda: _crc(array)
-
-
-def _is_shared(thing: object) -> bool:
-    """Whether other processes write to the same memory: a shared tensor, or a ctypes object, which is hardly used for anything else."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(thing, torch.Tensor):
-        return thing.is_shared()
-    return isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure))
-
-
-def _memory_state(get: object, size: int, writable: bool) -> tuple:
-    if not writable or not size:
-        return None, (lambda: _crc(get())) if size else None
-    if size <= SMALL:
-        return (lambda: _crc(get())), None
-    return None, lambda: _crc(get())
-
-
-def _crc(array: object) -> int:
-    view = memoryview(array)
-    if not view.contiguous:
-        numpy = sys.modules.get("numpy")
-        if numpy is None or view.nbytes > WHOLE:
-            return 0
-        view = memoryview(numpy.ascontiguousarray(array))
-    view = view.cast("B") if view.nbytes else memoryview(b"")
-    if view.nbytes <= WHOLE:
-        return zlib.crc32(view)
-    crc = 0
-    for at in range(0, view.nbytes, view.nbytes // 256):
-        crc = zlib.crc32(view[at:at + PAGE], crc)
-    return crc
-
-
-def _numpy_rng(source: object) -> tuple:
-    return _flat(source.bit_generator.state if type(source).__name__ == "Generator" else source.get_state(legacy=False))
-
-
-def _flat(state: object) -> tuple:
-    found = []
-    for name, value in sorted(state.items()):
-        found += [name, *_flat(value)] if isinstance(value, dict) else [name, value.tobytes() if hasattr(value, "tobytes") else str(value)]
-    return tuple(found)
-
-
-def _tell(file: object) -> object:
-    try:
-        return None if file.closed else file.tell()
-    except (OSError, ValueError):
-        return None
-
-
-def _cell(cell: object) -> tuple:
-    try:
-        return (cell.cell_contents,)
-    except ValueError:
-        return (None,)
-
-
-def _slot(descriptor: object, thing: object) -> object:
-    try:
-        return descriptor.__get__(thing)
-    except AttributeError:
-        return None
-
-
 # -- comparing
 
 def _dict_values(which: dict) -> tuple:
     return tuple(dict.values(which))
+
+
+def _inner(path: str, n: int, names: tuple | None) -> str:
+    if names is None:
+        return f"{path}[{n}]"
+    return path if names[n] == "cell_contents" else f"{path}.{names[n]}"
 
 
 def _names_in(which: dict) -> tuple:
@@ -454,66 +337,32 @@ def _no_names() -> None:
     return None
 
 
-def _same(now: object, then: object) -> bool:
-    """Element by element: the same object, an equal plain value, or a handle that was opened where nothing was."""
+def _same(now: object, then: object, late: bool = True) -> bool:
+    """Element by element: the same object, an equal plain value, or, with `late`, a handle that was opened where nothing was."""
     if len(now) != len(then):
         return False
     for a, b in zip(now, then):  # noqa: B905
         if a is b:
             continue
-        if type(a) in _PLAIN:
+        if type(a) in PLAIN:
             if type(a) is not type(b) or (a != b and repr(a) != repr(b)):
                 return False
         elif type(a) is types.MethodType and type(b) is types.MethodType:
             if a.__func__ is not b.__func__ or a.__self__ is not b.__self__:
                 return False
-        elif b is not None or not _is_handle(type(a)):
+        elif not (late and b is None and is_handle(type(a))):
             return False
     return True
 
 
-def _is_handle(kind: type) -> bool:
-    return kind.__module__ in _HANDLES or (kind.__module__ or "").partition(".")[0] in _HANDLES
-
-
 def _plain(value: object) -> object:
     kind = type(value)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return value
     return kind.__name__
 
 
 def _plain_of(values: object) -> list:
-    if len(values) > MANY and not _PLAIN.issuperset(map(type, values)):
+    if len(values) > MANY and not PLAIN.issuperset(map(type, values)):
         values = [len(values), *values[:FEW], *values[-FEW:]]
-    return [value if type(value) in _PLAIN else type(value).__name__ for value in values]
-
-
-# -- kinds
-
-def _is_iterator(kind: type) -> bool:
-    return kind in _ITERATORS or kind.__module__ == "itertools" or (kind.__name__.endswith("iterator") and kind.__module__ == "builtins")
-
-
-def _is_users(module: object) -> bool:
-    return module is not None and leaves.is_user_module(module.__name__, module)
-
-
-def _names_of(code: types.CodeType) -> tuple:
-    """(global names, all other names) that a function speaks of, the functions within it included."""
-    found = _names.get(code)
-    if found is None:
-        names, others = set(), set(code.co_names)
-        for step in dis.get_instructions(code):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
-                names.add(step.argval)
-        for const in code.co_consts:
-            if type(const) is types.CodeType:
-                inner, attributes = _names_of(const)
-                names |= inner
-                others |= attributes
-        found = _names[code] = frozenset(names), frozenset(others)
-    return found
-
-
-_names: dict = {}
+    return [value if type(value) in PLAIN else type(value).__name__ for value in values]

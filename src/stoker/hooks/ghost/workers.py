@@ -100,8 +100,8 @@ class _Desk:
             private.set_rngs(self._begin)
         self._last = private.rngs()
         try:
-            from . import watch
-            self._watch = watch.Watch([*self._feeds, *watch.generators()])
+            from . import watch, watch_kinds
+            self._watch = watch.Watch(self._feeds, strays=watch_kinds.generators())
         except Exception as e:
             self._failed = f"{type(e).__name__}: {e}"
 

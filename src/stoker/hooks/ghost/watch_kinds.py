@@ -1,0 +1,215 @@
+"""The kinds of things that a Watch meets: what their state is, which of them are handles that may be opened late, and what code reads."""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import gc
+import random
+import sys
+import types
+import zlib
+
+from . import leaves, private
+
+SMALL = 4096  # bytes of an array that are compared at each look
+WHOLE = 16 << 20  # bytes of an array that are compared now and then; of larger ones some pages
+PAGE = 4096
+
+ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex, type(...), range, slice, types.CodeType,
+                    types.ModuleType, property, types.WrapperDescriptorType, types.MethodDescriptorType,
+                    types.GetSetDescriptorType, types.MemberDescriptorType, type(NotImplemented), type(type.__call__)))
+PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
+# What may be opened late and read from: handles and C objects that are not expected to remember anything that shows in a sample.
+HANDLES = frozenset(
+    "_io io h5py lmdb zarr pyarrow mmap zipfile tarfile zlib gzip bz2 lzma sqlite3 _sqlite3 tokenizers sentencepiece PIL cv2 "
+    "decord av torchcodec rasterio netCDF4 soundfile logging _thread threading re datetime zoneinfo decimal fractions enum "
+    "uuid pathlib typing abc _abc weakref _weakref _weakrefset types posixpath struct _struct safetensors fsspec s3fs "
+    "functools _multiprocessing collections.abc importlib unicodedata operator _operator".split()
+)
+BETWEEN = ("multiprocessing.managers", "multiprocessing.queues", "multiprocessing.synchronize", "multiprocessing.connection",
+            "multiprocessing.pool", "torch.multiprocessing.queue")
+_ITERATORS = frozenset((types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter({})),
+                        type(iter({}.values())), type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1)))))
+
+
+def global_generators() -> list:
+    """Those whose state travels with each batch."""
+    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
+    found = [random._inst]
+    if numpy is not None and hasattr(numpy, "mtrand"):
+        found.append(numpy.mtrand._rand)
+    return [*found, torch.default_generator] if torch is not None else found
+
+
+def generators() -> list:
+    """(name, generator) of the random generators that live in this process, the global ones left out: libraries may own some that no
+    path from a dataset leads to. Those of `remember_generators()` are among them."""
+    numpy = sys.modules.get("numpy.random")
+    kinds = (random.Random, numpy.Generator, numpy.RandomState) if numpy is not None and hasattr(numpy, "Generator") else (random.Random,)
+    skip = set(map(id, global_generators()))
+    found = {id(each): each for each in (*_strays, *gc.get_objects()) if type(each) in kinds and id(each) not in skip}
+    return [(f"a {leaves.name_of(type(each))} of a library", each) for each in found.values()]
+
+
+def remember_generators() -> None:
+    """Call before the garbage collector forgets what lives now."""
+    _strays[:] = [each for _, each in generators()]
+
+
+_strays: list = []
+
+
+# -- what a thing's state is
+
+def state_of(thing: object, kind: type, files: bool) -> tuple | None:
+    """(state to be compared at each look, state to be compared now and then), each a function or None; None for a thing without one."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if isinstance(thing, random.Random):
+        return (lambda: private.python_rng(thing)), None
+    if torch is not None:
+        if issubclass(kind, torch.Tensor):
+            return _tensor_state(thing)
+        if issubclass(kind, torch.Generator):
+            return (lambda: private.torch_rng(thing)), None
+    if numpy is not None and hasattr(numpy, "ndarray"):
+        if issubclass(kind, numpy.ndarray):
+            return _memory_state(lambda: thing, thing.nbytes, thing.flags.writeable and thing.dtype != object)
+        if kind.__name__ in ("Generator", "RandomState") and hasattr(kind, "bit_generator" if kind.__name__ == "Generator" else "seed"):
+            return (lambda: _numpy_rng(thing)), None
+    if kind is bytearray or kind is memoryview or kind.__module__ == "array":
+        return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
+    if hasattr(kind, "cache_info"):
+        return (lambda: private.lru_cache_info(thing)[1]), None
+    if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
+        return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None
+    if files and kind.__module__ in ("_io", "io") and hasattr(kind, "tell"):
+        return (lambda: _tell(thing)), None
+    return None
+
+
+def _tensor_state(tensor: object) -> tuple:
+    import torch
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        return (lambda: tensor._version), None
+    try:
+        flat = tensor.detach().reshape(-1).view(torch.uint8) if tensor.is_contiguous() and tensor.numel() else None
+        array = None if flat is None else flat.numpy()
+    except (RuntimeError, TypeError):
+        array = None
+    if array is None:
+        return (lambda: (tensor._version, tuple(tensor.shape))), None
+    if tensor.is_shared():
+        step = -(-array.nbytes // SMALL)
+        return (lambda: (tensor._version, array[::step].tobytes())), None
+    return (lambda: (tensor._version, tuple(tensor.shape))), lambda: _crc(array)
+
+
+def is_shared(thing: object) -> bool:
+    """Whether other processes write to the same memory: a shared tensor, or a ctypes object, which is hardly used for anything else."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(thing, torch.Tensor):
+        return thing.is_shared()
+    return isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure))
+
+
+def _memory_state(get: object, size: int, writable: bool) -> tuple:
+    if not writable or not size:
+        return None, (lambda: _crc(get())) if size else None
+    if size <= SMALL:
+        return (lambda: _crc(get())), None
+    return None, lambda: _crc(get())
+
+
+def content_of(thing: object) -> object:
+    """A function that gives a checksum of a tensor's memory, None for other things."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(thing, torch.Tensor):
+        return None
+    try:
+        array = thing.detach().contiguous().reshape(-1).view(torch.uint8).numpy() if thing.numel() else None
+    except (RuntimeError, TypeError):
+        return None
+    return int if array is None else lambda: _crc(array)
+
+
+def _crc(array: object) -> int:
+    view = memoryview(array)
+    if not view.contiguous:
+        numpy = sys.modules.get("numpy")
+        if numpy is None or view.nbytes > WHOLE:
+            return 0
+        view = memoryview(numpy.ascontiguousarray(array))
+    view = view.cast("B") if view.nbytes else memoryview(b"")
+    if view.nbytes <= WHOLE:
+        return zlib.crc32(view)
+    crc = 0
+    for at in range(0, view.nbytes, view.nbytes // 256):
+        crc = zlib.crc32(view[at:at + PAGE], crc)
+    return crc
+
+
+def _numpy_rng(source: object) -> tuple:
+    return _flat(source.bit_generator.state if type(source).__name__ == "Generator" else source.get_state(legacy=False))
+
+
+def _flat(state: object) -> tuple:
+    found = []
+    for name, value in sorted(state.items()):
+        found += [name, *_flat(value)] if isinstance(value, dict) else [name, value.tobytes() if hasattr(value, "tobytes") else str(value)]
+    return tuple(found)
+
+
+def _tell(file: object) -> object:
+    try:
+        return None if file.closed else file.tell()
+    except (OSError, ValueError):
+        return None
+
+
+def cell_content(cell: object) -> tuple:
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return (None,)
+
+
+def slot_content(descriptor: object, thing: object) -> object:
+    try:
+        return descriptor.__get__(thing)
+    except AttributeError:
+        return None
+
+
+# -- kinds
+
+def is_iterator(kind: type) -> bool:
+    return kind in _ITERATORS or kind.__module__ == "itertools" or (kind.__name__.endswith("iterator") and kind.__module__ == "builtins")
+
+
+def is_users(module: object) -> bool:
+    return module is not None and leaves.is_user_module(module.__name__, module)
+
+
+def names_of(code: types.CodeType) -> tuple:
+    """(global names, all other names) that a function speaks of, the functions within it included."""
+    found = _names.get(code)
+    if found is None:
+        names, others = set(), set(code.co_names)
+        for step in dis.get_instructions(code):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+                names.add(step.argval)
+        for const in code.co_consts:
+            if type(const) is types.CodeType:
+                inner, attributes = names_of(const)
+                names |= inner
+                others |= attributes
+        found = _names[code] = frozenset(names), frozenset(others)
+    return found
+
+
+_names: dict = {}
+
+
+def is_handle(kind: type) -> bool:
+    return kind.__module__ in HANDLES or (kind.__module__ or "").partition(".")[0] in HANDLES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stoker.base.errors import StokerError
 from stoker.doctor import command as commands
-from stoker.doctor import gpu, machine, python, script, source
+from stoker.doctor import gpu, lints, machine, python, script, source
 from stoker.doctor.finding import Finding
 from stoker.doctor.reader import Surroundings
 
@@ -34,7 +34,8 @@ def run(command: Sequence[str] | None, folder: Path, env: dict[str, str], deep: 
     found += machine.look(folder, env, deep)
     if reading and read:
         asked = answer if isinstance(answer, python.Answer) else None
-        found += script.look(read, Surroundings(folder, env, tuple(command or ()), asked, seen.none))
+        around = Surroundings(folder, env, tuple(command or ()), asked, seen.none)
+        found += [*script.look(read, around), *lints.look(read, around)]
     found += script.submodules(folder)
     return found
 

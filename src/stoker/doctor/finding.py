@@ -17,9 +17,12 @@ class Finding:
     hint: str = ""
     file: str = ""  # as the user would write it, relative to the folder where it can be
     line: int = 0  # counted from 1; 0: no line
+    lint: str = ""  # the name of the lint that it is, from lints.LINTS
 
     def to_json(self) -> dict:
-        return asdict(self)
+        """All fields; of a lint also `why` and `do`, its message and hint in the words of the table."""
+        plain = asdict(self)
+        return plain | {"why": self.message, "do": self.hint} if self.lint else {k: v for k, v in plain.items() if k != "lint"}
 
 
 def worst(findings: list[Finding]) -> str:

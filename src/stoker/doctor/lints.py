@@ -1,0 +1,116 @@
+"""The mistakes that the doctor knows in training code: one row each, with what it costs and what to do instead.
+
+A rule reads the parsed file and gives the places it is sure of. It says nothing where it is not: a wrong lint is worse than none.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from stoker.doctor import lint_data, lint_learning, lint_speed, machine
+from stoker.doctor.finding import Finding
+from stoker.doctor.flow import Program
+from stoker.doctor.loops import Training
+from stoker.doctor.reader import Surroundings
+from stoker.doctor.source import Source
+
+NODES_AT_MOST = 120_000  # a larger file was written by a program
+_LINES_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Lint:
+    """level: "warn" for what makes the result wrong or the run fail, "note" for what only costs. why, do: one sentence each."""
+
+    name: str
+    level: str
+    why: str
+    do: str
+    rule: Callable[..., Iterator[ast.AST]]
+
+
+LINTS = {lint.name: lint for lint in (
+    Lint("loss-graph", "warn", "The loss is kept together with its graph, so memory grows at each step.",
+         "Add loss.detach() (or loss.item()) instead of loss.", lint_speed.loss_graph),
+    Lint("sync-each-step", "note", "A value is fetched from the device at each step, so the CPU waits for it; "
+         "this costs only where the step is short.",
+         "Sum on the device (total += loss.detach()) and fetch it each N steps.", lint_speed.sync_each_step),
+    Lint("empty-cache", "note", "empty_cache() at each step waits for the GPU and makes PyTorch ask the driver for the same memory again.",
+         "Take it out of the loop: PyTorch reuses its memory by itself.", lint_speed.empty_cache),
+    Lint("cpu-round-trip", "note", "A value goes to the CPU and back to the device within one step.",
+         "Do that work on the device, with torch functions.", lint_speed.cpu_round_trip),
+    Lint("print-each-step", "note", "It prints or logs at each step; this costs only where the step is short, and fills the log.",
+         "Print each N steps: if step % 100 == 0.", lint_speed.print_each_step),
+    Lint("save-each-step", "note", "It writes a checkpoint at each step.",
+         "Save each N steps or minutes: as often as you could bear to lose.", lint_speed.save_each_step),
+    Lint("data-parallel", "note", "nn.DataParallel copies the network to each GPU at each step, from one process that is the bottleneck.",
+         "Use DistributedDataParallel, started with torchrun.", lint_speed.data_parallel),
+    Lint("retain-graph", "warn", "retain_graph=True at the only backward of a step keeps a graph alive; if one step needs the one before, "
+         "each step is slower than the last.", "Leave it out; if backward then fails, detach() what is carried from step to step.",
+         lint_speed.retain_graph),
+    Lint("unshuffled", "warn", "It trains on the samples in the same order in each epoch (or does so on some machines only).",
+         "Give the training loader shuffle=True, outside of any test for a GPU.", lint_data.unshuffled),
+    Lint("duplicated-data", "warn", "Each worker reads the whole IterableDataset, so each sample comes once a worker.",
+         "Take each worker's own share in __iter__, by torch.utils.data.get_worker_info().", lint_data.duplicated_data),
+    Lint("too-many-workers", "note", "It asks for more workers than there are cores that are ours; they take turns, "
+         "which helps only where reading waits for a disk or a network.",
+         "num_workers=len(os.sched_getaffinity(0)) at most, less where a container has a CPU quota.", lint_data.too_many_workers),
+    Lint("pin-without-gpu", "note", "pin_memory=True does nothing but warn in a script that uses no GPU.", "Leave it out.",
+         lint_data.pin_without_gpu),
+    Lint("shuffle-before-cache", "warn", "cache() after shuffle() or after a random map() repeats the first epoch's order or images "
+         "in all others.",
+         "Put cache() first, then shuffle() and what is random.", lint_data.shuffle_before_cache),
+    Lint("no-zero-grad", "warn", "The gradients are not cleared between two steps (or are cleared before they are used).",
+         "Call optimizer.zero_grad() once a step, before backward().", lint_learning.no_zero_grad),
+    Lint("accumulation-undivided", "warn", "Gradients of N batches are added without dividing the loss, "
+         "so the learning rate is N times as large.",
+         "Use (loss / N).backward().", lint_learning.accumulation_undivided),
+    Lint("scheduler-place", "warn", "The schedule is counted in epochs and stepped per batch, or the other way round.",
+         "Step it where its length is counted: after each epoch, or after each optimizer.step().", lint_learning.scheduler_place),
+    Lint("scheduler-order", "warn", "scheduler.step() comes before the optimizer's, so the first learning rate is never used.",
+         "Call scheduler.step() after optimizer.step().", lint_learning.scheduler_order),
+    Lint("evaluation-grad", "note", "The evaluation builds a graph that nobody uses: time and memory for nothing.",
+         "Put it under with torch.no_grad():", lint_learning.evaluation_grad),
+    Lint("evaluation-mode", "warn", "The network has dropout or batch norm, and is evaluated as in training.",
+         "Call model.eval() before evaluating, and model.train() after it.", lint_learning.evaluation_mode),
+    Lint("softmax-before-loss", "warn", "The loss applies softmax (or sigmoid) itself; done twice it trains slowly and badly.",
+         "Give the loss the raw outputs.", lint_learning.softmax_before_loss),
+    Lint("seed-in-loop", "warn", "The same seed is set again in the loop, so each pass draws the same random numbers.",
+         "Seed once before the loop.", lint_learning.seed_in_loop),
+    Lint("whole-model-saved", "note", "torch.save(model) stores the names of your classes and files; it breaks when they change.",
+         "Save model.state_dict().", lint_learning.whole_model_saved),
+)}
+
+
+def look(sources: Sequence[Source], around: Surroundings, cpus: float | None = None) -> Iterator[Finding]:
+    """The lints of a script and of the user's own files that it imports, in the order of lines. cpus: cores that are ours."""
+    for source in sources:
+        name = around.name(source)
+        for lint, lines in sorted(lint_lines(source, own_cpus() if cpus is None else cpus), key=lambda f: f[1][0]):
+            more = [*map(str, lines[1:_LINES_NAMED]), *(["..."] if len(lines) > _LINES_NAMED else [])]
+            also = f" (also line{'s' if len(more) > 1 else ''} {', '.join(more)})" if more else ""
+            yield Finding(lint.level, lint.name, lint.why[:-1] + also + ".", lint.do, name, lines[0], lint.name)
+
+
+def lint_lines(source: Source, cpus: float) -> Iterator[tuple[Lint, list[int]]]:
+    """(lint, its lines) for each lint that a file has."""
+    if source.tree is None or not any(word in source.text for word in ("torch", "tensorflow")):
+        return
+    if sum(1 for _ in ast.walk(source.tree)) > NODES_AT_MOST:
+        return
+    with contextlib.suppress(RecursionError):  # generated code may nest without end
+        training = Training(Program(source.tree, source.text))
+        for lint in LINTS.values():
+            nodes = lint.rule(training, cpus) if lint.rule is lint_data.too_many_workers else lint.rule(training)
+            if lines := sorted({node.lineno for node in nodes}):
+                yield lint, lines
+
+
+def own_cpus() -> float:
+    """Cores that are ours: affinity and cgroup quota counted."""
+    mine = len(os.sched_getaffinity(0))
+    return min(mine, machine.cpu_quota() or mine)

@@ -4,6 +4,7 @@ containers, tensors of the image, and references to objects that the script itse
 from __future__ import annotations
 
 import collections
+import sys
 
 from .leaves import PLAIN
 from .walk_kinds import ordinals
@@ -54,6 +55,8 @@ def build(tree: tuple, find, now=None):
         pairs = []
         for key, value in tree[1]:
             key = build(key, find)  # noqa: PLW2901
+            if type(key) is str:
+                key = sys.intern(key)  # noqa: PLW2901  # one object for one name, as torch has it: pickles tell the difference
             pairs.append((key, build(value, find, old.get(key) if type(key) in PLAIN else None)))
         old.clear()
         old.update(pairs)

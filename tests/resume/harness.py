@@ -36,6 +36,7 @@ PROBE = HERE / "probe"
 FULL = bool(os.environ.get("RESUME_FULL"))  # the tests take all scripts and more kills: minutes become an hour
 LIFE_S = 150.0  # no script of ours needs that long, on the busiest machine
 POLL_S = 0.004
+TAIL_S = 3.0  # what is not flushed is printed late: by then there is a tail
 MASKED = re.compile(rb"\x1b\[[0-9;]*m")
 
 GOOD = ("exact", "refused", "restart", "unhurt")
@@ -175,14 +176,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Kill:
-    """When a life is killed. kind: time (s after its start) · image (after the n-th image of this life is whole) · writing (while one is written) · resumed (after the restore was said)."""
+    """When a life is killed. kind: time (s after its start) · image (after the n-th image of this life is whole and a little more was
+    printed, so that there is a tail) · bare image (at once) · writing (while one is written) · resumed (after the restore was said)."""
 
     kind: str
     after: float = 0.0  # seconds after that
     n: int = 1
 
     def words(self) -> str:
-        return f"{self.kind}{self.n if self.kind == 'image' else ''}+{self.after:.2f}"
+        return f"{self.kind}{self.n if 'image' in self.kind else ''}+{self.after:.2f}"
 
 
 class Stage:
@@ -239,37 +241,33 @@ class Stage:
 
     def _attend(self, child: subprocess.Popen, attempt: int, kill: Kill | None, began: float) -> str:
         due = None if kill is None or kill.kind != "time" else began + kill.after
-        seen = len(self.images())
-        fresh = self.newest()
+        before, images = self.said().get("image"), []
+        printed, grown, until = 0, 0, 0.0  # since the image that the kill waits for
         while child.poll() is None:
             now = time.monotonic()
             if now - began > LIFE_S + self.script.wait:
                 return "hangs"
-            if due is None and kill is not None and self._happened(kill, attempt, seen, fresh):
-                due = now + kill.after
+            if due is None and kill is not None:
+                said = self.said()
+                if said.get("image") not in (None, before, *images):
+                    images.append(said["image"])
+                if until or self._happened(kill, attempt, said, len(images)):
+                    size, until = (self.base / f"out{attempt}").stat().st_size, until or now + TAIL_S
+                    grown, printed = grown + (size != printed), size
+                    if kill.kind != "image" or grown > 3 or now > until:
+                        due = now + kill.after
             if due is not None and now >= due:
                 return kill.words()
             time.sleep(POLL_S)
         return ""
 
-    def _happened(self, kill: Kill, attempt: int, seen: int, newest: int) -> bool:
+    def _happened(self, kill: Kill, attempt: int, said: dict, images: int) -> bool:
         if kill.kind == "writing":
-            images = self.base / "resume" / "images"
-            return images.is_dir() and any(not p.name.isdigit() for p in images.iterdir())
-        said = self.said()
+            folder = self.base / "resume" / "images"
+            return folder.is_dir() and any(not p.name.isdigit() for p in folder.iterdir())
         if kill.kind == "resumed":
             return (said.get("resumed") or {}).get("attempt") == attempt
-        if kill.kind == "image":
-            now = (said.get("image") or {}).get("n", -1)
-            return now >= newest + kill.n or said.get("state") in ("not resumable", "off")
-        return False
-
-    def images(self) -> list[str]:
-        folder = self.base / "resume" / "images"
-        return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-
-    def newest(self) -> int:
-        return (self.said().get("image") or {}).get("n", -1)
+        return images >= kill.n or said.get("state") in ("not resumable", "off")
 
     def said(self) -> dict:
         try:
@@ -308,7 +306,10 @@ class Stage:
             lives.append(life)
             resumed = life.resumed
             if resumed:
-                text, last = text[: resumed.get("out_bytes") or 0] + life.out, attempt
+                at = resumed.get("out_bytes")
+                if at is None and life.rc is not None:
+                    at = max(0, len(reference.text) - len(life.out))
+                text, last = text[: at or 0] + life.out, attempt
             elif life.out or life.rc is not None:
                 text, last = life.out, None
             if life.rc is not None or life.killed == "hangs":
@@ -335,6 +336,8 @@ class Stage:
                 trial.differs.append("last words: " + " / ".join(final.err.decode("utf-8", "replace").strip().splitlines()[-4:]))
         elif len(lives) == 1:
             trial.outcome = "unhurt"
+            passed = sorted((said.get("points_passed") or {}).items(), key=lambda p: -p[1])
+            trial.reason = f"{said.get('state')}; image {said.get('image')}; {why} passed: {passed[:2]}"
         elif last is None or tried:
             had = any((x.said.get("image") or tried or x.said.get("state") == "not resumable") for x in lives[:-1])
             trial.outcome = ("exact" if last is not None else "refused" if had else "restart")
@@ -375,8 +378,8 @@ def vendored(folder: Path) -> Path:
 def plan(rng: random.Random, wall: float, number: int, double: bool = True) -> list[Kill]:
     """The kills of one trial: all phases take their turn, the moment within a phase is random."""
     early, late = min(2.0, wall * 0.5), wall * 0.97
-    first = [Kill("image", rng.uniform(0.0, 0.8), rng.choice((1, 1, 2, 3))), Kill("time", rng.uniform(early, late)), Kill("writing", rng.uniform(0, 0.03)),
-             Kill("time", rng.uniform(0.1, early)), Kill("image", rng.uniform(0.2, 1.0), 2), Kill("time", rng.uniform(wall * 0.4, late))][number % 6]
+    first = [Kill("image", rng.uniform(0.0, 0.3), rng.choice((1, 1, 1, 2))), Kill("time", rng.uniform(early, late)), Kill("writing", rng.uniform(0, 0.03)),
+             Kill("time", rng.uniform(0.1, early)), Kill("bare image", rng.uniform(0, 1.0), 2), Kill("time", rng.uniform(wall * 0.4, late))][number % 6]
     again = [[], [Kill("time", rng.uniform(0.8, early + 1.0))], [Kill("resumed", rng.uniform(0, 0.05))], [], [Kill("image", rng.uniform(0, 0.4))],
              [Kill("time", rng.uniform(0.5, early + 1.0)), Kill("image", rng.uniform(0, 0.5))], []][rng.randrange(7)] if double else []
     return [first, *again]

@@ -40,7 +40,7 @@ for i in range(900):
     for t in (local.t, var.get(), heap[0][1], pair[0], next(iter(pair[1])), space.t, slots.t, chain["t"], chain["u"]):
         t.mul_(0.9).add_(d, alpha=0.1)
     if i % 9 == 0:
-        heapq.heappush(heap, (i, d.clone()))
+        heapq.heappush(heap, (i + 1, d.clone()))
         if len(heap) > 5:
             heapq.heappop(heap)
     if i % 2:

@@ -22,10 +22,9 @@ for i in range(1000):
         m[2].weight = new
     if i == 400:
         m[4].bias.requires_grad_(False)
-        o.param_groups[0]["params"].remove(m[4].bias)
+        o.param_groups[0]["params"] = [p for p in o.param_groups[0]["params"] if p is not m[4].bias]
     if i == 700:
         o.add_param_group({"params": [m[4].bias.requires_grad_(True)], "lr": 1e-3})
-        torch.nn.utils.prune.random_unstructured if False else None
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
 print("final", sum(p.double().sum().item() for p in m.parameters()), [len(g["params"]) for g in o.param_groups])

@@ -215,7 +215,7 @@ class Walk:
 
     def close(self) -> None:
         """Let go of everything that was seen: a walk holds the whole world."""
-        names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak"
+        names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak fresh unordered"
         for name in names.split():
             getattr(self, name).clear()
         self._by_path.clear()

@@ -22,7 +22,8 @@ _known_holders: set = set()  # containers of the libraries, from before training
 
 def know(seen) -> None:
     """At the end of set-up: what the libraries hold by themselves is not the script's."""
-    _known_holders.update(seen.heap.holders().keys() - seen.seen.keys())
+    global _known_holders
+    _, _known_holders = seen.heap.fresh_holders(seen.seen, set())
     for tensor in seen.heap.pick(walk_heap.TENSOR):
         if id(tensor) not in seen.seen and not image_memory.cannot(tensor):
             _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
@@ -65,12 +66,12 @@ def _is_known(tensor, reached: set) -> bool:
 def _lost_arrays(seen) -> list:
     """Arrays are not tracked by the garbage collector: they are found in what holds them. A container that was looked at once and is not
     the script's is the libraries' own."""
+    global _known_holders
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "ndarray"):
         return []
-    holders = seen.heap.holders()
-    fresh = holders.keys() - seen.seen.keys() - _known_holders
-    found, level = {}, [holders[i] for i in fresh]
+    level, foreign = seen.heap.fresh_holders(seen.seen, _known_holders)
+    found: dict = {}
     for _ in range(3):  # untracked tuples and dictionaries lie in between
         parts = gc.get_referents(*level) if level else []
         level = []
@@ -82,8 +83,7 @@ def _lost_arrays(seen) -> list:
             elif kind is numpy.ndarray and id(part) not in seen.seen:
                 found[id(part)] = part
     if not found:
-        _known_holders.intersection_update(holders)
-        _known_holders.update(fresh)
+        _known_holders = foreign
     memory = [_span(a) for a in seen.arrays.values()]
     found = [a for a in found.values() if a.size and not a.dtype.hasobject]
     return [a for a in found if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]

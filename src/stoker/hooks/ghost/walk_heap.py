@@ -68,7 +68,9 @@ class Heap:
     """All objects that the garbage collector tracks and that came after the baseline, the older ones first."""
 
     def __init__(self):
-        self.objects = [thing for generation in (2, 1, 0) for thing in gc.get_objects(generation)]
+        self.objects = gc.get_objects(2)
+        self.objects += gc.get_objects(1)
+        self.objects += gc.get_objects(0)
         self._code = bytes(map(_codes.__getitem__, map(type, self.objects)))
 
     def pick(self, code: int) -> list:
@@ -78,10 +80,13 @@ class Heap:
             at = self._code.find(code, at + 1)
         return found
 
-    def holders(self) -> dict:
-        """id -> container, of those that may hold arrays."""
+    def fresh_holders(self, seen: dict, known: set) -> tuple:
+        """Containers that may hold arrays, are not the script's and were never looked at; and the ids of all that are not the script's."""
         inside = list(itertools.compress(self.objects, self._code.translate(_HOLDERS)))
-        return {id(thing): thing for thing in inside}
+        ids = list(map(id, inside))
+        foreign = set(ids).difference(seen)
+        fresh = foreign - known
+        return list(itertools.compress(inside, map(fresh.__contains__, ids))) if fresh else [], foreign
 
     def frozen(self) -> bool:
         """Whether the script hid objects from the garbage collector, and so from us."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from _thread import get_ident
@@ -97,6 +96,8 @@ def written_by_name(old: object) -> object:
 # ---- torch.save
 
 def _save(old: object) -> object:
+    import functools
+
     @functools.wraps(old)
     def save(obj: object, f: object, *args: object, **kwargs: object) -> object:
         if not life.here():

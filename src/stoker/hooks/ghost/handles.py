@@ -7,7 +7,7 @@ from __future__ import annotations
 import _io
 import os
 from _thread import get_ident
-from weakref import ref
+from _weakref import ref
 
 from . import journal, life, tape, words
 

@@ -10,10 +10,8 @@ import errno
 import marshal
 import os
 import stat
-import struct
 import time
 from _thread import RLock, get_ident
-from zlib import crc32
 
 from . import life, pathways, words
 
@@ -23,7 +21,7 @@ SMALL = 1 << 20  # bytes: copied; larger files are moved aside where nobody has 
 KEEP_MAX = int(os.environ.get("STOKER_UNDO_CAP") or 8 << 30)  # bytes of copies an image interval
 TREE_MAX = 10_000
 SYNC_SHARE = 0.005  # of the time is spent on waiting for the disk; copies are waited for always
-_HEAD = struct.Struct("<II")
+_HEAD = 8  # bytes: length and CRC-32
 _real_listdir, _real_stat, _real_lstat, _real_open, _real_replace = os.listdir, os.stat, os.lstat, os.open, os.replace
 _clock = time.monotonic
 
@@ -266,7 +264,7 @@ def _note(path: str, state: tuple, sure: bool = False) -> None:
     """Written down, and on the disk, before the change; where changes come thick and fast, the waiting is capped."""
     global _waited
     body = marshal.dumps((path, state))
-    data = _HEAD.pack(len(body), crc32(body)) + body
+    data = _head(body) + body
     if pathways.real_write(_fd, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     _states[path] = state
@@ -274,6 +272,12 @@ def _note(path: str, state: tuple, sure: bool = False) -> None:
     if sure or _waited < 1.0 + SYNC_SHARE * (begun - _began):
         os.fdatasync(_fd)
         _waited += _clock() - begun
+
+
+def _head(body: bytes) -> bytes:
+    from zlib import crc32
+
+    return len(body).to_bytes(4, "little") + crc32(body).to_bytes(4, "little")
 
 
 def _break(path: str, error: Exception) -> None:
@@ -341,16 +345,16 @@ def read(number: int) -> dict:
     except OSError as e:
         raise Impossible(words.UNDO_GONE) from e
     at = 0
-    while at + _HEAD.size <= len(data):
-        length, crc = _HEAD.unpack_from(data, at)
-        body = data[at + _HEAD.size: at + _HEAD.size + length]
-        if len(body) < length or crc32(body) != crc:
+    while at + _HEAD <= len(data):
+        length = int.from_bytes(data[at:at + 4], "little")
+        body = data[at + _HEAD:at + _HEAD + length]
+        if len(body) < length or _head(body) != data[at:at + _HEAD]:
             break
         path, state = marshal.loads(body)
         if state[0] == KEEP:
             state = (KEEP, os.path.join(folder, "keep", state[1]), *state[2:])
         states[path] = state
-        at += _HEAD.size + length
+        at += _HEAD + length
     return states
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
-from weakref import ref
+from _weakref import ref
 
 from . import life, pathways, tape
 

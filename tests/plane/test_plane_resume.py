@@ -30,17 +30,16 @@ def test_a_run_that_came_back():
 
 
 def test_a_log_over_the_lives():
-    def lives(*pairs):
-        return {"lives": [{"attempt": a, "out_bytes": b} for a, b in pairs]}
+    def lives(*triples):
+        return {"lives": [{"attempt": a, "from": f, "out_bytes": b} for a, f, b in triples]}
 
-    assert resume.log_parts(lives((1, 0), (2, 40)), {1: 100, 2: 70}, True) == [(1, 40), (2, 70)]
-    assert resume.log_parts(lives((1, 0), (2, 40), (3, 60)), {1: 100, 2: 70, 3: 5}, True) == [(1, 40), (2, 20), (3, 5)]
-    assert resume.log_parts(lives((1, 0), (2, 40), (3, 30)), {1: 100, 2: 70, 3: 5}, True) == [(1, 30), (3, 5)]
-    assert resume.log_parts(lives((1, 0), (2, 40)), {1: 30, 2: 70}, True) == []  # more than there is: it does not fit
-    assert resume.log_parts(lives((1, 0), (2, 0)), {1: 30, 2: 70}, True) == []  # the second began anew: it is the whole log
-    mixed = {"lives": [{"attempt": 1, "out_bytes": 0}, {"attempt": 2, "out_bytes": 40, "err_bytes": 7}]}
-    assert resume.log_parts(mixed, {1: 100, 2: 70}, False) == [(1, 47), (2, 70)]
-    assert resume.log_parts({}, {1: 30}, True) == []
+    assert resume.log_parts(lives((1, 0, 0), (2, 1, 40)), {1: 100, 2: 70}) == [(1, 40), (2, 70)]
+    assert resume.log_parts(lives((1, 0, 0), (2, 1, 40), (3, 2, 20)), {1: 100, 2: 70, 3: 5}) == [(1, 40), (2, 20), (3, 5)]
+    assert resume.log_parts(lives((1, 0, 0), (2, 1, 40), (3, 1, 30)), {1: 100, 2: 70, 3: 5}) == [(1, 30), (3, 5)]
+    assert resume.log_parts(lives((1, 0, 0), (2, 1, 40)), {1: 30, 2: 70}) == []  # more than there is: it does not fit
+    assert resume.log_parts(lives((1, 0, 0), (2, 0, 0)), {1: 30, 2: 70}) == []  # the second began anew: it is the whole log
+    assert resume.log_parts(lives((1, 0, 0), (2, 0, 0), (3, 2, 20)), {1: 30, 2: 70, 3: 9}) == [(2, 20), (3, 9)]
+    assert resume.log_parts({}, {1: 30}) == []
 
 
 def test_hooks_that_could_not_come_in(tmp_path):

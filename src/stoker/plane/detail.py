@@ -49,7 +49,7 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
     if state is None:
         return None
     sizes = {each["attempt"]: each["out_bytes"] for each in attempts if each["out_bytes"] is not None}
-    parts = resume.log_parts(state, sizes, run.spec.split_stderr)
+    parts = resume.log_parts(state, sizes)
     return {**state, "log": parts, "sentence": resume.sentence(state, time.time()), "came_back": resume.came_back(state),
             "not_taken": resume.not_taken(state)}
 

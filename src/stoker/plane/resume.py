@@ -73,29 +73,22 @@ def hooked(attempt_folder: Path, command: list[str]) -> dict:
     return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command))}
 
 
-def log_parts(state: dict | None, sizes: dict[int, int], apart: bool) -> list[tuple[int, int]]:
+def log_parts(state: dict | None, sizes: dict[int, int]) -> list[tuple[int, int]]:
     """`(attempt, bytes of its out.log)`: the pieces that make one log without gap or double. Empty for a run that never came back, or
     where the pieces do not fit.
 
-    `sizes`: attempt -> bytes of its out.log; `apart`: stderr has a log of its own. Each life says how much had been printed, over all
-    lives, when it went on: 0 for one that began anew.
+    `sizes`: attempt -> bytes of its out.log. Each life tells from which one it came back, and where the log of that one stood at the
+    image; one that began anew came from none.
     """
-    parts: list[tuple[int, int]] = []
+    known: dict[int, list[tuple[int, int]]] = {}
+    last: list[tuple[int, int]] = []
     for life in (state or {}).get("lives") or ():
-        attempt, kept = life.get("attempt"), life.get("out_bytes", 0) + (0 if apart else life.get("err_bytes", 0))
-        if attempt not in sizes or kept > sum(size for _, size in parts):
+        attempt, source, upto = life.get("attempt"), life.get("from"), life.get("out_bytes")
+        before = known.get(source, []) if source else []
+        if attempt not in sizes or (source and (not before or not isinstance(upto, int) or upto > before[-1][1])):
             return []
-        parts = [*_first(parts, kept), (attempt, sizes[attempt])]
-    return parts if len(parts) > 1 else []
-
-
-def _first(parts: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    kept = []
-    for attempt, size in parts:
-        if count:
-            kept.append((attempt, min(size, count)))
-            count -= kept[-1][1]
-    return kept
+        last = known[attempt] = [*before[:-1], *([(source, upto)] if source else []), (attempt, sizes[attempt])]
+    return last if len(last) > 1 else []
 
 
 def _why_not(command: list[str]) -> str | None:

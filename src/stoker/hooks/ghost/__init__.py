@@ -78,7 +78,7 @@ def _own() -> None:
     """This process trains. It is the only one of this run, or there is no exact resume."""
     import fcntl
 
-    from . import fate, rng, words
+    from . import fate, printed, rng, words
     path = os.path.join(life.folder, OWNER)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     before = os.read(fd, 100).split()
@@ -102,7 +102,8 @@ def _own() -> None:
         _set_aside("images")
         life.log.open()
         rng.keep_start()
-        fate.write_state(state="recording", reason="", image=None, step=0)
+        fate.write_state(state="recording", reason="", image=None, step=0, resumed=None,
+                         lives=printed.told(fate.state().get("lives") or [], None))
 
 
 def _set_aside(name: str) -> None:
@@ -127,9 +128,11 @@ def refused() -> str:
 
 
 def _tell_resumed() -> None:
-    from . import fate, points
+    from . import fate, points, printed
     told = points.told()
+    lives = printed.told(fate.state().get("lives") or [], life.resumed.where["printed"])
     lost, values = life.log.compared, life.log.values_compared
-    fate.write_state(state="resumable", reason="", resumed={**told, "lost_events": lost, "values_equal": values, "grade": "bit-exact"})
+    fate.write_state(state="resumable", reason="", lives=lives,
+                     resumed={**told, "lost_events": lost, "values_equal": values, "grade": "bit-exact"})
     fate.say(f"resumed at step {told['step']:,} in {told['seconds']:.1f} s; {told['lost_steps']} lost steps repeated, "
              f"{values} values equal to the recording; grade: bit-exact")

@@ -41,7 +41,10 @@ def tries() -> int:
 
 
 def say(line: str) -> None:
-    """A line on the real standard error, whatever phase this life is in."""
+    """A line on the real standard error, whatever phase this life is in. In a run of Stoker's, `show` tells it from state.json: the log
+    belongs to the script."""
+    if os.environ.get("STOKER_RUN_DIR") and not os.environ.get("STOKER_RESUME_DEBUG"):
+        return
     try:
         os.write(2 if _stderr is None else _stderr, f"stoker: {line}\n".encode(errors="replace"))
     except OSError:

@@ -8,7 +8,7 @@ import os
 import sys
 from time import monotonic as _monotonic  # the real one
 
-from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, shields, words
+from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, printed, shields, words
 
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
 GIVE_UP_S = 20.0
@@ -212,7 +212,7 @@ def _take(frame: object) -> None:
         why = allow.standing()
         if why:
             fate.refuse(why)
-        elif image.take({**_where(frame), "path": checks.save()}):
+        elif image.take({**_where(frame), "path": checks.save(), "printed": printed.place()}):
             pace.took(begun, 0)
             last_event, _due_event, _wished = life.log.n, -1, False
         else:

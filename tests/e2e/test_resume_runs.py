@@ -1,0 +1,147 @@
+"""A training script that nobody changed is killed and started again: weights, text and files are those of a run nobody disturbed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from benchmarks.ground import Ground, until
+from parts import missing
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+TRAIN = """
+import sys, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(640, 10), torch.randint(0, 3, (640,)))
+loader = DataLoader(data, batch_size=16, shuffle=True)
+model = nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+best, log = 1e9, open("log.csv", "w")
+for epoch in range(int(sys.argv[1])):
+    total = 0.0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+        time.sleep(0.004)
+    print(f"epoch {epoch} loss {total:.6f}", flush=True)
+    log.write(f"{epoch},{total}\\n"); log.flush()
+    if total < best:
+        best = total
+        torch.save(model.state_dict(), "best.pt")
+torch.save(model.state_dict(), "last.pt")
+"""
+EPOCHS = 25
+
+
+@pytest.fixture
+def python() -> str:
+    import sys
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        missing("torch")
+    return sys.executable
+
+
+def made(folder: Path) -> dict[str, str]:
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("log.csv", "best.pt", "last.pt")}
+
+
+@pytest.fixture
+def straight(ground: Ground, python: str) -> tuple[bytes, dict[str, str]]:
+    """What the script prints and writes when nobody disturbs it, and Stoker is not there."""
+    folder = ground.root / "plain"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (ground.work / "train.py").write_text(TRAIN)
+    done = subprocess.run([python, "train.py", str(EPOCHS)], cwd=folder, env={**ground.env, "OMP_NUM_THREADS": "1"}, capture_output=True,
+                          timeout=120, check=True)
+    return done.stdout, made(folder)
+
+
+def begin(ground: Ground, python: str, *options: str) -> dict:
+    return ground.detach("--resume", "auto", "--env", "STOKER_IMAGE_EVERY=30steps", "--env", "OMP_NUM_THREADS=1", *options, "--", python, "train.py",
+                         str(EPOCHS))
+
+
+def kill_after_an_image(ground: Ground, run: dict, attempt: int) -> None:
+    """SIGKILL the script once this attempt has gone on for a while behind an image of its own."""
+    state = Path(run["folder"]) / "resume" / "state.json"
+
+    def trainer() -> int:
+        try:
+            told = json.loads(state.read_bytes())
+            lines = (Path(run["folder"]) / "attempts" / str(attempt) / "hooks" / "processes.jsonl").read_text().splitlines()
+        except (OSError, ValueError):
+            return 0
+        image = told.get("image") or {}
+        came_back = attempt == 1 or (told.get("resumed") or {}).get("attempt") == attempt
+        fresh = image.get("step", 0) > seen["step"] and came_back
+        return json.loads(lines[-1])["pid"] if fresh else 0
+
+    seen = {"step": (json.loads(state.read_bytes()).get("image") or {}).get("step", 0) if state.exists() else 0}
+    pid = until(trainer, 90, "an image")
+    size = (Path(run["folder"]) / "resume" / "log").stat().st_size
+    until(lambda: (Path(run["folder"]) / "resume" / "log").stat().st_size > size + 200, 30, "a tail behind the image")
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
+    run = begin(ground, python)
+    kill_after_an_image(ground, run, 1)
+    assert ground.wait_state(run["id"], timeout_s=60)["reason"] == "killed"
+    ground.stoker("start", run["id"]).ok()
+    ended = ground.wait_state(run["id"], timeout_s=120)
+    shown = ground.show(run["id"])
+    assert ended["state"] == "done", shown
+    assert shown["resume"]["resumed"]["attempt"] == 2, shown["resume"]
+    assert "grade: bit-exact" in ground.stoker("show", run["id"]).ok().out
+    assert made(ground.work) == straight[1]
+    assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
+
+
+def test_five_kills_and_five_automatic_restarts(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
+    run = begin(ground, python, "--restarts", "5", "--backoff", "1s")
+    for attempt in range(1, 6):
+        kill_after_an_image(ground, run, attempt)
+    ended = ground.wait_state(run["id"], timeout_s=180)
+    assert (ended["state"], ended["attempts"]) == ("done", 6), ground.show(run["id"])
+    assert ground.show(run["id"])["resume"]["resumed"]["attempt"] == 6
+    assert made(ground.work) == straight[1]
+    assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
+
+
+def test_without_hooks_nothing_is_recorded(ground: Ground, python: str):
+    (ground.work / "a.py").write_text("import os; print(os.environ.get('STOKER_HOOKS'), os.environ.get('PYTHONPATH'))")
+    run = ground.detach("--no-hooks", "--", python, "a.py")
+    ground.wait_state(run["id"])
+    assert ground.log(run["id"]) == b"None None\n"
+    assert ground.show(run["id"])["hooks"] is None
+
+
+def test_verify_resume_proves_it(ground: Ground, python: str):
+    (ground.work / "train.py").write_text(TRAIN)
+    done = ground.stoker("verify-resume", "--json", "--kills", "1", "--image-every", "40steps", "--", python, "train.py", "20", timeout_s=240,
+                         env={"OMP_NUM_THREADS": "1"})
+    report = json.loads(done.stdout)
+    assert (done.code, report["exit_code"]) == (0, 0), report
+    assert "bit-exact" in report["verdict"] and not report["trials"][0]["different"]
+    assert ground.runs() == []
+    assert sorted(p.name for p in ground.work.iterdir()) == ["train.py"]
+
+
+def test_verify_resume_tells_a_script_that_never_ends_the_same(ground: Ground, python: str):
+    (ground.work / "train.py").write_text(TRAIN.replace("torch.manual_seed(1)", "torch.seed()"))
+    done = ground.stoker("verify-resume", "--json", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})
+    report = json.loads(done.stdout)
+    assert done.code == 1 and report["verdict"].startswith("not deterministic")

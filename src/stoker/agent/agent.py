@@ -49,9 +49,9 @@ SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
 FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
-PIPE_MAX = 512 * 1024  # how far the pipe of a run that prints much may grow; a user's pipes share 64 MB
+PIPE = 64 * 1024  # what a pipe holds; a larger one would make a flood slower (decision 005)
 PIECE = 128 * 1024  # copied at a time where the kernel does not move pages itself
-MUCH, OFTEN_S, PAUSE_MAX_S = 64 * 1024, 0.05, 0.04  # less than so much, so often: more is gathered, for so long at most
+OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04  # small pieces so close together, so many: more is gathered, for so long at most
 GAPS_MAX = 100
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
@@ -1275,10 +1275,9 @@ class Outlet:
 
     def __init__(self, source: int, writer: LogWriter) -> None:
         self.source, self.writer = source, writer
-        self.room = pipe_size(source)
-        self.grows = True
         self.between = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
         self.moved_at = self.pause = 0.0
+        self.small = 0  # small pieces in a row
         self.due = 0.0  # when to move again, if not at the next word
 
     def descriptors(self) -> set[int]:
@@ -1288,13 +1287,16 @@ class Outlet:
         """After a move: when the next one is due; 0 for at the next word. A run that prints little and often costs a waking each time,
         so the pauses become longer; one that prints much is never kept waiting, nor is a line after a silence."""
         now = time.monotonic()
-        often = now - self.moved_at < OFTEN_S
+        if now - self.moved_at > OFTEN_S or size > PIPE // 2:
+            self.pause, self.small = 0.0, 0
+        elif size > PIPE // 8:
+            self.pause, self.small = (self.pause / 2 if self.pause > 0.001 else 0.0), 0
+        elif 0 < size < PIPE // 64:
+            self.small += 1
+            if self.small > OFTEN:
+                self.pause = min(max(2 * self.pause, 0.001), PAUSE_MAX_S)
         if size:
             self.moved_at = now
-        if size > MUCH or not often:
-            self.pause = 0.0
-        elif size:
-            self.pause = min(max(2 * self.pause, 0.001), PAUSE_MAX_S)
         self.due = now + self.pause if size and self.pause else 0.0
         return self.due
 
@@ -1302,14 +1304,11 @@ class Outlet:
         """Move what the pipe holds into the log. Gives how many bytes; None at the end, when nobody can write any more."""
         if self.source < 0:
             return None
-        size = self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
-        if size and size >= self.room // 2:
-            self._grow()
-        return size
+        return self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
 
     def _splice(self) -> int | None:
         try:
-            size = _splice(self.source, self.between[1], self.room, flags=SPLICE_F_NONBLOCK)
+            size = _splice(self.source, self.between[1], PIPE, flags=SPLICE_F_NONBLOCK)
         except BlockingIOError:
             return 0
         except OSError:
@@ -1349,12 +1348,6 @@ class Outlet:
         self.writer.write(data)
         return len(data)
 
-    def _grow(self) -> None:
-        """A run that fills its pipe gets a larger one, as far as this machine allows."""
-        if self.grows and self.room < PIPE_MAX:
-            self.grows = all(set_pipe_size(fd, self.room * 2) for fd in (self.source, *(self.between or ())[1:]))
-            self.room = pipe_size(self.source)
-
     def adopt(self, on_gap: object) -> None:
         """In the agent proper, once the holder is dead: first what it had taken out of the pipe and not written."""
         self.writer.on_gap = on_gap
@@ -1383,20 +1376,6 @@ def open_outlet(writer: LogWriter) -> tuple[Outlet, int]:
     source, target = os.pipe()
     os.set_blocking(source, False)
     return Outlet(source, writer), target
-
-
-def pipe_size(fd: int) -> int:
-    import fcntl
-    return fcntl.fcntl(fd, 1032)  # F_GETPIPE_SZ, which has a name from Python 3.10 on
-
-
-def set_pipe_size(fd: int, size: int) -> bool:
-    import fcntl
-    try:
-        fcntl.fcntl(fd, 1031, size)  # F_SETPIPE_SZ
-        return True
-    except OSError:  # the user's pipes have their fill
-        return False
 
 
 def bytes_waiting(fd: int) -> int:

@@ -13,6 +13,7 @@ SMALL = 64 << 10  # bytes: of inputs up to here the content counts, of larger on
 VARIABLES = ("OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GOTO_", "BLIS_", "VECLIB_", "CUBLAS_", "CUDNN_",
              "NVIDIA_TF32_OVERRIDE", "TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_", "NCCL_",
              "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONDEVMODE", "MALLOC_")
+_ENTRY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "sitecustomize.py")  # ours
 _code: dict = {}  # path -> (mtime_ns, size, hash at first sight)
 _fixed: dict = {}  # what does not change while a process lives
 _begun_ns = 0
@@ -87,6 +88,8 @@ def user_code() -> dict:
         if not isinstance(path, str) or tape.classify(path) != tape.YES or "site-packages" in path or "dist-packages" in path:
             continue
         path = os.path.abspath(path)
+        if path == _ENTRY:
+            continue
         known = _code.get(path)
         if known is None:
             known = _first_sight(path)

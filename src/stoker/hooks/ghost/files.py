@@ -29,14 +29,24 @@ def install_early() -> None:
 def install() -> None:
     """torch is there, the phase is SETUP: prints, torch.save and the journal too. A life that goes to an image finds the files as they were
     then, before the script does anything more."""
+    import atexit
+
     from . import audit
 
+    atexit.register(_let_go)
     streams.install()
     effects.install()
     audit.listen_to_files()
     life.on_tail_end.append(release)
     if life.target is not None:
         _begin_at(life.target)
+
+
+def _let_go() -> None:
+    if life.phase not in (life.GHOST, life.TAIL):
+        streams.let_go()
+        if opening.handles is not None:
+            opening.handles.let_go()
 
 
 def _begin_at(image: object) -> None:

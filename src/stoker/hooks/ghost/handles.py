@@ -79,25 +79,43 @@ def watch(f: object, path: str) -> None:
         return
     there, fd = ref(raw), raw.fileno()
     edge = [journal.epoch, 0]  # of this interval: how large the file was when the image was taken
+    real_write, real_truncate = FileIO.write, FileIO.truncate
 
     def write(data: object) -> int:
-        now = there()
-        if life.phase and not life.depth:
-            if get_ident() == life.main:
-                life.log.flush()
-            if journal.epoch:
-                _before_change(path, fd, edge, None)
-        return FileIO.write(now, data)
+        _before_write(path, fd, edge)
+        return real_write(there(), data)
 
     def truncate(size: int | None = None) -> int:
-        now = there()
         if life.phase and journal.epoch:
-            _before_change(path, fd, edge, FileIO.tell(now) if size is None else size)
-        return FileIO.truncate(now) if size is None else FileIO.truncate(now, size)
+            _before_change(path, fd, edge, FileIO.tell(there()) if size is None else size)
+        return real_truncate(there()) if size is None else real_truncate(there(), size)
 
     raw.write, raw.truncate = write, truncate
     if "+" in str(raw.mode):
         _watch_reads(raw, there, path)
+
+
+def _before_write(path: str, fd: int, edge: list) -> None:
+    if not life.phase or life.depth:
+        return
+    try:
+        if get_ident() == life.main:
+            life.log.flush()
+        if journal.epoch:
+            _before_change(path, fd, edge, None)
+    except Exception as e:
+        from . import fate
+
+        fate.broke(e)
+
+
+def let_go() -> None:
+    """The script is at its end: its files are plain ones again, for Python closes them when little of us is left."""
+    for each in opened():
+        raw = each.raw()
+        if each.writes and each.place is None and raw is not None:
+            for name in _HOOKED:
+                raw.__dict__.pop(name, None)
 
 
 def _before_change(path: str, fd: int, edge: list, to: int | None) -> None:

@@ -61,6 +61,14 @@ def drop() -> None:
     _held.clear()
 
 
+def let_go() -> None:
+    """The script is at its end: the streams are Python's own again, for it uses them when little of us is left."""
+    for stream in _patched:
+        for layer, name in ((stream, "write"), (stream, "flush"), (stream.buffer, "write")):
+            layer.__dict__.pop(name, None)
+    _patched.clear()
+
+
 def swallowed(which: int, what: object, write: object) -> bool:
     """Note what is printed, by the main thread outside shields; True if it must not go out now."""
     if life.phase or tape.early:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 from _thread import get_ident
-from types import MethodType
 
 from . import life, words
 
@@ -245,13 +244,16 @@ class Of:
         return (__import__, (self.name,))
 
 
+_Method = type(Of("").__reduce__)  # types.MethodType, without importing types
+
+
 def replace(module: object, name: str, function: object, of: Of) -> None:
     """Put `function(of, ...)` where `module.name` is; `__wrapped__` is what was there."""
     old = getattr(module, name)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = old.__doc__
     function.__wrapped__ = old
-    setattr(module, name, MethodType(function, of))
+    setattr(module, name, _Method(function, of))
 
 
 # ---- outcomes: a value or an exception

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the tables in the code: verbs, states, reasons, exit codes, errors, words. `make docs` runs it."""
+"""Writes docs/reference.md from the tables in the code: verbs, states, reasons, exit codes, errors, lints, words. `make docs` runs it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from stoker.base.errors import ALL_ERRORS, StokerError
 from stoker.base.state import EXIT_CODES, REASONS, STATE_SENTENCES, Reachability, State
 from stoker.cli.main import SECTIONS, cli
+from stoker.doctor.lints import LINTS
 
 PAGE = Path(__file__).with_name("reference.md")
 RESUME_PAGE = Path(__file__).with_name("resume.md")
@@ -53,7 +54,7 @@ def page() -> str:
     return "\n".join([
         "# Reference", "",
         "Written by `make docs` from the tables in the code; do not edit it by hand.", "",
-        *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_words()])
+        *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_lints(), *_words()])
 
 
 def resume_page() -> str:
@@ -134,6 +135,13 @@ def _errors() -> Iterator[str]:
     yield from ["## Errors", "", 'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`.', ""]
     yield from _table(("error", "means", "exit code", "HTTP"), (
         (f"`{e.code}`", (e.__doc__ or StokerError.__doc__ or "").strip().splitlines()[0], e.exit_code, e.http_status) for e in ALL_ERRORS))
+
+
+def _lints() -> Iterator[str]:
+    yield from ["## Lints", "", "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
+                "[doctor](doctor.md). A `warn` may spoil a run; a `note` only costs time, memory or comfort.", ""]
+    yield from _table(("lint", "level", "why", "do", "looks for"), (
+        (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0]) for n in LINTS.values()))
 
 
 def _words() -> Iterator[str]:

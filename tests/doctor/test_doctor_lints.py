@@ -44,6 +44,7 @@ def test_nothing_is_said_about_a_script_that_is_right(path):
 
 def test_the_corpus_knows_each_lint():
     assert {name for path in FAULTY for name, _ in marked(path)} == set(lints.LINTS)
+    assert len(FAULTY) >= 30 and len(GOOD) >= 20
 
 
 @pytest.mark.parametrize("lint", lints.LINTS.values(), ids=list(lints.LINTS))

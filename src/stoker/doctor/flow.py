@@ -94,6 +94,17 @@ class Program:
         """True when `node` stands in `outer`."""
         return node is outer or any(n is outer for n in self.around(node))
 
+    def dead(self, node: ast.AST) -> bool:
+        """True for what stands under `if False`."""
+        came = node
+        for outer in self.around(node):
+            if isinstance(outer, ast.If | ast.IfExp) and isinstance(outer.test, ast.Constant):
+                body = outer.body if isinstance(outer.body, list) else [outer.body]
+                if came is not outer.test and (came in body) != bool(outer.test.value):
+                    return True
+            came = outer
+        return False
+
     def owner(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method a function is."""
         return next((n for n in (function, *self.around(function)) if isinstance(n, ast.ClassDef)), None)
@@ -188,6 +199,8 @@ class Program:
         elif isinstance(node, ast.Attribute):
             owner = self.owner(node)
             bound = self.bindings.get((owner, dotted(node)), []) if owner and dotted(node).startswith("self.") else []
+            real = [b for b in bound if not (isinstance(b.value, ast.Constant) and b.value.value is None)]
+            bound = real or bound  # `self.x = None` only keeps the place free
             yield from (o for b in bound for o in self._bound(b, node, depth - 1)) if bound else (UNKNOWN,)
         elif isinstance(node, ast.Call) and (reached := [f for f in self.reached(node) if f.name != "__init__"]):
             yield from (o for f in reached for o in self._returned(f, None, depth - 1))

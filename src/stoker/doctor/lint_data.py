@@ -63,7 +63,7 @@ def _only_with_hardware(training: Training, star: ast.expr) -> bool:
     if not isinstance(star, ast.Name):
         return False
     base = program.origins(star)
-    if not base or not all(isinstance(o, ast.Dict) and _keys(o) is not None for o in base):
+    if not base or not all(_keys(o) is not None for o in base):
         return False
     if any(k in _keys(o) for o in base for k in _ORDERS):
         return len(base) == 2 and _differs_by_hardware(training, star, base)
@@ -80,7 +80,7 @@ def _only_with_hardware(training: Training, star: ast.expr) -> bool:
     return under_hardware
 
 
-def _differs_by_hardware(training: Training, star: ast.Name, base: list[ast.Dict]) -> bool:
+def _differs_by_hardware(training: Training, star: ast.Name, base: list[ast.expr | None]) -> bool:
     """`kwargs = {..., "shuffle": True} if use_cuda else {...}`"""
     reached = training.program.reaching(star)
     value = reached[0].value if len(reached) == 1 and isinstance(reached[0], Binding) else None
@@ -93,8 +93,11 @@ def _asks_hardware(training: Training, test: ast.expr) -> bool:
     return bool(_HARDWARE.search(ast.unparse(test))) or any(o is not UNKNOWN and _HARDWARE.search(ast.unparse(o)) for o in made)
 
 
-def _keys(node: ast.Dict) -> set[object] | None:
-    if not all(isinstance(k, ast.Constant) for k in node.keys):
+def _keys(node: ast.expr | None) -> set[object] | None:
+    """The keys of {...} or dict(...); None where they cannot be told."""
+    if isinstance(node, ast.Call) and dotted(node.func) == "dict" and not node.args and all(k.arg for k in node.keywords):
+        return {k.arg for k in node.keywords}
+    if not isinstance(node, ast.Dict) or not all(isinstance(k, ast.Constant) for k in node.keys):
         return None
     return {k.value for k in node.keys}
 
@@ -108,7 +111,7 @@ def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple
             yield from ((node, k.arg) for k in node.keywords)
             for given in node.args:
                 for o in program.origins(given):
-                    keys = _keys(o) if isinstance(o, ast.Dict) else None
+                    keys = _keys(o)
                     yield from ((node, k) for k in keys) if keys is not None else ((node, UNKNOWN),)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and dotted(node.value) == name and (
                 program.scope(node) is scope):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stoker.doctor.flow import UNKNOWN, Binding, Function, keyword
+from stoker.doctor.flow import UNKNOWN, Binding, Function, keyword, names_in
 from stoker.doctor.loops import Event, Training
 from stoker.doctor.reader import dotted
 
@@ -65,15 +65,25 @@ def accumulation_undivided(training: Training) -> Iterator[ast.AST]:
         steps = [(e, c) for e, c in training.calls(loop) if training.steps(c) is not None and not e.inner]
         clears = [e for e, c in training.calls(loop) if isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad"]
         backs = [(e, c) for e, c in training.calls(loop) if training.goes_back(c)]
-        if not steps or len(backs) != 1 or any(e.each for e, _ in steps) or any(e.each for e in clears) or not clears:
+        optimizers = [o for _, c in steps for o in program.origins(training.steps(c))]
+        if len(backs) != 1 or not backs[0][0].each or not clears or any(e.inner for e in clears) or any(
+                not isinstance(o, ast.Call) or _ADAPTIVE.search(program.name(o.func)) for o in optimizers):
             continue
         event, back = backs[0]
-        optimizers = [o for _, c in steps for o in program.origins(training.steps(c))]
-        if not event.each or event.inner or not all(_every_nth(e) for e, _ in steps) or any(
-                o is UNKNOWN or not isinstance(o, ast.Call) or _ADAPTIVE.search(program.name(o.func)) for o in optimizers):
-            continue
-        if not _may_be_scaled(training, training.loss(back)):
+        rarely = not event.inner and all(_every_nth(e) for e, _ in steps) and not any(e.each for e in clears)
+        if (rarely or (event.inner == 1 and _is_micro_loop(training, back, loop))) and not _may_be_scaled(training, training.loss(back)):
             yield back
+
+
+def _is_micro_loop(training: Training, back: ast.Call, loop: ast.AST) -> bool:
+    """True when a backward stands in `for micro in range(n)` that draws a batch each time, within a step."""
+    program = training.program
+    inner = next((n for n in program.around(back) if isinstance(n, ast.For)), None)
+    if inner is None or inner is loop or not program.within(inner, loop) or not isinstance(inner.iter, ast.Call):
+        return False
+    counts = dotted(inner.iter.func) == "range" and len(inner.iter.args) == 1 and program.value(inner.iter.args[0]) not in (0, 1)
+    counter = dotted(inner.target)
+    return counts and not any(counter in names_in(s) for s in inner.body)
 
 
 def _every_nth(event: Event) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from stoker.doctor.flow import UNKNOWN, Binding
 from stoker.doctor.loops import Event, Training
@@ -24,7 +24,7 @@ _SAVING_METHODS = frozenset({"save_pretrained", "save_state", "save_checkpoint"}
 
 def loss_graph(training: Training) -> Iterator[ast.AST]:
     """`total += loss` and `losses.append(loss)`, of a loss that backward() starts from, where nothing goes back from the sum."""
-    fed = _fed_to_backward(training)
+    fed = _fed_to_backward(training) if training.step_loops else set()
     for loop in training.step_loops:
         losses = _losses(training, loop)
         for event in training.events(loop):
@@ -64,19 +64,22 @@ def _fed_to_backward(training: Training) -> set[str]:
     for call in program.calls:
         if training.goes_back(call) or program.name(call.func).startswith("torch.autograd."):
             fed |= _reads(call)
+    flows = [({name for t in targets for name in _reads(t)}, _reads(value)) for targets, value in _flows(program.nodes)]
     for _ in range(6):
-        more = set()
-        for node in program.nodes:
-            target, value = (node.targets, node.value) if isinstance(node, ast.Assign) else ([], None)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
-                target, value = [node.func.value], node
-            bound = {name for t in target for name in _reads(t)}
-            if value is not None and bound & fed:
-                more |= _reads(value)
+        more = set().union(*(read for bound, read in flows if bound & fed))
         if more <= fed:
             break
         fed |= more
     return fed
+
+
+def _flows(nodes: Sequence[ast.AST]) -> Iterator[tuple[list[ast.expr], ast.expr]]:
+    """(into what, from what) of assignments and of what is appended."""
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            yield node.targets, node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
+            yield [node.func.value], node
 
 
 def _reads(node: ast.AST) -> set[str]:
@@ -271,7 +274,7 @@ def _goes_to_device(training: Training, call: ast.Call) -> bool:
     return bool(devices) and all(_DEVICE_TEXT.search(t) and "dtype" not in t for t in devices)
 
 
-def _comes_from_cpu(training: Training, node: ast.expr, loop: ast.AST, depth: int = 4) -> bool:
+def _comes_from_cpu(training: Training, node: ast.expr, loop: ast.AST, depth: int = 8) -> bool:
     if depth <= 0:
         return False
     if isinstance(node, ast.Call):
@@ -327,8 +330,15 @@ def save_each_step(training: Training) -> Iterator[ast.AST]:
         for event, call in training.calls(loop):
             method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             own = method in _SAVING_METHODS and not training.program.reached(call)
-            if event.each and not event.inner and (training.program.name(call.func) in _SAVES or own):
+            saves = own or (training.program.name(call.func) in _SAVES and not _into_memory(training, call))
+            if saves and event.each and not event.inner:
                 yield call
+
+
+def _into_memory(training: Training, call: ast.Call) -> bool:
+    """torch.save(x, io.BytesIO()) is no checkpoint."""
+    made = training.program.origins(call.args[1]) if len(call.args) > 1 else []
+    return any(isinstance(o, ast.Call) and training.program.name(o.func) == "io.BytesIO" for o in made)
 
 
 def retain_graph(training: Training) -> Iterator[ast.AST]:

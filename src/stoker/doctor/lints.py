@@ -106,7 +106,7 @@ def lint_lines(source: Source, cpus: float) -> Iterator[tuple[Lint, list[int]]]:
         training = Training(Program(source.tree, source.text))
         for lint in LINTS.values():
             nodes = lint.rule(training, cpus) if lint.rule is lint_data.too_many_workers else lint.rule(training)
-            if lines := sorted({node.lineno for node in nodes}):
+            if lines := sorted({node.lineno for node in nodes if not training.program.dead(node)}):
                 yield lint, lines
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from weakref import WeakSet
 
-from . import audit, life, tape, words
+from . import audit, life, tape, tracks, words
 
 _getframe = sys._getframe
 THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # whose threads touch no tensors of the script's
@@ -61,6 +61,7 @@ def strangers() -> list[tuple[int, str]]:
     """(pid, name) of living children that are neither loader workers nor Python's own helpers."""
     from multiprocessing import process
 
+    workers = tracks.worker_pids()
     known = {child.pid for child in process._children}
     for name, field in (("multiprocessing.resource_tracker", "_resource_tracker"), ("multiprocessing.forkserver", "_forkserver")):
         helper = getattr(sys.modules.get(name), field, None)
@@ -73,13 +74,8 @@ def strangers() -> list[tuple[int, str]]:
             found += [(pid, _name(pid)) for pid in children if pid not in known and _alive(pid)]
     except OSError:
         pass
-    found += [(child.pid, child.name) for child in process._children if child.is_alive() and not _is_worker(child)]
+    found += [(child.pid, child.name) for child in process._children if child.is_alive() and child.pid not in workers]
     return found
-
-
-def _is_worker(child: object) -> bool:
-    target = getattr(child, "_target", None)
-    return getattr(target, "__module__", "").startswith("torch.utils.data") or "worker_loop" in getattr(target, "__name__", "")
 
 
 def _name(pid: int) -> str:

@@ -126,6 +126,11 @@ def still_open() -> list:
     return sorted(found, key=lambda track: track.number)
 
 
+def worker_pids() -> set:
+    """Of all workers of iterators that are still there."""
+    return {process.pid for iterator in list(tracks) for process in iterator.__dict__.get("_workers", ())}
+
+
 def guard(loader: object, track: Track) -> object:
     """A Watch over what is given to workers, or read by an iterable data set; kept over epochs while nothing changes."""
     found = _guards.get(loader)

@@ -35,7 +35,6 @@ class Loop:
     """In the place of torch's worker loop, as the target of a worker process. `begin`: worker -> the states of its generators."""
 
     __slots__ = ("begin",)
-    __name__ = "_worker_loop"  # whoever asks what runs in this process
 
     def __init__(self, begin: dict) -> None:
         self.begin = begin

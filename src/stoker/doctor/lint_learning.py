@@ -14,6 +14,7 @@ from stoker.doctor.reader import dotted
 _FORKS_RANDOM = re.compile(r"fork_rng|set_rng_state|get_rng_state|setstate|set_state|Generator")
 _SEEDS = re.compile(r"(^torch\.(cuda\.)?manual_seed(_all)?|^numpy\.random\.seed|^random\.seed|(^|\.)seed_everything|(^|\.)set_seed)$")
 _ADAPTIVE = re.compile(r"(Adam|AdamW|Adamax|NAdam|RAdam|Adagrad|Adadelta|RMSprop|Rprop|Lion|Adafactor|LAMB|Lamb)$")
+_PATIENT = 21  # ReduceLROnPlateau that waits longer may well be meant to count batches
 _DIVIDES = re.compile(r"^(div|div_|mul|mul_|sum|true_divide)$")
 _CHANGES_IN_EVAL = re.compile(r"^torch\.nn\.(modules\.\w+\.)?(Dropout\w*|AlphaDropout|BatchNorm\w*|SyncBatchNorm|LazyBatchNorm\w*)$")
 _NO_EVAL = re.compile(r"\.eval\(\)|\.train\((mode\s*=\s*)?(False|mode|training|is_train|train|phase)|\.training\s*=")
@@ -144,6 +145,9 @@ def _counted_in_epochs(training: Training, made: ast.Call, epochs: ast.AST) -> b
         return False
     kind = program.name(made.func).rsplit(".", 1)[-1]
     count = _number(training, bound)
+    if kind == "ReduceLROnPlateau":
+        patience = keyword(made, "patience", 3)
+        return patience is None or (_number(training, patience) or _PATIENT) < _PATIENT
     if kind == "CosineAnnealingLR":
         length = keyword(made, "T_max", 1)
         return length is not None and _same(training, length, bound)

@@ -24,8 +24,9 @@ _SAVING_METHODS = frozenset({"save_pretrained", "save_state", "save_checkpoint"}
 
 def loss_graph(training: Training) -> Iterator[ast.AST]:
     """`total += loss` and `losses.append(loss)`, of a loss that backward() starts from, where nothing goes back from the sum."""
-    fed = _fed_to_backward(training) if training.step_loops else set()
-    for loop in training.step_loops:
+    loops = [*training.step_loops, *training.framework_steps]
+    fed = _fed_to_backward(training) if loops else set()
+    for loop in loops:
         losses = _losses(training, loop)
         for event in training.events(loop):
             target, value, appends = _accumulation(event.node)
@@ -38,12 +39,21 @@ def loss_graph(training: Training) -> Iterator[ast.AST]:
 def _losses(training: Training, loop: ast.AST) -> set[tuple[ast.AST, str]]:
     """(scope, name) of the values that backward() starts from in a loop."""
     program = training.program
-    found = set()
+    found = {(loop, n.id) for value in _returned(training, loop) for n in _summands(value)}
     for _, call in training.calls(loop):
         start = training.loss(call) if training.goes_back(call) else None
         if start is not None:
             found |= {(program.scope(call), n.id) for n in _summands(start)}
     return found
+
+
+def _returned(training: Training, loop: ast.AST) -> Iterator[ast.expr]:
+    """The loss that a training_step gives to its framework."""
+    for value in training.program.returns(loop) if loop in training.framework_steps else ():
+        if isinstance(value, ast.Dict):
+            yield from (v for k, v in zip(value.keys, value.values, strict=True) if isinstance(k, ast.Constant) and k.value == "loss")
+        elif value is not None:
+            yield value
 
 
 def _summands(node: ast.expr) -> Iterator[ast.Name]:
@@ -64,6 +74,7 @@ def _fed_to_backward(training: Training) -> set[str]:
     for call in program.calls:
         if training.goes_back(call) or program.name(call.func).startswith("torch.autograd."):
             fed |= _reads(call)
+    fed |= {name for loop in training.framework_steps for value in _returned(training, loop) for name in _reads(value)}
     flows = [({name for t in targets for name in _reads(t)}, _reads(value)) for targets, value in _flows(program.nodes)]
     for _ in range(6):
         more = set().union(*(read for bound, read in flows if bound & fed))
@@ -209,7 +220,7 @@ def _detached_in_place(training: Training, name: ast.Name) -> bool:
 def may_use_accelerator(training: Training) -> bool:
     """True unless a script surely computes on the CPU only: it names no accelerator, and no device that comes from elsewhere."""
     program = training.program
-    if _ACCELERATOR.search(_code(training)):
+    if training.framework_steps or _ACCELERATOR.search(_code(training)):
         return True
     moves = (c for c in program.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "to" and len(c.args) == 1)
     return any(UNKNOWN in program.origins(c.args[0]) and _DEVICE_TEXT.search(ast.unparse(c.args[0])) for c in moves)
@@ -224,7 +235,7 @@ def _code(training: Training) -> str:
 
 
 def sync_each_step(training: Training) -> Iterator[ast.AST]:
-    """`.item()`, `.cpu()`, `.numpy()`, `.tolist()` and float(loss) at each step of a script that may use an accelerator."""
+    """`.item()`, `.cpu()` and float(loss) at each step of a script that may use an accelerator."""
     if not may_use_accelerator(training):
         return
     for loop in training.batch_loops:
@@ -235,12 +246,17 @@ def sync_each_step(training: Training) -> Iterator[ast.AST]:
 
 
 def _takes_value(training: Training, call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("item", "cpu", "numpy", "tolist") or call.args:
+    """`.item()` and `.cpu()`; not of numpy's values, nor of a batch as the loader gave it, which lies on the CPU."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("item", "cpu") or call.args:
         return False
     inner = call.func.value
     while isinstance(inner, ast.Attribute | ast.Call | ast.Subscript):
         inner = inner.func if isinstance(inner, ast.Call) else inner.value
-    return not (isinstance(inner, ast.Name) and training.program.aliases.get(inner.id, "").startswith("numpy"))
+    if not isinstance(inner, ast.Name):
+        return True
+    reached = training.program.reaching(inner)
+    from_loop = bool(reached) and all(isinstance(b, Binding) and isinstance(b.node, ast.For) for b in reached)
+    return not from_loop and not training.program.aliases.get(inner.id, "").startswith("numpy")
 
 
 def _floats(training: Training, call: ast.Call, losses: set[tuple[ast.AST, str]]) -> bool:
@@ -355,6 +371,9 @@ def retain_graph(training: Training) -> Iterator[ast.AST]:
 
 
 def data_parallel(training: Training) -> Iterator[ast.AST]:
-    """nn.DataParallel."""
+    """nn.DataParallel that is used, and not unwrapped at once by `.module`."""
+    program = training.program
     names = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
-    yield from (c for c in training.program.calls if training.program.name(c.func) in names)
+    for call in program.calls:
+        if program.name(call.func) in names and not isinstance(program.parents[call], ast.Attribute):
+            yield call

@@ -23,6 +23,7 @@ NO_GRAD = re.compile(r"(^|\.)(no_grad|inference_mode)$")
 _WRAPPERS = frozenset({"enumerate", "tqdm", "trange", "iter", "list", "track", "islice", "auto", "cycle", "progress_bar"})
 _SAME_MODULE = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "apply"})
 _MODULE_WRAPPERS = re.compile(r"(DataParallel|DistributedDataParallel|torch\.compile|torch\.jit\.script|FullyShardedDataParallel)$")
+_LIGHTNING = re.compile(r"(^|\.)LightningModule$")
 _ENGINE = re.compile(r"(Accelerator|Fabric|initialize)$")  # they take the loss in backward(loss)
 _EPOCH = re.compile(r"(.*_)?(epochs?|ep|e|_|episode|i_episode|ep_?\d|fold|run|generation)(_?(idx|num|i|no))?", re.IGNORECASE)
 
@@ -72,8 +73,14 @@ class Training:
 
     @cached_property
     def batch_loops(self) -> list[ast.AST]:
-        """Step loops that go through batches; one over epochs with all data at once is none."""
-        return [loop for loop in self.step_loops if self.loaders(loop) or not self._counts_epochs(loop)]
+        """What runs once a batch: step loops, but none over epochs with all data at once, and the steps a framework calls."""
+        return [loop for loop in self.step_loops if self.loaders(loop) or not self._counts_epochs(loop)] + self.framework_steps
+
+    @cached_property
+    def framework_steps(self) -> list[ast.AST]:
+        """The training_step of each LightningModule: the framework calls it once a batch, and goes back from what it returns."""
+        return [f for f in self.program.functions if f.name == "training_step" and isinstance(self.program.scope(f), ast.ClassDef)
+                and self.inherits(self.program.scope(f), _LIGHTNING)]
 
     def _counts_epochs(self, loop: ast.AST) -> bool:
         if not isinstance(loop, ast.For):

@@ -23,6 +23,7 @@ CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recordi
 FLUSH_S = 1.0
 _HEAD = struct.Struct("<II")  # length and CRC-32 of a chunk
 _LENGTH = struct.Struct("<I")  # of what a chunk says about itself, before its events
+_NOWHERE = 0xFFFFFFFF
 _SCALARS = frozenset((int, float, str, bytes, bool, type(None), complex))
 _ARRAY = "\0array"
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -64,6 +65,7 @@ class Log:
         self.bytes = 0
         self._names: list = []
         self._codes: dict = {}
+        self._placeless: set = set()  # kinds
         self._sites: dict = {}  # (id of the code, place in it) -> ordinal, in order of appearance
         self._codes_kept: list = []
         self._ours: set = set()
@@ -79,8 +81,9 @@ class Log:
     def __len__(self) -> int:
         return self.n
 
-    def kind(self, name: str) -> int:
-        """The number of a kind of event. The same name has the same number in all lives of a run."""
+    def kind(self, name: str, placed: bool = True) -> int:
+        """The number of a kind of event. The same name has the same number in all lives of a run. Events that are not `placed` come out of
+        a library's code, which a ghost does not run: where in the code is not asked."""
         code = self._codes.get(name)
         if code is None:
             code = self._codes[name] = len(self._names)
@@ -88,6 +91,8 @@ class Log:
                 raise ValueError("too many kinds of events")
             self._names.append(name)
             self._new_names.append(name)
+        if not placed:
+            self._placeless.add(code)
         return code
 
     def name(self, kind: int) -> str:
@@ -97,14 +102,17 @@ class Log:
         """An event that happened. What it says must consist of None, bool, int, float, complex, str, bytes, tuple, list, dict."""
         if life.phase == life.TAIL:
             return self._compare(kind, value)
-        f = _getframe(2)
-        code = f.f_code
-        while id(code) in self._ours:
-            f = f.f_back
+        if kind in self._placeless:
+            site = _NOWHERE
+        else:
+            f = _getframe(1)
             code = f.f_code
-        site = self._sites.get((id(code), f.f_lasti))
-        if site is None:
-            site = self._site()
+            while id(code) in self._ours:
+                f = f.f_back
+                code = f.f_code
+            site = self._sites.get((id(code), f.f_lasti))
+            if site is None:
+                site = self._site()
         if value is NOTHING:
             self._kinds.append(kind << 1)
         else:
@@ -278,12 +286,12 @@ class Log:
         return site
 
     def _check_site(self, where: int) -> None:
-        site = self._site()
+        site = self._site() if where != _NOWHERE else _NOWHERE
         if site != where:
             fate.diverged(words.OTHER_PLACE.format(event=self.n, then=self._reader.sites[where], now=_place()))
 
     def _told(self, kind: int, where: int) -> str:
-        return f"{self._names[kind]} ({self._reader.sites[where]})"
+        return self._names[kind] if where == _NOWHERE else f"{self._names[kind]} ({self._reader.sites[where]})"
 
 
 def set_aside(path: str) -> None:

@@ -25,8 +25,9 @@ _kinds: dict = {}
 
 def install() -> None:
     import torch
-    for name in ("module", "backward", "loss", "grad", "step", "closure", "optimizer state", "raised"):
+    for name in ("module", "backward", "loss", "grad", "step", "optimizer state", "raised"):
         _kinds[name] = life.log.kind(name)
+    _kinds["closure"] = life.log.kind("closure", placed=False)
     torch.nn.Module.__call__ = _module_call(torch.nn.Module.__call__)
     torch.autograd.backward = _backward(torch.autograd.backward)
     torch.autograd.grad = _grad(torch.autograd.grad)

@@ -1225,6 +1225,7 @@ class LogWriter:
         return bool(self.lost or self.mark)
 
     def write(self, data: bytes) -> None:
+        """Append, after the mark that is due. What does not fit is counted as lost."""
         self.mind_cut()
         if self.lost and not self.mark:
             self.mark = b"\n[stoker: %d bytes of output lost here: disk full]\n" % self.lost
@@ -1362,6 +1363,7 @@ class Outlet:
         self.close()
 
     def close(self) -> None:
+        """Nothing is read any more: who still prints gets SIGPIPE. Twice is harmless."""
         self.due = 0.0
         if self.source >= 0:
             os.close(self.source)
@@ -1379,6 +1381,7 @@ def open_outlet(writer: LogWriter) -> tuple[Outlet, int]:
 
 
 def bytes_waiting(fd: int) -> int:
+    """What a pipe holds now."""
     import fcntl
     import termios
     return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0]

@@ -74,8 +74,8 @@ def begin(ground: Ground, python: str, *options: str) -> dict:
                          str(EPOCHS))
 
 
-def kill_after_an_image(ground: Ground, run: dict, attempt: int) -> None:
-    """SIGKILL the script once this attempt has gone on for a while behind an image of its own."""
+def kill_after_an_image(ground: Ground, run: dict, attempt: int, behind: int = 0) -> None:
+    """SIGKILL the script once this attempt has gone on for a while behind an image of its own, and behind step `behind`."""
     state = Path(run["folder"]) / "resume" / "state.json"
 
     def trainer() -> int:
@@ -86,7 +86,7 @@ def kill_after_an_image(ground: Ground, run: dict, attempt: int) -> None:
             return 0
         image = told.get("image") or {}
         came_back = attempt == 1 or (told.get("resumed") or {}).get("attempt") == attempt
-        fresh = image.get("step", 0) > seen["step"] and came_back
+        fresh = image.get("step", 0) > max(seen["step"], behind) and came_back
         return json.loads(lines[-1])["pid"] if fresh else 0
 
     seen = {"step": (json.loads(state.read_bytes()).get("image") or {}).get("step", 0) if state.exists() else 0}
@@ -98,7 +98,7 @@ def kill_after_an_image(ground: Ground, run: dict, attempt: int) -> None:
 
 def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
     run = begin(ground, python)
-    kill_after_an_image(ground, run, 1)
+    kill_after_an_image(ground, run, 1, behind=130)  # it has printed, and written best.pt
     assert ground.wait_state(run["id"], timeout_s=60)["reason"] == "killed"
     ground.stoker("start", run["id"]).ok()
     ended = ground.wait_state(run["id"], timeout_s=120)

@@ -87,8 +87,11 @@ def _time_words(run: dict) -> str:
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of attempt N instead of the newest.")
 @click.option("--err", is_flag=True, help="Its stderr, where that was kept apart.")
 def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
-    """Print the output of a run, byte for byte: of its newest attempt, and with -f of those that follow it."""
+    """Print the output of a run, byte for byte: of its newest attempt, and with -f of those that follow it. Of a run that came back to
+    where it was killed, all of it, as one text."""
     run = plane().run(ref)
+    if not (follow or err or any(value is not None for value in where.values())) and run["attempts"] > 1 and _print_all_lives(run["id"]):
+        return
     if where["since"] is not None:
         where["since"] = time.time() - where["since"]
     given, attempt = where["attempt"], where["attempt"] or max(1, run["attempts"])
@@ -104,6 +107,19 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
         _tell_of_attempts(run, given)
     if not err:
         _tell_of_stderr(run, attempt)
+
+
+def _print_all_lives(run_id: str) -> bool:
+    """The log of a run that came back, over its attempts; False if it never did."""
+    from stoker.cli.follow import write_all
+    from stoker.cli.lives import whole_log
+
+    shown = plane().show(run_id)
+    if not (shown.get("resume") or {}).get("log"):
+        return False
+    for piece in whole_log(plane(), shown):
+        write_all(1, piece)
+    return True
 
 
 def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: int | None, since: float | None) -> None:

@@ -375,5 +375,5 @@ def data_parallel(training: Training) -> Iterator[ast.AST]:
     program = training.program
     names = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
     for call in program.calls:
-        if program.name(call.func) in names and not isinstance(program.parents[call], ast.Attribute):
+        if program.name(call.func) in names and getattr(program.parents[call], "attr", "") != "module":
             yield call

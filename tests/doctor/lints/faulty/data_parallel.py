@@ -5,5 +5,5 @@ from parts import Net, train
 
 model = Net()
 if torch.cuda.device_count() > 1:
-    model = nn.DataParallel(model)  # lint: data-parallel
-train(model.cuda())
+    model = nn.DataParallel(model).to("cuda")  # lint: data-parallel
+train(model)

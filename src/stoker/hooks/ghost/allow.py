@@ -10,7 +10,7 @@ import sys
 import threading
 from weakref import WeakSet
 
-from . import audit, life, tape, tracks, words
+from . import audit, journal, life, tape, tracks, words
 
 _getframe = sys._getframe
 THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # whose threads touch no tensors of the script's
@@ -24,13 +24,13 @@ def install() -> None:
     from ..entry import imports
 
     for event in ("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty", "os.exec", "pty.spawn"):
-        audit.listen(event, functools.partial(_process, event))
+        audit.listen(event, functools.partial(_process, event), lasting=True)
     for event in ("socket.connect", "socket.bind"):
-        audit.listen(event, functools.partial(_socket, event))
-    audit.listen("ctypes.dlopen", _library)
+        audit.listen(event, functools.partial(_socket, event), lasting=True)
+    audit.listen("ctypes.dlopen", _library, lasting=True)
     for event in ("_thread.start_new_thread", "_thread.start_joinable_thread"):
         audit.listen(event, _thread)
-    audit.listen("sqlite3.connect", _database)
+    audit.listen("sqlite3.connect", _database, lasting=True)
     _watch_torch()
     _watch_signals()
     imports.after("h5py", _watch_h5py)
@@ -103,6 +103,12 @@ def _refuse(reason: str) -> None:
     fate.refuse(reason)
 
 
+def _outside(reason: str) -> None:
+    """As _refuse, of what may have changed the world where no journal sees it: older images are of no use any more either."""
+    journal.give_up(reason)
+    _refuse(reason)
+
+
 def _set_up() -> None:
     reason = standing()
     if reason:
@@ -129,7 +135,7 @@ def _is_loader(name: str) -> bool:
 
 
 def _after_set_up() -> bool:
-    return life.phase > life.SETUP
+    return life.phase > life.SETUP or (not life.phase and journal.epoch > 0)
 
 
 def _process(event: str, args: tuple) -> None:
@@ -138,7 +144,7 @@ def _process(event: str, args: tuple) -> None:
     name = _first_outside(_getframe(2))
     if name and not _is_loader(name):
         what = args[0] if args and isinstance(args[0], (str, bytes)) else event
-        _refuse(words.PROCESS.format(what=os.fsdecode(what), where=_line(name)))
+        _outside(words.PROCESS.format(what=os.fsdecode(what), where=_line(name)))
 
 
 def _socket(event: str, args: tuple) -> None:
@@ -146,14 +152,14 @@ def _socket(event: str, args: tuple) -> None:
         return
     name = _first_outside(_getframe(2))
     if name and not _is_loader(name) and not name.endswith(os.sep + "reductions.py"):
-        _refuse(words.SOCKET.format(where=_line(name)))
+        _outside(words.SOCKET.format(where=_line(name)))
 
 
 def _library(args: tuple) -> None:
     if not _after_set_up() or args[0] is None:
         return
     if tape.asked(_getframe(2)):
-        _refuse(words.LIBRARY.format(name=args[0]))
+        _outside(words.LIBRARY.format(name=args[0]))
 
 
 def _thread(args: tuple) -> None:
@@ -173,7 +179,7 @@ def _database(args: tuple) -> None:
     name = args[0] if args else ""
     told = os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
     if told not in (":memory:", "") and "mode=ro" not in told and "mode=memory" not in told and tape.asked(_getframe(2)):
-        _refuse(words.DATABASE.format(path=told))
+        _outside(words.DATABASE.format(path=told))
 
 
 def _where(thread: threading.Thread) -> str:
@@ -231,7 +237,7 @@ def _watch_h5py(module: object) -> None:
     @functools.wraps(old)
     def init(self: object, name: object, mode: str = "r", *args: object, **kwargs: object) -> None:
         if life.phase and mode != "r":
-            _refuse(words.C_WRITER.format(path=name))
+            _outside(words.C_WRITER.format(path=name))
         old(self, name, mode, *args, **kwargs)
 
     module.File.__init__ = init

@@ -10,13 +10,17 @@ import sys
 from . import journal, life, pathways
 
 _ears: dict = {}  # event -> what hears it
+_lasting: set = set()
 _installed = False
 
 
-def listen(event: str, ear: object) -> None:
-    """Call `ear(args)` before each `event`. It may not raise."""
+def listen(event: str, ear: object, lasting: bool = False) -> None:
+    """Call `ear(args)` before each `event`; with `lasting` also when recording has stopped, for as long as there are images that could be
+    used. It may not raise."""
     global _installed
     _ears[event] = ear
+    if lasting:
+        _lasting.add(event)
     if not _installed:
         _installed = True
         sys.addaudithook(_hook)
@@ -24,7 +28,7 @@ def listen(event: str, ear: object) -> None:
 
 def _hook(event: str, args: tuple, get: object = _ears.get) -> None:
     ear = get(event)
-    if ear is not None and life.phase:
+    if ear is not None and (life.phase or (journal.epoch and event in _lasting)):
         try:
             ear(args)
         except Exception as e:
@@ -35,16 +39,17 @@ def _hook(event: str, args: tuple, get: object = _ears.get) -> None:
 
 def listen_to_files() -> None:
     """Whatever changes a file of the user's, the journal hears of it first."""
-    listen("open", _opens)
-    listen("os.remove", lambda args: _goes(args[0], args[1]))
-    listen("os.rmdir", lambda args: _goes(args[0], args[1]))
-    listen("os.mkdir", lambda args: _goes(args[0], args[2]))
-    listen("os.rename", _renames)
-    listen("os.link", lambda args: _goes(args[1], args[3]))
-    listen("os.symlink", lambda args: _goes(args[1], args[2]))
-    listen("os.truncate", _truncates)
+    ears = {
+        "open": _opens, "os.rename": _renames, "os.truncate": _truncates,
+        "os.remove": lambda args: _goes(args[0], args[1]), "os.rmdir": lambda args: _goes(args[0], args[1]),
+        "os.mkdir": lambda args: _goes(args[0], args[2]), "os.link": lambda args: _goes(args[1], args[3]),
+        "os.symlink": lambda args: _goes(args[1], args[2]),
+    }  # fmt: skip
     for event in ("os.chmod", "os.chown", "os.utime"):
-        listen(event, lambda args: _changes(args[0]))
+        ears[event] = lambda args: _changes(args[0])
+    for event, ear in ears.items():
+        listen(event, ear, lasting=True)
+    os.register_at_fork(after_in_child=journal.not_ours)
 
 
 def _quiet() -> bool:

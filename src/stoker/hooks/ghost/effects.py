@@ -75,7 +75,7 @@ def _patch_safetensors(native: object) -> None:
 
     def serialize_file(_of: object, tensors: object, filename: object, *args: object, **kwargs: object) -> object:
         if not life.here():
-            return old(tensors, filename, *args, **kwargs)
+            return _aside(lambda: old(tensors, filename, *args, **kwargs), filename)
         return _saved(lambda: old(tensors, filename, *args, **kwargs), filename)
 
     tape.replace(native, "serialize_file", serialize_file, tape.Of("safetensors"))
@@ -87,7 +87,7 @@ def written_by_name(old: object) -> object:
     def write(_of: object, *args: object, **kwargs: object) -> object:
         path = next((each for each in args if isinstance(each, (str, os.PathLike))), None)
         if path is None or not life.here():
-            return old(*args, **kwargs)
+            return _aside(lambda: old(*args, **kwargs), path)
         return _saved(lambda: old(*args, **kwargs), path)
 
     return write
@@ -101,15 +101,20 @@ def _save(old: object) -> object:
     @functools.wraps(old)
     def save(obj: object, f: object, *args: object, **kwargs: object) -> object:
         if not life.here():
-            if life.phase and isinstance(f, (str, os.PathLike)):
-                if tape.ghosting():
-                    return old(obj, f, *args, **kwargs) if get_ident() == life.main else None
-                written.add(pathways.content(f))
-                journal.touch(pathways.content(f), journal.TRUNCATE)
-            return old(obj, f, *args, **kwargs)
+            return _aside(lambda: old(obj, f, *args, **kwargs), f)
         return _saved(lambda: old(obj, f, *args, **kwargs), f)
 
     return save
+
+
+def _aside(call: object, f: object) -> object:
+    """By another thread, inside a shield, or when recording has stopped: no event, but what was there is kept."""
+    if isinstance(f, (str, os.PathLike)) and (life.phase or journal.epoch):
+        if tape.ghosting():
+            return call() if get_ident() == life.main else None
+        written.add(pathways.content(f))
+        journal.touch(pathways.content(f), journal.TRUNCATE)
+    return call()
 
 
 def _saved(call: object, f: object) -> object:

@@ -86,7 +86,7 @@ def watch(f: object, path: str) -> None:
         return real_write(there(), data)
 
     def truncate(size: int | None = None) -> int:
-        if life.phase and journal.epoch:
+        if journal.epoch:
             _before_change(path, fd, edge, FileIO.tell(there()) if size is None else size)
         return real_truncate(there()) if size is None else real_truncate(there(), size)
 
@@ -96,10 +96,10 @@ def watch(f: object, path: str) -> None:
 
 
 def _before_write(path: str, fd: int, edge: list) -> None:
-    if not life.phase or life.depth:
+    if not (life.phase or journal.epoch):
         return
     try:
-        if get_ident() == life.main:
+        if life.phase and not life.depth and get_ident() == life.main:
             life.log.flush()
         if journal.epoch:
             _before_change(path, fd, edge, None)
@@ -151,7 +151,7 @@ def _watch_reads(raw: object, there: object, path: str) -> None:
 
 # ---- as a ghost
 
-def stand_in(path: str, mode: str, size: int, layers: tuple) -> tuple:
+def stand_in(path: object, mode: str, size: int, layers: tuple) -> tuple:
     """(file object like the one open() gives, its Place): what is written to it goes nowhere. `size`: of the file when it was opened;
     `layers`: buffering, encoding, errors, newline."""
     buffering, encoding, errors, newline = layers

@@ -56,6 +56,18 @@ def begin(number: int) -> None:
         _states.clear()
 
 
+def not_ours() -> None:
+    """A forked child is somebody else."""
+    global epoch
+    epoch = 0
+
+
+def give_up(reason: str) -> None:
+    """Something happened outside that nobody can take back: no image up to now may be used."""
+    if epoch and not broken:
+        _break("", Impossible(reason))
+
+
 def touch(path: str, how: int) -> None:
     """Keep what `path` (absolute, its folders without symbolic links) was like at the newest image, before it is changed. Never raises."""
     if not epoch or broken or get_ident() in _busy or pathways.ours(path):

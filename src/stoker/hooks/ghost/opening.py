@@ -60,7 +60,7 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
 def _aside(call: _Call) -> object:
     """By another thread, or inside a shield: no event; as a ghost, another thread writes nowhere."""
     if tape.ghosting() and get_ident() != life.main:
-        f, _ = files_open().stand_in(call.path, call.mode, 0, call.layers())
+        f, _ = files_open().stand_in(call.file, call.mode, 0, call.layers())
         handles.stray(f)
         return f
     if not tape.ghosting():
@@ -76,7 +76,7 @@ def _to_write(call: _Call) -> object:
     written.add(path)
     if here == tape.GHOST:
         size = tape.outcome("open", path)
-        f, place = files_open().stand_in(path, call.mode, size, call.layers())
+        f, place = files_open().stand_in(call.file, call.mode, size, call.layers())
         handles.track(path, call.mode, f, place)
         return f
     if life.phase:
@@ -179,7 +179,7 @@ def _made_of(call: _Call, data: bytes) -> object:
     pathways.real_write(fd, data)
     os.lseek(fd, 0, os.SEEK_SET)
     raw = io.FileIO(fd, "r", closefd=True)
-    raw.name = call.path
+    raw.name = call.file
     buffering, encoding, errors, newline = call.layers()
     if buffering == 0:
         return raw

@@ -129,8 +129,7 @@ def library_roots() -> list:
     found.append(("L:torch.inference", torch.is_inference_mode_enabled()))
     found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
     found.append(("L:torch.threads", torch.get_num_threads()))
-    if hasattr(torch, "is_autocast_cpu_enabled"):
-        found.append(("L:torch.autocast", (torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled())))
+    found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
     return found
 
 
@@ -471,7 +470,7 @@ def _traceback(walk, thing, path):
 def _frame(walk, thing, path):
     if any(thing is frame for frame in walk.stack) or leaves.is_ours(thing.f_code.co_filename):
         return
-    inner = thing.f_locals
+    inner = walk.locals_of(thing)
     if inner is not thing.f_globals:
         for name, value in list(inner.items()):
             walk.add(value, f"{path}.{name}")
@@ -489,7 +488,7 @@ def _generator(walk, thing, path):
     walk.facts[path] = ("generator", code.co_name, frame.f_lineno)
     if getattr(thing, prefix + "_running"):
         return
-    inner = frame.f_locals
+    inner = walk.locals_of(frame)
     for name, value in list(inner.items()):
         walk.add(value, f"{path}.{name}")
     named = {id(v) for v in inner.values()} | {id(inner)}
@@ -565,6 +564,11 @@ def _array(walk, thing, path):
             walk.add(value, f"{path}.flat[{n}]", thing.flat, n, "item")
         return
     walk.arrays[path] = thing
+    base = thing.base
+    while isinstance(base, sys.modules["numpy"].ndarray):
+        base = base.base
+    if base is not None:  # a tensor, a memory map, a buffer
+        walk.add(base, path + ".base")
 
 
 def _rng(walk, thing, path):

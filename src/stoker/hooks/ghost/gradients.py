@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import weakref
 
 from . import fate, stand_ins, words
 
+_TORCH = f"{os.sep}torch{os.sep}"
 _leaves: list = []  # weak references to parameters of modules and optimizers, in order of first use
 _known: dict = {}  # id -> place in _leaves
 _inputs: list = []  # leaves that were handed to a module since the last backward (an attack on an image, a style transfer)
 _patterns: dict = {}  # pattern -> its number
 _by_number: list = []
 _last = None  # the pattern of the last backward
-_calls = 0
-_always = False  # whether graphs were seen that lead to leaves nobody knows
+_places: dict = {}  # where backward is called from -> [how often, whether its graphs lead to leaves that nobody knows]
 _grads: dict = {}  # place in _leaves -> stand-in
 
 
@@ -34,15 +36,22 @@ def know_input(arg: object) -> None:
 
 def before(tensors: object) -> list:
     """Leaves, beside the known ones, that this backward may reach. While the graph is there."""
-    global _calls, _always
-    _calls += 1
+    place = _places.setdefault(_place(), [0, False])
+    place[0] += 1
     found = list(_inputs)
     _inputs.clear()
-    if _always or _calls < 4 or not _calls & (_calls - 1):
+    if place[1] or place[0] < 4 or not place[0] & (place[0] - 1):
         more = [leaf for leaf in _of_graph(tensors) if not _is_known(leaf) and not any(leaf is each for each in found)]
-        _always = _always or bool(more)
+        place[1] = place[1] or bool(more)
         found += more
     return found
+
+
+def _place() -> tuple:
+    frame = sys._getframe(3)
+    while frame.f_back is not None and _TORCH in frame.f_code.co_filename:
+        frame = frame.f_back
+    return id(frame.f_code), frame.f_lasti
 
 
 def after(found: list) -> object:

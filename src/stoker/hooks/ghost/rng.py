@@ -74,7 +74,11 @@ def install() -> None:
 
 
 def save() -> object:
-    """What belongs into an image: a state in waiting."""
+    """What belongs into an image: a state in waiting. If the script has drawn after it, the ghost needs it before it comes here."""
+    global _pending
+    if _pending is not None and _look() != _outside:
+        life.log.note(*_pending)
+        _pending = None
     return _pending
 
 

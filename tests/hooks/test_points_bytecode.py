@@ -1,0 +1,93 @@
+"""Where intermediate values lie on a value stack, told from the bytecode of real frames."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from stoker.hooks.ghost import bytecode
+
+
+def dirty(_: object = None) -> bool:
+    """Whether the caller holds intermediate values while it calls us."""
+    return bytecode.holds_values(sys._getframe(1), False)
+
+
+def made(x: int = 1) -> list:
+    return [x]
+
+
+def test_between_expressions_nothing_is_held() -> None:
+    assert not dirty()
+    found = [dirty()]
+    value = dirty()
+    made(dirty(made()))
+    with contextlib.nullcontext():
+        found.append(dirty())
+        for _ in range(2):
+            found.append(dirty())
+            for _ in made():
+                found += made(dirty())
+    try:
+        found.append(dirty())
+    finally:
+        found.append(dirty())
+    i = 0
+    while i < 2:
+        i += 1
+        found.append(dirty())
+    with contextlib.suppress(ValueError):
+        raise ValueError
+    found.append(dirty())
+    assert not any(found[:1]) and not value and not found[-1], found
+    assert not any(found), found
+
+
+def test_in_the_middle_of_an_expression_something_is() -> None:
+    assert all([made() and [made(), dirty()][1]])
+    assert (made() + made(dirty()))[1]
+    assert {"a": made(), "b": dirty()}["b"]
+    assert max(made(0), made(dirty()))[0]
+    total = made()
+    total += made(dirty())  # the list is on the stack, but a name holds it too
+    assert total[1] is False
+    assert f"{made()} {dirty()}".endswith("True")
+
+
+def test_what_a_loop_is_called_from_counts_too() -> None:
+    def inner() -> bool:
+        return bytecode.holds_values(sys._getframe(1), False)
+
+    def generator() -> object:
+        yield inner()
+
+    assert not next(generator())
+    assert list(generator()) == [False]
+
+
+def test_at_the_start_of_a_line_the_whole_stack_counts() -> None:
+    lines = []
+
+    def trace(frame: object, event: str, arg: object) -> object:
+        if event == "line":
+            lines.append((frame.f_lineno - frame.f_code.co_firstlineno, bytecode.holds_values(frame, True), bytecode.at_loop(frame)))
+        return trace
+
+    def script() -> list:
+        total = []
+        for i in range(2):
+            total.append(i)
+            total.append(
+                made(i) +
+                made(i))
+        return total
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        script()
+    finally:
+        sys.settrace(before)
+    told = {line: held for line, held, _ in lines}
+    assert not told[1] and not told[2] and not told[3] and told[6] and not told[7], lines
+    assert {line for line, _, loop in lines if loop} == {2}, lines

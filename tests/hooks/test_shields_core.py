@@ -1,0 +1,221 @@
+"""Values and shields, a recorded life and a ghost of it: the ghost has other weights, and yet sees what the first life saw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+LIFE = """
+import math, os, sys
+import torch
+from torch import nn
+import torch.nn.functional as F
+from stoker.hooks.ghost import fate, life, log
+folder, ghost = sys.argv[1], sys.argv[2] == "ghost"
+os.environ["STOKER_RESUME_DIR"] = life.folder = folder
+fate.remember_start()
+if fate.tries():
+    print("started again:", (fate.state().get("tried") or [{}])[-1].get("why"))
+    sys.exit(7)
+life.log = log.Log(folder + "/log")
+if ghost:
+    life.log.replay(life.log.tail(0) + 10**6)
+    life.target = type("Image", (), {"n": 1, "where": {"armed": -1}})()
+life.on_error = fate.broke
+life.phase = life.SETUP
+from stoker.hooks.ghost import lenient, points, shields, values
+values.install()
+shields.install()
+life.on_setup_end += [(lambda: None) if ghost else life.log.open, points.begin, lenient.install]
+torch.manual_seed(1 if ghost else 0)
+seen = []
+def see(*what):
+    seen.extend(what)
+"""
+END = """
+life.depth = 1
+life.log.flush()
+print(repr(seen))
+if ghost:
+    assert life.log.peek() is None, "events are left"
+os._exit(0)
+"""
+
+
+def lives(folder: Path, body: str) -> tuple[str, str]:
+    """What the recorded life and its ghost saw."""
+    script = folder / "life.py"
+    script.write_text(LIFE + textwrap.dedent(body) + END)
+    (folder / "images" / "1").mkdir(parents=True, exist_ok=True)
+    outs = []
+    for which in ("record", "ghost"):
+        env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1", "STOKER_RESUME_DEBUG": "1"}
+        env.pop("STOKER_RESUME_TRIES", None)
+        done = subprocess.run([sys.executable, str(script), str(folder), which], env=env, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode in (0, 7), done.stderr
+        outs.append(done.stdout.strip() or done.stderr)
+    return outs[0], outs[1]
+
+
+def test_every_way_out_of_a_tensor_is_told_from_the_log(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        net = nn.Linear(4, 4)
+        with torch.no_grad():
+            x = net(torch.ones(4))  # ends set-up
+        t = torch.randn(5)
+        see(t[0].item(), float(t[1]), int(t[2] * 100), bool(t[3] > 0), (t > 0).tolist(), t.tolist(), f"{t[4]:.4f}", "%r" % t, str(t))
+        see(t.numpy().tolist(), torch.equal(t, t + 0), torch.allclose(t, t), t.is_nonzero() if t.numel() == 1 else None)
+        i = (t.abs() * 3).long()
+        see(["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"][i[0]], len(torch.arange(i[1])), complex(t[0]), t[0] in t, round(t[1].item(), 3))
+        see(len(t[t > 0]), len(torch.nonzero(t > 0)), len(torch.unique(i)), torch.bincount(i).shape[0], torch.masked_select(t, t < 0).shape)
+        see(torch.where(t > 0)[0].shape, torch.argwhere(t < 0.1).shape, torch.repeat_interleave(i).shape, math.floor(t[0]), t.max().item())
+        with torch.inference_mode():
+            see(t.sum().item(), bool(t.min() < -0.5))
+        see(F.one_hot(i).shape, t.numpy().sum().item(), torch.tensor(float("nan")).item(), (t[0] * 0 - 0.0).item(), torch.seed() > 0)
+        import numpy
+        see(numpy.asarray(t).tolist(), numpy.array(t, dtype="float64").tolist())
+    """)
+    assert one == two
+    assert one.count(",") > 60
+
+
+def test_a_ghost_gets_the_forms_of_what_it_skips(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        import collections, dataclasses
+        Pair = collections.namedtuple("Pair", "a b")
+        class Out(collections.OrderedDict): pass
+        class Thing:
+            def __init__(self, t): self.t, self.name = t, "thing"
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.f = nn.Linear(3, 2)
+            def forward(self, x, how="tensor"):
+                y = self.f(x)
+                return {"tensor": y, "tuple": (y, y.detach()), "dict": {"y": y, "n": 3}, "named": Pair(y, None), "own": Out(y=y), "same": x,
+                        "list": [y, y], "strided": y.t(), "thing": Thing(y), "ints": y.argmax(1), "nothing": None, "half": y.bfloat16()}[how]
+        net = Net()
+        def form(o):
+            if isinstance(o, torch.Tensor):
+                return (tuple(o.shape), tuple(o.stride()), str(o.dtype), o.requires_grad, o.is_leaf)
+            if isinstance(o, dict):
+                return (type(o).__name__, [(k, form(v)) for k, v in o.items()])
+            if isinstance(o, (tuple, list)):
+                return (type(o).__name__, [form(v) for v in o])
+            return (type(o).__name__, form(vars(o)) if isinstance(o, Thing) else o)
+        for times in range(2):
+            for how in ("tensor", "tuple", "dict", "named", "own", "same", "list", "strided", "thing", "ints", "nothing", "half"):
+                x = torch.randn(4, 3)
+                out = net(x, how)
+                see(form(out))
+                see(out is x, how == "list" and out[0] is out[1])
+                if ghost and how == "tensor":
+                    life.depth = 1
+                    assert bool(out.isnan().all())
+                    life.depth = 0
+    """)
+    assert one == two and "Pair" in one and "Thing" in one
+
+
+def test_gradients_states_and_closures_are_where_they_were(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        a, b = nn.Linear(3, 3), nn.Linear(3, 1)
+        oa, ob = torch.optim.Adam(a.parameters()), torch.optim.LBFGS(b.parameters(), max_iter=4)
+        def who():
+            return [p.grad is None for p in [*a.parameters(), *b.parameters()]]
+        for i in range(4):
+            x = torch.randn(5, 3)
+            oa.zero_grad(); ob.zero_grad()
+            see(who())
+            b(a(x).detach()).pow(2).mean().backward()
+            see(who())
+            a(x).pow(2).mean().backward()
+            see(who(), float(nn.utils.clip_grad_norm_(a.parameters(), 1.0)))
+            oa.step()
+            see(sorted(oa.state[a.weight]), oa.state[a.weight]["step"].item(), len(oa.state))
+            calls = []
+            def closure():
+                calls.append(1)
+                ob.zero_grad()
+                loss = (b(a(x).detach()) - 1).pow(2).mean()
+                loss.backward()
+                return loss
+            loss = ob.step(closure)
+            see(len(calls), loss.item(), list(ob.state[b.weight])[:3])
+        w = torch.randn(3, requires_grad=True)
+        for i in range(3):
+            loss = (w * i - 1).pow(2).sum()
+            loss.backward()
+            with torch.no_grad():
+                w -= 0.1 * w.grad
+            w.grad = None
+            see(loss.item())
+        x = torch.randn(2, 3, requires_grad=True)
+        g, = torch.autograd.grad(b(x).sum(), x, create_graph=True)
+        see(g.shape, g.requires_grad, life.steps)
+        x = torch.randn(2, 3, requires_grad=True)
+        b(x).sum().backward()
+        see(x.grad is None, x.grad.shape)
+    """)
+    assert one == two and "step" in one
+
+
+def test_library_draws_are_made_up_for(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        import random
+        import numpy
+        random.seed(3); numpy.random.seed(3)
+        class Noisy(nn.Module):
+            def forward(self, x):
+                return x + random.random() + random.gauss(0, 1) + float(numpy.random.randn())
+        net = Noisy()
+        for i in range(12):
+            y = net(torch.ones(2))
+            if i % 3 == 0:
+                see(random.random(), numpy.random.rand(), random.gauss(0, 1), float(numpy.random.randn()))
+        see(random.random())
+        net(torch.ones(2))
+    """)
+    assert one == two and one.count(",") > 14
+
+
+def test_backward_into_the_time_before_the_image_ends_the_life(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        net = nn.Linear(2, 1)
+        old = net(torch.ones(2))
+        see(1)
+        if ghost:
+            life.phase = life.RECORD  # as after the image
+            life.log.flush = lambda sync=False: None
+            (old * 2).sum().backward()
+        see(2)
+    """)
+    assert one == "[1, 2]" and "a graph from before the image" in two
+
+
+def test_another_module_is_noticed(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        nets = [nn.Linear(2, 2), nn.Linear(2, 2)]
+        for net in nets:
+            net(torch.ones(2))
+        nets[1 if ghost else 0](torch.ones(2))
+        see(1)
+    """)
+    assert one == "[1]" and "recorded was module or optimizer number 0, now it is number 1" in two
+
+
+def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
+    one, _ = lives(tmp_path, """
+        net = nn.Linear(2, 2)
+        y = net(torch.ones(2)).detach()
+        if not ghost:
+            torch.utils.dlpack.to_dlpack  # noqa
+            y.__dlpack__()
+            see(life.NAMES[life.phase], fate.state()["reason"])
+            print(seen); os._exit(0)
+    """)
+    assert "off" in one and "the memory of a tensor was handed out through __dlpack__" in one

@@ -25,7 +25,7 @@ sys.path[:0] = [str(REPO), str(HERE)]
 import fuzz  # noqa: E402
 import test_mutation as mutation  # noqa: E402
 import test_subjects as subjects  # noqa: E402
-from harness import BAD, Kill, Script, Stage, Trial, campaign, read, vendored  # noqa: E402
+from harness import BAD, Kill, Script, Stage, Trial, campaign, one_text, read, vendored  # noqa: E402
 
 from benchmarks.ground import Ground  # noqa: E402
 from benchmarks.measure import Row  # noqa: E402
@@ -135,8 +135,7 @@ def count_mutations(count: Count, base: Path, hooks: Path) -> None:
             shutil.copytree(folder / "kept", stage.base)
             again = Stage(stage.script, stage.base, hooks=hooks, every="60steps", drop=drop)
             life = again.live(2)
-            text = first.out[: (life.resumed.get("out_bytes") or 0)] + life.out if life.resumed else life.out
-            differs = straight.differs(again.final(life, text), stage.script)
+            differs = straight.differs(again.final(life, one_text([first, life])[0]), stage.script)
             tried = life.said.get("tried") or []
             outcome = "WRONG" if differs else "refused" if tried else "exact"
             name = f"without {part or 'nothing'}{'' if tail else ', no tail check'}"

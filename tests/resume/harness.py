@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,6 +188,37 @@ class Kill:
         return f"{self.kind}{self.n if 'image' in self.kind else ''}+{self.after:.2f}"
 
 
+class Pipe:
+    """A pipe whose other end is written into a file at once, as the agent does it with the output of a run."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.read_end, self.end = os.pipe()
+        self.thread = threading.Thread(target=self._copy, daemon=True)
+
+    def begin(self) -> None:
+        """The child has its end: from here on only its processes hold it."""
+        os.close(self.end)
+        self.end = -1
+        self.thread.start()
+
+    def _copy(self) -> None:
+        with self.path.open("wb", buffering=0) as f:
+            while data := os.read(self.read_end, 1 << 16):
+                f.write(data)
+
+    def __enter__(self) -> Pipe:
+        self.path.touch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.end >= 0:
+            os.close(self.end)
+        elif self.thread.is_alive():
+            self.thread.join(10)
+        os.close(self.read_end)
+
+
 class Stage:
     """A folder in which one script is run again and again, each time in a fresh copy of its files."""
 
@@ -196,7 +228,7 @@ class Stage:
         self.home = base / "work"
 
     def fresh(self) -> None:
-        for name in ("work", "resume", "records", "tmp"):
+        for name in ("work", "resume", "records", "tmp", "run"):
             shutil.rmtree(self.base / name, ignore_errors=True)
         self.home.mkdir(parents=True)
         for name in ("tmp", "records"):
@@ -213,7 +245,7 @@ class Stage:
         env |= {"OMP_NUM_THREADS": "1", "PROBE_OUT": str(self.base / "probe.json"), "PROBE_PARENT": str(os.getpid()),
                 "TMPDIR": str(self.base / "tmp"), "PYTHONPATH": str(PROBE), "PYTHONHASHSEED": self.script.hashseed, **self.more}
         if attempt:
-            env |= {"PYTHONPATH": f"{self.hooks}:{PROBE}", "STOKER_RESUME": "auto", "STOKER_RESUME_DIR": str(self.base / "resume"), "STOKER_HOOKS": str(self.base / "records"),
+            env |= {"PYTHONPATH": f"{self.hooks}:{PROBE}", "STOKER_RESUME": "auto", "STOKER_RESUME_DIR": str(self.base / "resume"), "STOKER_HOOKS": str(self.base / "records"), "STOKER_RUN_DIR": str(self.base / "run"),
                     "STOKER_ATTEMPT": str(attempt), "STOKER_IMAGE_EVERY": self.every}
             if self.drop and attempt > 1:
                 env["STOKER_RESUME_DROP"] = self.drop
@@ -222,22 +254,25 @@ class Stage:
     def live(self, attempt: int, kill: Kill | None = None) -> Life:
         """One process from start to end or kill; attempt 0 runs without hooks."""
         (self.base / "probe.json").unlink(missing_ok=True)
-        out, err = self.base / f"out{attempt}", self.base / f"err{attempt}"
+        folder = self.base / "run" / "attempts" / str(attempt)
+        folder.mkdir(parents=True, exist_ok=True)
         name = "script.py" if self.script.cwd == "." else self.script.path.name
         began = time.monotonic()
-        with out.open("wb") as o, err.open("wb") as e:
+        with Pipe(folder / "out.log") as out, Pipe(folder / "err.log") as err:
             child = subprocess.Popen([self.python, name, *self.script.args], cwd=self.home / self.script.cwd, env=self.environment(attempt), stdin=subprocess.DEVNULL,
-                                     stdout=o, stderr=e, start_new_session=True)
-        killed = ""
-        try:
-            killed = self._attend(child, attempt, kill, began)
-        finally:
+                                     stdout=out.end, stderr=err.end, start_new_session=True)
+            out.begin()
+            err.begin()
+            killed = ""
             try:
-                os.killpg(child.pid, signal.SIGKILL)  # workers of the script too, as a power cut would
-            except ProcessLookupError:
-                pass
-            child.wait()
-        return Life(attempt, None if killed else child.returncode, time.monotonic() - began, out.read_bytes(), err.read_bytes(), self.said(), killed)
+                killed = self._attend(child, attempt, kill, began)
+            finally:
+                try:
+                    os.killpg(child.pid, signal.SIGKILL)  # workers of the script too, as a power cut would
+                except ProcessLookupError:
+                    pass
+                child.wait()
+        return Life(attempt, None if killed else child.returncode, time.monotonic() - began, out.path.read_bytes(), err.path.read_bytes(), self.said(), killed)
 
     def _attend(self, child: subprocess.Popen, attempt: int, kill: Kill | None, began: float) -> str:
         due = None if kill is None or kill.kind != "time" else began + kill.after
@@ -252,7 +287,7 @@ class Stage:
                 if said.get("image") not in (None, before, *images):
                     images.append(said["image"])
                 if until or self._happened(kill, attempt, said, len(images)):
-                    size, until = (self.base / f"out{attempt}").stat().st_size, until or now + TAIL_S
+                    size, until = (self.base / "run" / "attempts" / str(attempt) / "out.log").stat().st_size, until or now + TAIL_S
                     grown, printed = grown + (size != printed), size
                     if kill.kind != "image" or grown > 3 or now > until:
                         due = now + kill.after
@@ -300,20 +335,12 @@ class Stage:
     def trial(self, kills: list[Kill], reference: Final) -> Trial:
         """Killed as planned, started again until it ends, compared."""
         self.fresh()
-        text, lives, last = b"", [], None
+        lives: list[Life] = []
         for attempt, kill in enumerate([*kills, None], 1):
-            life = self.live(attempt, kill)
-            lives.append(life)
-            resumed = life.resumed
-            if resumed:
-                at = resumed.get("out_bytes")
-                if at is None and life.rc is not None:
-                    at = max(0, len(reference.text) - len(life.out))
-                text, last = text[: at or 0] + life.out, attempt
-            elif life.out or life.rc is not None:
-                text, last = life.out, None
-            if life.rc is not None or life.killed == "hangs":
+            lives.append(self.live(attempt, kill))
+            if lives[-1].rc is not None or lives[-1].killed == "hangs":
                 break
+        text, last = one_text(lives)
         return self._judge(reference, self.final(lives[-1], text), lives, last)
 
     def _judge(self, reference: Final, final: Final, lives: list[Life], last: int | None) -> Trial:
@@ -345,6 +372,23 @@ class Stage:
             got = lives[last - 1].resumed or {}
             trial.reason = f"{got.get('grade')}: {got.get('lost_steps')} lost steps, {got.get('values_equal')} values equal"
         return trial
+
+
+def one_text(lives: list[Life]) -> tuple[bytes, int | None]:
+    """What all lives printed, as one text: each tells in `lives` of state.json which one it came back from, and where that one's output
+    stood. And the attempt that came back last, None if the last life began anew."""
+    said = {x["attempt"]: x for x in lives[-1].said.get("lives") or ()}
+    parts: dict[int, bytes] = {}
+    for life in lives:
+        told = said.get(life.attempt) or {}
+        source = told.get("from") or 0
+        before = parts.get(source, b"")
+        if source:
+            own = lives[source - 1].out
+            before = before[: len(before) - len(own) + (told.get("out_bytes") or 0)]
+        parts[life.attempt] = before + life.out
+    last = lives[-1].attempt
+    return parts[last], (last if (said.get(last) or {}).get("from") or lives[-1].resumed else None)
 
 
 def clean(text: bytes, script: Script) -> bytes:

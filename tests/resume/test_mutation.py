@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from harness import Kill, Stage, read
+from harness import Kill, Stage, one_text, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -74,8 +74,7 @@ def resume(grave, drop: str, **env: str):
     shutil.copytree(base / "kept", stage.base)
     again = Stage(stage.script, stage.base, hooks=stage.hooks, every="60steps", drop=drop, env=env)
     life = again.live(2)
-    text = first.out[: (life.resumed.get("out_bytes") or 0)] + life.out if life.resumed else life.out
-    return again.final(life, text), life
+    return again.final(life, one_text([first, life])[0]), life
 
 
 def test_with_nothing_left_out_it_is_exact(grave):

@@ -114,8 +114,8 @@ def _is_kept(training: Training, loop: ast.AST, event: Event, target: ast.expr, 
     """True when what is added to lives longer than a step, and began as a number, a zero tensor, or an empty list."""
     program = training.program
     if isinstance(target, ast.Name):
-        bound = [b for b in _all_bindings(training, target) if isinstance(b, Binding)]
-        if any(isinstance(b.node, ast.AugAssign) for b in bound) and is_list:
+        bound = program.reaching(target)
+        if not all(isinstance(b, Binding) for b in bound) or (is_list and any(b.adds for b in bound)):
             return False
         if event.path and program.bindings.get((program.scope(target), target.id)) and not program.within(target, loop):
             return False  # a local of a function that is called anew each step
@@ -126,17 +126,6 @@ def _is_kept(training: Training, loop: ast.AST, event: Event, target: ast.expr, 
     if not own or any(e.node is b.node and e.each for b in own for e in training.events(loop)):
         return False
     return all(_empty(training, b.value, is_list) if b.index is None else _zero_of_tuple(b, is_list) for b in own)
-
-
-def _all_bindings(training: Training, target: ast.Name) -> list[Binding]:
-    program = training.program
-    scope = program.scope(target)
-    while True:
-        if found := program.bindings.get((scope, target.id)):
-            return found
-        if isinstance(scope, ast.Module):
-            return []
-        scope = program.scope(scope)
 
 
 def _adds_itself(bound: Binding) -> bool:
@@ -250,6 +239,10 @@ def _takes_value(training: Training, call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("item", "cpu") or call.args:
         return False
     inner = call.func.value
+    own = training.program.owner(call)
+    if own and dotted(inner).startswith("self.") and all(
+            b.adds for b in training.program.bindings.get((own, dotted(inner)), [])):
+        return False  # a buffer, perhaps a counter, that may lie on the CPU
     while isinstance(inner, ast.Attribute | ast.Call | ast.Subscript):
         inner = inner.func if isinstance(inner, ast.Call) else inner.value
     if not isinstance(inner, ast.Name):

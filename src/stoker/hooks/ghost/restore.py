@@ -26,9 +26,7 @@ def resume(target) -> dict:
         work.values()
         work.parts()
         work.randomness()
-    for frame in work.now.stack:
-        frame.f_locals  # noqa: B018 - a traced frame writes its snapshot back over cells that were just filled
-    del frame
+    work.now.stack[-1].f_locals  # noqa: B018 - a traced frame writes its snapshot back over cells that were just filled
     work.now.close()
     return {"put_back": sorted(set(work.put_back)), "seconds": round(_clock() - begun, 3)}
 

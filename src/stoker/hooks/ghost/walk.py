@@ -37,6 +37,7 @@ class Walk:
         self.fresh: dict = {}  # tensors that a restore made, by path
         self.heap = None  # all that the garbage collector knows, when a whole walk was done
         self.module_dicts = set()
+        self.snapshots: list = []
         self._by_path: dict = {}
 
     def run(self, heap: bool = True) -> Walk:
@@ -103,6 +104,25 @@ class Walk:
             self._by_path = {self.seen[id(thing)]: thing for thing in self.keep}
         return self._by_path.get(path)
 
+    def locals_of(self, frame):
+        """The names of a frame. Until Python 3.12 this fills a snapshot that would keep every local alive; `close` empties it again."""
+        inner = frame.f_locals
+        if type(inner) is dict and inner is not frame.f_globals and frame.f_code.co_flags & 1:
+            self.snapshots.append((frame, inner))
+        return inner
+
+    def _forget_snapshots(self) -> None:
+        forget_stale()
+        last = self.stack[-1] if self.stack else None
+        while self.snapshots:
+            frame, inner = self.snapshots.pop()
+            if sys.getrefcount(inner) > 3:  # the frame, this variable, the call: anybody else is the script, which called locals()
+                continue
+            if frame is last:  # it may be traced: its snapshot is written back when the trace function returns
+                _stale.append(inner)
+            else:
+                inner.clear()
+
     # -- roots
 
     def _know_modules(self) -> list:
@@ -124,7 +144,7 @@ class Walk:
         for n, frame in enumerate(self.stack):
             code = frame.f_code
             self.frames.append((code.co_filename, code.co_name, frame.f_lineno))
-            inner = frame.f_locals
+            inner = self.locals_of(frame)
             if inner is frame.f_globals:
                 if id(inner) not in self.module_dicts:
                     self.names(inner, f"G{n}:{code.co_filename}")
@@ -215,12 +235,13 @@ class Walk:
 
     def close(self) -> None:
         """Let go of everything that was seen: a walk holds the whole world."""
+        if self.heap is not None:
+            self.heap.objects.clear()  # the heap contains itself
+        self._forget_snapshots()
         names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak fresh unordered"
         for name in names.split():
             getattr(self, name).clear()
         self._by_path.clear()
-        if self.heap is not None:
-            self.heap.objects.clear()  # the heap contains itself
 
     def _finish(self) -> None:
         """Give addresses used as numbers, and weak references, the path of what they mean."""
@@ -232,6 +253,17 @@ class Walk:
             target = ref()
             facts[path] = ("weak", None if target is None else seen.get(id(target), "?"))
             del target
+
+
+def forget_stale() -> None:
+    """Empty snapshots of frames that were traced at the last walk; called when no trace function runs."""
+    while _stale:
+        inner = _stale.pop()
+        if sys.getrefcount(inner) <= 3:
+            inner.clear()
+
+
+_stale: list = []
 
 
 def tell(path: str, frames=()) -> str:

@@ -31,6 +31,8 @@ def install() -> None:
 def _entering() -> None:
     if _enter is not None:
         _enter()
+    if walk._stale:
+        walk.forget_stale()
     if life.phase != life.RECORD:
         return
     caller = sys._getframe(2)

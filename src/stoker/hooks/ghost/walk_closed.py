@@ -14,9 +14,11 @@ from . import image_memory, leaves, walk_heap, words
 
 _NODES = 3000  # of an autograd graph that are looked at; more: it counts as alive
 _FREED = 50  # freed nodes next to the root after which the rest is freed too
+_IMPORTED = 20_000  # so many new containers mean that a library was imported: they are looked at once
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _saved_names: dict = {}
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
+_looks = 0
 _known_holders: set = set()  # containers of the libraries, from before training
 
 
@@ -64,26 +66,28 @@ def _is_known(tensor, reached: set) -> bool:
 
 
 def _lost_arrays(seen) -> list:
-    """Arrays are not tracked by the garbage collector: they are found in what holds them. A container that was looked at once and is not
-    the script's is the libraries' own."""
-    global _known_holders
+    """Arrays are not tracked by the garbage collector: they are found in what holds them."""
+    global _known_holders, _looks
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "ndarray"):
         return []
+    _looks += 1
+    if _looks <= 3 or not _looks % 8:  # an address alone may be somebody else's by now: now and then nothing counts as known
+        _known_holders = set()
     level, foreign = seen.heap.fresh_holders(seen.seen, _known_holders)
+    many = len(level) > _IMPORTED
     found: dict = {}
     for _ in range(3):  # untracked tuples and dictionaries lie in between
         parts = gc.get_referents(*level) if level else []
         level = []
         for part in parts:
             kind = type(part)
-            if kind is tuple or kind is dict:
+            if kind is tuple or kind is dict or kind is list:
                 if not gc.is_tracked(part) and id(part) not in seen.seen:
                     level.append(part)
             elif kind is numpy.ndarray and id(part) not in seen.seen:
                 found[id(part)] = part
-    if not found:
-        _known_holders = foreign
+    _known_holders = foreign if many and not found else _known_holders & foreign
     memory = [_span(a) for a in seen.arrays.values()]
     found = [a for a in found.values() if a.size and not a.dtype.hasobject]
     return [a for a in found if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]

@@ -11,7 +11,6 @@ import os
 from . import life
 
 OWNER = "owner"  # in life.folder: the attempt and process that trains
-_REFUSED = "refused"  # in life.folder: why this run can not be resumed by any later life
 
 
 def install() -> str:
@@ -36,7 +35,7 @@ def _install(fate: object, words: object) -> str:
     checks.install()
     os.makedirs(life.folder, mode=0o700, exist_ok=True)
     life.log = log.Log(os.path.join(life.folder, "log"))
-    if tape.early == tape.GHOST and fate.tries() < fate.TRIES and not os.path.exists(os.path.join(life.folder, _REFUSED)):
+    if tape.early == tape.GHOST and fate.tries() < fate.TRIES and not fate.refused():
         life.target = _same_path(image.choose(), checks, fate)
         if life.target is not None:
             life.log.replay(life.target.events)
@@ -60,7 +59,9 @@ def _install(fate: object, words: object) -> str:
     life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen, lenient.install]
     life.on_ghost_end += [lenient.remove, shields.end_of_ghost, ending.end_of_ghost]
     life.on_tail_end += [points.begin, _tell_resumed]
-    return ""
+    if fate.refused():
+        fate.refuse(fate.refused())
+    return fate.refused()
 
 
 def _same_path(image: object, checks: object, fate: object) -> object:
@@ -89,11 +90,7 @@ def _own() -> None:
     me = [str(life.attempt).encode(), str(os.getpid()).encode()]
     if len(before) == 2 and before[0] == me[0] and before[1] != me[1]:
         reason = words.TWO_PROCESSES.format(one=before[1].decode(), two=os.getpid())
-        with open(os.path.join(life.folder, _REFUSED), "w", encoding="utf-8") as f:
-            f.write(reason)
-        if life.phase == life.RECORD:
-            fate.refuse(reason)
-            fate.write_state(state="not resumable", reason=reason)
+        fate.refuse_for_all(reason)
         return
     os.ftruncate(fd, 0)
     os.pwrite(fd, b" ".join(me), 0)
@@ -116,15 +113,6 @@ def _set_aside(name: str) -> None:
 
 
 _kept: list = []
-
-
-def refused() -> str:
-    """Why no image of this run may be used any more, or "": another process trained as well."""
-    try:
-        with open(os.path.join(life.folder, _REFUSED), encoding="utf-8") as f:
-            return f.read()
-    except OSError:
-        return ""
 
 
 def _tell_resumed() -> None:

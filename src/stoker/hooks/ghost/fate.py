@@ -11,6 +11,7 @@ import sys
 from . import life, words
 
 TRIES = 5  # lives that may begin one after another without anybody asking; after that the script runs from its start, on the record
+REFUSED = "refused"  # in life.folder: the reason of `refuse_for_all`
 _TRIES = "STOKER_RESUME_TRIES"
 passed: dict = {}  # reason -> how many points
 stopped = ""  # why recording ended for good in this life
@@ -52,9 +53,9 @@ def say(line: str) -> None:
 
 
 def refuse(reason: str) -> None:
-    """Recording stops for good; images that are whole stay good. As a ghost or in the tail: this life is not as recorded."""
+    """Recording stops for good; images that are whole stay good. On the way to an image, or in the tail: not as recorded."""
     global stopped
-    if life.phase in (life.GHOST, life.TAIL):
+    if life.target is not None or life.phase in (life.GHOST, life.TAIL):
         diverged(reason)
     if life.phase == life.OFF:
         return
@@ -68,6 +69,27 @@ def refuse(reason: str) -> None:
         write_state(state="not resumable" if image is None else "resumable", reason=reason, step=life.steps)
     finally:
         life.depth = before
+
+
+def refuse_for_all(reason: str) -> None:
+    """As `refuse`, and no later life of this run uses an image either: what they are of is not all of the run."""
+    fd = os.open(os.path.join(life.folder, REFUSED), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    os.write(fd, reason.encode(errors="replace"))
+    os.close(fd)
+    refuse(reason)
+    write_state(state="not resumable", reason=reason)
+
+
+def refused() -> str:
+    """Why no image of this run may be used, or ""."""
+    try:
+        fd = os.open(os.path.join(life.folder, REFUSED), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(fd, 4096).decode(errors="replace")
+    finally:
+        os.close(fd)
 
 
 def pass_point(reason: str) -> None:

@@ -209,7 +209,7 @@ def _take(frame: object) -> None:
         return
     life.depth, begun = 1, _monotonic()
     try:
-        why = allow.standing()
+        why = fate.refused() or allow.standing()
         if why:
             fate.refuse(why)
         elif image.take({**_where(frame), "path": checks.save(), "printed": printed.place()}):

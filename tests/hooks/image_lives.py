@@ -685,6 +685,22 @@ def what_no_path_reaches_is_refused(lives):
 
 
 @scenario
+def what_libraries_held_before_is_known_while_it_stays(lives):
+    box = queue.SimpleQueue()
+    box.put(np.ones(7))
+    seen = walk.Walk().run()
+    walk_closed.know(seen)
+    seen.close()
+    for _ in lives:
+        lives.point()
+    inside = box.get()
+    inside[0] = 5
+    box.put(inside)
+    del inside
+    assert "array" in lives.refuses()
+
+
+@scenario
 def a_frozen_heap_is_refused(lives):
     gc.freeze()
     assert "garbage collector" in lives.refuses()

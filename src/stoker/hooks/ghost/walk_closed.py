@@ -18,6 +18,7 @@ _IMPORTED = 20_000  # so many new containers mean that a library was imported: t
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _saved_names: dict = {}
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
+_known_arrays: dict = {}  # the same for arrays
 _looks = 0
 _known_holders: set = set()  # containers of the libraries, from before training
 
@@ -25,7 +26,10 @@ _known_holders: set = set()  # containers of the libraries, from before training
 def know(seen) -> None:
     """At the end of set-up: what the libraries hold by themselves is not the script's."""
     global _known_holders
-    _, _known_holders = seen.heap.fresh_holders(seen.seen, set())
+    level, _known_holders = seen.heap.fresh_holders(seen.seen, set())
+    if hasattr(sys.modules.get("numpy"), "ndarray"):
+        for array in _arrays_in(level, seen):
+            _known_arrays[id(array)] = (weakref.ref(array), leaves.zlib.crc32(array.tobytes()))
     for tensor in seen.heap.pick(walk_heap.TENSOR):
         if id(tensor) not in seen.seen and not image_memory.cannot(tensor):
             _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
@@ -66,18 +70,25 @@ def _is_known(tensor, reached: set) -> bool:
 
 
 def _lost_arrays(seen) -> list:
-    """Arrays are not tracked by the garbage collector: they are found in what holds them."""
+    """Arrays that no path reaches. They are not tracked by the garbage collector, and are found in what holds them."""
     global _known_holders, _looks
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not hasattr(numpy, "ndarray"):
+    if not hasattr(sys.modules.get("numpy"), "ndarray"):
         return []
     _looks += 1
     if _looks <= 3 or not _looks % 8:  # an address alone may be somebody else's by now: now and then nothing counts as known
         _known_holders = set()
     level, foreign = seen.heap.fresh_holders(seen.seen, _known_holders)
     many = len(level) > _IMPORTED
+    lost = [a for a in _arrays_in(level, seen) if not _is_known_array(a)]
+    _known_holders = foreign if many and not lost else _known_holders & foreign
+    memory = [_span(a) for a in seen.arrays.values()]
+    return [a for a in lost if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]
+
+
+def _arrays_in(level: list, seen) -> list:
+    numpy = sys.modules["numpy"]
     found: dict = {}
-    for _ in range(3):  # untracked tuples and dictionaries lie in between
+    for _ in range(3):  # untracked containers lie in between
         parts = gc.get_referents(*level) if level else []
         level = []
         for part in parts:
@@ -87,10 +98,12 @@ def _lost_arrays(seen) -> list:
                     level.append(part)
             elif kind is numpy.ndarray and id(part) not in seen.seen:
                 found[id(part)] = part
-    _known_holders = foreign if many and not found else _known_holders & foreign
-    memory = [_span(a) for a in seen.arrays.values()]
-    found = [a for a in found.values() if a.size and not a.dtype.hasobject]
-    return [a for a in found if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]
+    return [a for a in found.values() if a.size and not a.dtype.hasobject]
+
+
+def _is_known_array(array) -> bool:
+    known = _known_arrays.get(id(array))
+    return known is not None and known[0]() is array and known[1] == leaves.zlib.crc32(array.tobytes())
 
 
 def _span(array) -> tuple:

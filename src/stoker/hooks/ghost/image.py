@@ -13,6 +13,7 @@ import time
 from . import fate, image_memory, image_tree, journal, leaves, life, private, store, walk, walk_closed, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
+_start_thread = _thread.start_new_thread  # the real one: this thread is ours, not the script's
 _wall = getattr(time.time, "__wrapped__", time.time)
 PARTS = ("loader", "files", "values")  # in this order they are saved, and put back
 TAIL_VALUES = 3  # comparable events behind an image, at least
@@ -85,7 +86,7 @@ def _hand_over(meta: dict, copy, begun: float) -> bool:
         return False
     _last_n = max([_last_n, *store.numbers(life.folder)]) + 1
     _writer = _Writer(_last_n, data, meta, copy, _clock() - begun)
-    _thread.start_new_thread(_writer.run, ())
+    _start_thread(_writer.run, ())
     return True
 
 

@@ -21,7 +21,7 @@ def live(folder: Path, script: str, attempt: int = 1, **more: str) -> subprocess
         path.write_text(script)
     (folder / "work").mkdir(exist_ok=True)
     env = {**os.environ, "STOKER_ATTEMPT": str(attempt), "STOKER_RESUME": "auto", "STOKER_RESUME_DIR": str(folder / "resume"),
-           "PYTHONPATH": str(REPO / "src"), "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "STOKER_RESUME_DEBUG": "1", **more}
+           "PYTHONPATH": os.pathsep.join([str(REPO / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]), "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "STOKER_RESUME_DEBUG": "1", **more}
     return subprocess.run([sys.executable, __file__, str(folder), str(path)], cwd=folder / "work", env=env, capture_output=True, text=True,
                           timeout=100, check=False)
 
@@ -50,7 +50,7 @@ def begin() -> None:
     """In the place of `import torch`: what happens then."""
     import torch  # noqa: F401
 
-    from stoker.hooks.ghost import fate, files, life, log, world
+    from stoker.hooks.ghost import allow, checks, fate, files, life, log, world
 
     before, life.depth = life.depth, 1
     life.folder = os.environ["STOKER_RESUME_DIR"]
@@ -69,6 +69,8 @@ def begin() -> None:
     life.off_in_children()
     why = world.install()
     files.install()
+    checks.install()
+    allow.install()
     life.depth = before
     if why:
         fate.refuse(why) if life.target is None else fate.diverged(why)

@@ -4,6 +4,7 @@ needed: processes and connections of the script's own, its threads, its compiler
 
 from __future__ import annotations
 
+import _thread
 import functools
 import os
 import sys
@@ -28,8 +29,7 @@ def install() -> None:
     for event in ("socket.connect", "socket.bind"):
         audit.listen(event, functools.partial(_socket, event), lasting=True)
     audit.listen("ctypes.dlopen", _library, lasting=True)
-    for event in ("_thread.start_new_thread", "_thread.start_joinable_thread"):
-        audit.listen(event, _thread)
+    _watch_threads()
     audit.listen("sqlite3.connect", _database, lasting=True)
     _watch_torch()
     _watch_signals()
@@ -162,14 +162,31 @@ def _library(args: tuple) -> None:
         _outside(words.LIBRARY.format(name=args[0]))
 
 
-def _thread(args: tuple) -> None:
+def _watch_threads() -> None:
+    """No audit event tells of a new thread in all versions: the two ways to start one are followed instead."""
+    start, start_new = threading.Thread.start, _thread.start_new_thread
+
+    @functools.wraps(start)
+    def new_start(self: threading.Thread) -> None:
+        _thread_starts(self)
+        start(self)
+
+    @functools.wraps(start_new)
+    def new_start_new(_of: object, *args: object) -> int:
+        _thread_starts(None)
+        return start_new(*args)
+
+    threading.Thread.start = new_start
+    tape.replace(_thread, "start_new_thread", new_start_new, tape.Of("_thread"))
+
+
+def _thread_starts(thread: threading.Thread | None) -> None:
     name = _first_outside(_getframe(2))
-    if not name or threading.get_ident() != life.main:
+    if not name or not life.phase or threading.get_ident() != life.main:
         return
     if any(f"{os.sep}{each}{os.sep}" in name for each in THREADS_OF):
         return
-    thread = getattr(args[0] if args else None, "__self__", None)
-    if _after_set_up() or not isinstance(thread, threading.Thread):
+    if life.phase > life.SETUP or thread is None:
         _refuse(words.THREAD.format(name=getattr(thread, "name", "?"), where=_line(name)))
     else:
         _threads.add(thread)

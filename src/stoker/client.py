@@ -59,6 +59,7 @@ class Client:
 
     def submit(self, spec: dict, limits: dict, env: Mapping[str, str], stdin: bytes | None = None, *,
                on_name_taken: str = "refuse") -> dict:
+        """A new run of this spec; with "continue", the unfinished one of that name if it means the same. Raises StokerError."""
         body = {"spec": spec, "limits": limits, "env": dict(env), "on_name_taken": on_name_taken}
         if stdin is not None:
             from base64 import b64encode
@@ -296,6 +297,7 @@ class Pieces:
         return piece
 
     def close(self) -> None:
+        """No more; what stands behind it ends."""
         self._closed = True
         try:
             self._link.shutdown(socket.SHUT_RDWR)  # wakes the reader; close alone would not

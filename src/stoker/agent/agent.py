@@ -120,6 +120,7 @@ def attempt_numbers(run_dir: str) -> list[int]:
 
 
 def newest_attempt(run_dir: str) -> Attempt | None:
+    """The newest attempt that was claimed, or None."""
     numbers = attempt_numbers(run_dir)
     return Attempt(run_dir, numbers[-1]) if numbers else None
 
@@ -139,6 +140,7 @@ def read_json(path: str) -> dict | None:
 
 
 def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, however often the kernel takes only a part. Raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view):]
@@ -188,6 +190,7 @@ def fill(path: str, data: bytes, size: int) -> None:
 
 
 def write_json(path: str, body: dict, sync: bool = False, spare: str | None = None, pad: int = 0) -> None:
+    """Write a JSON file whole or not at all. Raises OSError."""
     data = (json.dumps(body, ensure_ascii=True) + "\n").encode()
     write_whole(path, data.ljust(pad), sync, spare)
 
@@ -222,6 +225,7 @@ def append_line(path: str, body: dict) -> None:
 
 
 def reserve(path: str, size: int) -> None:
+    """Keep blocks back in a file of their own, so that the last words fit on a full disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.posix_fallocate(fd, 0, size)
@@ -266,6 +270,7 @@ def read_tail(path: str, limit: int) -> bytes:
 
 
 def last_json_line(path: str) -> dict | None:
+    """The last whole JSON object in the last 8 KiB of a file of lines, or None."""
     for line in reversed(read_tail(path, 8192).split(b"\n")):
         try:
             body = json.loads(line.decode("utf-8", "replace"))
@@ -323,6 +328,7 @@ def proc(pid: int) -> Proc | None:
 
 
 def all_procs() -> dict[int, Proc]:
+    """The process table."""
     found = {}
     for pid in listed_pids():
         p = proc(pid)
@@ -336,6 +342,7 @@ def listed_pids() -> list[int]:
 
 
 def who(pid: int) -> dict | None:
+    """What tells this process from a later one with its number: pid and start; None when there is none."""
     p = proc(pid)
     return {"pid": pid, "start": p.start} if p else None
 
@@ -670,6 +677,8 @@ def agent_record(att: Attempt, changes: dict) -> dict:
 # The holder: parent of the run. It owns the pty master and the pipes, writes the logs, reaps, and keeps an agent proper alive.
 
 class Holder:
+    """The parent of the run: keeps its terminal and its pipes, writes its logs, learns how it ended."""
+
     def __init__(self, att: Attempt, gpus: str, tell: int, mask: int) -> None:
         self.att, self.gpus, self.tell_fd, self.mask = att, gpus, tell, mask
         self.pid = os.getpid()
@@ -1454,6 +1463,7 @@ def open_pty(inherit: dict) -> tuple[int, int]:
 
 
 def set_window(fd: int, rows: int, cols: int) -> None:
+    """Give a terminal its size, in characters."""
     import fcntl
     import termios
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
@@ -1576,6 +1586,8 @@ def restore_oom_score() -> None:
 # The agent proper: watches, limits, ends, explains, starts again. It may die at any moment: the holder forks another.
 
 class Agent:
+    """The one who samples, enforces limits, ends the tree and writes the last words."""
+
     def __init__(self, holder: Holder, link: socket.socket) -> None:
         self.att, self.spec, self.gpus, self.link = holder.att, holder.spec, holder.gpus, link
         self.first = holder.agents == 0
@@ -2031,6 +2043,7 @@ class Ladder:
         self.due = 0.0
 
     def leftovers(self) -> dict:
+        """What was found after the run's own end, and what could not be killed; 100 processes each at most."""
         def facts(p: Proc) -> dict:
             return {"pid": p.pid, "name": p.name}
         return {"found": [facts(p) for p in list(self.found.values())[:100]],
@@ -2118,6 +2131,7 @@ class Sampler:
         self.disks = [att.run_dir] + ([cwd] if isinstance(cwd, str) and is_local(os.path.realpath(cwd)) else [])
 
     def members(self) -> list[Proc]:
+        """The processes of the run, as of now."""
         now = time.monotonic()
         if now >= self.next_scan:
             began = time.process_time()
@@ -2153,6 +2167,7 @@ class Sampler:
             todo.extend(child for child in children_of(pid) if child not in self.pids)
 
     def sample(self, members: list[Proc]) -> dict:
+        """One record of telemetry: CPU, memory, GPUs, disk."""
         now = time.monotonic()
         spent = sum(max(0, p.ticks - self.known.get(p.key, 0)) for p in members)
         span, self.sampled = max(0.01, now - self.sampled), now
@@ -2257,6 +2272,7 @@ class Gpus:
         self.next_ask = 0.0
 
     def sample(self) -> list[dict]:
+        """What each GPU does now; empty where there is none."""
         if not self.tried:
             self.tried = True
             self._open()
@@ -2356,6 +2372,7 @@ def on_path(name: str) -> bool:
 
 
 def nvidia_smi(fields: str) -> list[list[str]]:
+    """These fields of each GPU from the program nvidia-smi; empty where there is none."""
     if not on_path("nvidia-smi"):
         return []
     import subprocess
@@ -2708,6 +2725,7 @@ def cgroup_folders(controller: str) -> list[str]:
 
 
 def key_value(path: str, key: str) -> int | None:
+    """The number behind `key` in a file of "name value" lines, or None."""
     try:
         for line in read_bytes(path).decode().splitlines():
             parts = line.split()
@@ -2814,6 +2832,7 @@ def observe(root: str, run_id: str) -> dict:
 
 
 def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
+    """Where an attempt is, read from its folder alone."""
     if ended is not None and not ended.get("restart"):
         return "ended"
     living = caretakers_live(record)
@@ -2881,6 +2900,7 @@ class Log:
         self.offset = max(0, size + offset) if offset < 0 else min(offset, size)
 
     def read(self, limit: int) -> bytes:
+        """At most `limit` bytes from where the last call ended; empty when there is nothing new."""
         if self.fd < 0:
             try:
                 self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -2903,6 +2923,7 @@ class Following:
         self.missing = 0
 
     def over(self) -> bool:
+        """Has the attempt ended, or is nobody left who could say so? Looks at the processes each 2 s."""
         if os.path.exists(self.att.path(EXIT)):
             return True
         now = time.monotonic()
@@ -2915,6 +2936,7 @@ class Following:
 
 
 def existing_attempt(run_dir: str, n: str) -> Attempt:
+    """The attempt of that number. Raises Problem when it was never claimed."""
     att = Attempt(run_dir, whole_number(n))
     if not os.path.isdir(att.folder):
         raise Problem("absent", "%s has no attempt %d" % (att.id, att.n))
@@ -2939,6 +2961,7 @@ class Attachment:
         self.waiting += struct.pack(">cI", kind, len(payload)) + payload
 
     def live(self) -> None:
+        """Until the exit frame is sent, or nobody listens any more."""
         os.set_blocking(0, False)
         os.set_blocking(1, False)
         tty = bool((read_json(os.path.join(self.att.run_dir, SPEC)) or {}).get("tty"))
@@ -3184,6 +3207,7 @@ def watch_loop(root: str, ear: socket.socket) -> None:
 
 
 def heard(ear: socket.socket) -> list[str]:
+    """The ids of the runs that were told of since the last look."""
     ids = []
     while True:
         try:
@@ -3432,6 +3456,7 @@ def whole_number(text: str) -> int:
 
 
 def seconds(text: str) -> float:
+    """An argument as seconds. Raises Problem."""
     try:
         value = float(text)
     except ValueError:
@@ -3442,6 +3467,7 @@ def seconds(text: str) -> float:
 
 
 def main(argv: list[str]) -> int:
+    """Run one verb; the exit code."""
     if len(argv) < 2 or argv[1] not in VERBS:
         problem = Problem("usage", "agent.py %s ..." % "|".join(v for v in VERBS if not v.startswith("_")))
     else:

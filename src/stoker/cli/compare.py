@@ -20,6 +20,7 @@ class Noise:
     files: frozenset[str] = field(default_factory=frozenset)
 
     def names(self) -> list[str]:
+        """What is not compared, in words, at most a few of each kind."""
         found = sorted(self.files)
         found += [f"number {n + 1} of lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape, n in sorted(self.shapes)][:5]
         return found + [f"lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape in sorted(self.lines)][:5]

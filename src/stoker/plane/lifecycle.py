@@ -33,6 +33,19 @@ class Seen(Protocol):
 
 
 @dataclass(frozen=True)
+class Assumed:
+    """What must be there after our own step, so that nobody needs to look."""
+
+    phase: str
+    attempt: int | None = None
+    started_at: float | None = None
+    used_s: float | None = None
+    exit: dict | None = None
+    keep: dict | None = None
+    telemetry: dict | None = None
+
+
+@dataclass(frozen=True)
 class Action:
     """One step. `do`: "set" (only write the facts) · "stage" · "start" · "limits" · "stop" · "remove" (folder and row).
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.backends.base import Observation
@@ -22,7 +21,7 @@ from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane import stage
 from stoker.plane.admission import Admissions
-from stoker.plane.lifecycle import UNSURE, Action, decide, overtaken
+from stoker.plane.lifecycle import UNSURE, Action, Assumed, decide, overtaken
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 from stoker.plane.recover import found_far, insert_named
 from stoker.plane.spool import SWEEP_AGE_S, Spool
@@ -40,19 +39,6 @@ LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
 ROUNDS = 6  # of decide and act in one step
 CLOSE_S = 5.0
 QUEUE = ""  # stands for the queue where else the id of a run stands
-
-
-@dataclass(frozen=True)
-class Assumed:
-    """What must be there after our own step, so that nobody needs to look."""
-
-    phase: str
-    attempt: int | None = None
-    started_at: float | None = None
-    used_s: float | None = None
-    exit: dict | None = None
-    keep: dict | None = None
-    telemetry: dict | None = None
 
 
 class Reconciler:

@@ -1,0 +1,50 @@
+"""How long an image of 200 MB of state stops a script, beside a plain copy of as many bytes: `python tests/hooks/image_stall.py [MB]`."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+import torch
+
+from stoker.hooks.ghost import image, life, log, walk, walk_closed, walk_heap
+
+
+def main(size_mb: int = 200, rounds: int = 6) -> dict:
+    """{"copy_s": [...], "stall_s": [...], "walk_s": [...]}: seconds, one entry a round."""
+    walk_heap.baseline()
+    count = size_mb * (1 << 20) // 4 // 3 // 16
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(count)) for _ in range(16)])
+    optimizer = torch.optim.Adam(model.parameters())
+    sum((p * p).sum() for p in model).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    told = {"copy_s": [], "stall_s": [], "walk_s": []}
+    with tempfile.TemporaryDirectory() as folder:
+        life.folder, life.phase, life.depth = folder, life.RECORD, 1
+        life.log = log.Log(os.path.join(folder, "log"))
+        life.log.open()
+        seen = walk.Walk().run()
+        walk_closed.know(seen)
+        seen.close()
+        source = [t.detach().clone() for p in model for t in (p, *(optimizer.state[p][k] for k in ("exp_avg", "exp_avg_sq")))]
+        target = [torch.empty_like(t) for t in source]
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            for a, b in zip(target, source):  # noqa: B905 - Python 3.9
+                a.copy_(b)
+            told["copy_s"].append(round(time.perf_counter() - begun, 4))
+            begun = time.perf_counter()
+            walk.Walk().run().close()
+            told["walk_s"].append(round(time.perf_counter() - begun, 4))
+            begun = time.perf_counter()
+            assert image.take({})
+            told["stall_s"].append(round(time.perf_counter() - begun, 4))
+            image.wait()
+        life.log.close()
+    return told
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*map(int, sys.argv[1:]))))

@@ -99,11 +99,11 @@ def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills
     count = Count(kind)
     common = {"base": base, "hooks": hooks, "seed": seed}
     if kind in ("adversaries", "ordinary"):
-        every = "40steps" if kind == "adversaries" else "25steps"
+        every = "150steps" if kind == "adversaries" else "60steps"
         run_scripts(count, of_folder(kind, short), kills=kills, every=every, jobs=jobs, **common)
     elif kind == "fuzz":
         made = [fuzz.write({**fuzz.spec_of(n), "number": n}, base / "fuzz-src") for n in range(seed, seed + scripts)]
-        run_scripts(count, made, kills=1 if short else 2, every="35steps", jobs=jobs, **common)
+        run_scripts(count, made, kills=1 if short else 2, every="80steps", jobs=jobs, **common)
     elif kind == "subjects":
         if not subjects.SUBJECTS.is_dir():
             count.skipped.append("../shared/subjects is not beside this checkout")

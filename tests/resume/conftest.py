@@ -30,10 +30,10 @@ def killed(hooks: Path, short_tmp: Path) -> Callable[..., list[Trial]]:
     def run(script: Script, plans: list[list[Kill]] | None = None, *, control: bool = FULL, **more: object) -> list[Trial]:
         if missing := script.missing():
             pytest.skip(f"the script needs {missing}, which is no part of this project")
-        plans = plans or [[Kill("image", 0.1, 2)]]
-        trials = campaign(script, short_tmp, kills=len(plans), plans=plans, control=control, hooks=hooks, every=more.pop("every", "40steps"), **more)
+        plans = plans or [[Kill("image", 0.1, 1)]]
+        trials = campaign(script, short_tmp, kills=len(plans), plans=plans, control=control, hooks=hooks, every=more.pop("every", "150steps"), **more)
         if any(t.outcome == "unhurt" for t in trials):  # it ended before the kill: once more, sooner
-            trials = campaign(script, short_tmp, kills=1, plans=[[Kill("image", 0.0, 1)]], control=False, hooks=hooks, every="15steps", **more)
+            trials = campaign(script, short_tmp, kills=1, plans=[[Kill("image", 0.0, 1)]], control=False, hooks=hooks, every="40steps", **more)
         wrong = [t.line() for t in trials if not t.good]
         assert not wrong, "\n".join(wrong)
         return trials

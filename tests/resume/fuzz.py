@@ -226,7 +226,7 @@ def check(spec: dict, base: Path, hooks: Path, *, kills: int = 2, control: bool 
     """Run one spec under kills."""
     rng = random.Random(f"kills {spec['seed']}")
     plans = [[Kill("image", rng.uniform(0, 0.3), rng.choice((1, 2)))]] + [[Kill("image", rng.uniform(0, 0.6), rng.choice((1, 2, 4))), Kill("image", rng.uniform(0, 0.3))] for _ in range(kills - 1)]
-    return campaign(write(spec, base / "src"), base, kills=kills, every="35steps", control=control, hooks=hooks, say=say, plans=plans)
+    return campaign(write(spec, base / "src"), base, kills=kills, every="80steps", control=control, hooks=hooks, say=say, plans=plans)
 
 
 def shrink(spec: dict, failing, say=print) -> dict:

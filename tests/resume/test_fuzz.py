@@ -11,7 +11,7 @@ from harness import Kill
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_script_is_exact_or_refused(seed, killed, short_tmp):
-    killed(write(spec_of(seed), short_tmp / "src"), [[Kill("image", 0.1, 2)]], every="35steps")
+    killed(write(spec_of(seed), short_tmp / "src"), [[Kill("image", 0.1, 1)]], every="80steps")
 
 
 def test_a_seed_always_makes_the_same_script():

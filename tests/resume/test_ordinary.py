@@ -19,7 +19,7 @@ def test_an_ordinary_script_comes_back_exact(script, killed):
     plans = [[Kill("image", rng.uniform(0, 0.5), 2), *([Kill("image", 0.2)] if FULL else [])]]
     if FULL:
         plans += [[Kill("time", rng.uniform(2, 6))], [Kill("image", 0.5, 4), Kill("resumed", 0.02), Kill("image", 0.1)]]
-    trials = killed(script, plans, every="25steps")
+    trials = killed(script, plans, every="60steps")
     assert any(t.outcome == "exact" for t in trials), [t.line() for t in trials]
 
 

@@ -158,7 +158,8 @@ def _socket(event: str, args: tuple) -> None:
 def _library(args: tuple) -> None:
     if not _after_set_up() or args[0] is None:
         return
-    if tape.asked(_getframe(2)):
+    name = _first_outside(_getframe(2))
+    if name and tape.classify(name) == tape.YES:
         _outside(words.LIBRARY.format(name=args[0]))
 
 

@@ -118,8 +118,10 @@ def test_a_second_process_that_trains_ends_exact_resume_for_the_run(trial: Trial
 def test_a_script_that_goes_another_way_starts_from_its_beginning(trial: Trial) -> None:
     more = "os.environ.get('STOP') and i == int(os.environ['STOP']) and sys.exit(3)"
     script = LOOP.format(steps=30_000, more=more)
-    first = trial.start(script, every="20steps")
-    trial.until(lambda: (trial.state().get("image") or {}).get("step", 0) >= 20)
+    first = trial.start(script, every="2000steps")
+    trial.until(lambda: trial.state().get("image"))
+    lines = trial.out(1).count("\n")
+    trial.until(lambda: trial.out(1).count("\n") > lines + 1)  # enough behind the image for a tail
     first.kill()
     first.wait()
     assert trial.start(script, attempt=2, every="1000steps", STOP="5").wait(150) == 3

@@ -25,6 +25,7 @@ _armed_at = 0.0
 _lines = 0
 _tracing = None  # the frame that is traced
 _backwards = 0
+_misses = 0  # points in a row at which no image could be taken: another kind of place is tried in turn
 _told = {"ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
 
 
@@ -84,7 +85,7 @@ def _due(step: bool) -> bool:
         return False
     if _due_event < 0:
         _due_event = life.log.n
-    return step or _wished or life.log.n - _due_event > 30
+    return step or _wished or life.log.n - _due_event > 30 or _misses % 4 > 1
 
 
 def _arm() -> None:
@@ -193,7 +194,7 @@ def _at_line(frame: object, event: str, arg: object) -> object:
 def _good(frame: object) -> bool:
     if bytecode.holds_values(frame, True):
         return False
-    return _wished or bytecode.at_loop(frame) or _monotonic() - _armed_at > PATIENCE_S
+    return _wished or _misses % 2 == 1 or bytecode.at_loop(frame) or _monotonic() - _armed_at > PATIENCE_S
 
 
 def _where(frame: object) -> dict:
@@ -203,7 +204,7 @@ def _where(frame: object) -> dict:
 
 
 def _take(frame: object) -> None:
-    global last_event, _due_event, _wished
+    global last_event, _due_event, _wished, _misses
     if shields.raised:
         _pass(words.RAISED.format(error=shields.raised))
         return
@@ -214,8 +215,9 @@ def _take(frame: object) -> None:
             fate.refuse(why)
         elif image.take({**_where(frame), "path": checks.save(), "printed": printed.place()}):
             pace.took(begun, 0)
-            last_event, _due_event, _wished = life.log.n, -1, False
+            last_event, _due_event, _wished, _misses = life.log.n, -1, False, 0
         else:
+            _misses += 1
             pace.passed(begun)
     except (journal.Impossible, ValueError) as e:
         _pass(str(e))

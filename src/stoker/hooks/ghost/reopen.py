@@ -112,7 +112,7 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
 def _make(iterator: object, track: object, begin: dict) -> None:
     """Start the iterator, its workers included, and go to its batch: indices are passed over, an iterable data set is read again."""
     module = private.dataloader_module()
-    iterator.__dict__.clear()
+    iterator.__dict__ = {}
     iterator.__class__ = module._MultiProcessingDataLoaderIter if track.workers else module._SingleProcessDataLoaderIter
     tracks.making = tracks.rebuilding = track
     workers.replace_loop(begin)

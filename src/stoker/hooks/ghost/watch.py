@@ -26,6 +26,7 @@ from .watch_kinds import (
     is_iterator,
     is_shared,
     is_users,
+    module_of,
     names_of,
     slot_content,
     state_of,
@@ -178,10 +179,10 @@ class Watch:
                 self._add_attributes(thing, path)
         elif kind in (types.FunctionType, types.MethodType, classmethod, staticmethod):
             self._add_function(thing, path)
-        elif kind.__module__.startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
-            self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
         elif kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
             self._queue.append((thing.__self__, path))
+        elif module_of(kind).startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
+            self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
         elif kind is types.CellType:
             self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
         elif kind is types.MappingProxyType:
@@ -301,12 +302,12 @@ class Watch:
 
     def _add_foreign(self, thing: object, kind: type, path: str) -> None:
         """An object made in C."""
-        package = kind.__module__.partition(".")[0]
+        package = module_of(kind).partition(".")[0]
         if is_iterator(kind):
             self._not_readable(path, "an iterator")
         elif kind.__name__ == "partial" and package == "functools":
             self._descend((thing.func, *thing.args, *thing.keywords.values()), path)
-        elif package in HANDLES or kind.__module__ in HANDLES or package == "torch":
+        elif package in HANDLES or module_of(kind) in HANDLES or package == "torch":
             return
         elif gc.is_tracked(thing):
             self._descend([r for r in gc.get_referents(thing) if not isinstance(r, type)], path)

@@ -77,13 +77,13 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
             return _memory_state(lambda: thing, thing.nbytes, thing.flags.writeable and thing.dtype != object)
         if kind.__name__ in ("Generator", "RandomState") and hasattr(kind, "bit_generator" if kind.__name__ == "Generator" else "seed"):
             return (lambda: _numpy_rng(thing)), None
-    if kind is bytearray or kind is memoryview or kind.__module__ == "array":
+    if kind is bytearray or kind is memoryview or module_of(kind) == "array":
         return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
     if hasattr(kind, "cache_info"):
         return (lambda: private.lru_cache_info(thing)[1]), None
     if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
         return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None
-    if files and kind.__module__ in ("_io", "io") and hasattr(kind, "tell"):
+    if files and module_of(kind) in ("_io", "io") and hasattr(kind, "tell"):
         return (lambda: _tell(thing)), None
     return None
 
@@ -184,7 +184,7 @@ def slot_content(descriptor: object, thing: object) -> object:
 # -- kinds
 
 def is_iterator(kind: type) -> bool:
-    return kind in _ITERATORS or kind.__module__ == "itertools" or (kind.__name__.endswith("iterator") and kind.__module__ == "builtins")
+    return kind in _ITERATORS or module_of(kind) == "itertools" or (kind.__name__.endswith("iterator") and module_of(kind) == "builtins")
 
 
 def is_users(module: object) -> bool:
@@ -211,5 +211,10 @@ def names_of(code: types.CodeType) -> tuple:
 _names: dict = {}
 
 
+def module_of(kind: type) -> str:
+    """"" where a class in C keeps a descriptor under that name."""
+    return kind.__module__ if isinstance(kind.__module__, str) else ""
+
+
 def is_handle(kind: type) -> bool:
-    return kind.__module__ in HANDLES or (kind.__module__ or "").partition(".")[0] in HANDLES
+    return module_of(kind) in HANDLES or module_of(kind).partition(".")[0] in HANDLES

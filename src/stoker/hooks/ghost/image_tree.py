@@ -78,7 +78,7 @@ def pack_optimizer(walk, optimizer, path: str) -> list:
         place = places.get(id(key))
         where = f"{path}.state[{key!r}]" if place is None else f"{path}.state[{place}]"
         found.append((("key", key) if place is None else ("place", place), pack(walk, value, where)))
-    return sorted(found, key=lambda entry: repr(entry[0]))
+    return found  # in the order of the dictionary: a checkpoint that the script writes lists them so
 
 
 def build_optimizer(optimizer, entries: list, find) -> None:

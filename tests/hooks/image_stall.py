@@ -11,6 +11,15 @@ import torch
 from stoker.hooks.ghost import image, life, log, walk, walk_closed, walk_heap
 
 
+def plain_copy(size_mb: int) -> float:
+    """Seconds to copy as many bytes between buffers that are warm."""
+    source = torch.ones(size_mb * (1 << 18))
+    target = torch.ones_like(source)
+    begun = time.perf_counter()
+    target.copy_(source)
+    return round(time.perf_counter() - begun, 4)
+
+
 def main(size_mb: int = 200, rounds: int = 6) -> dict:
     """{"copy_s": [...], "stall_s": [...], "walk_s": [...]}: seconds, one entry a round."""
     walk_heap.baseline()
@@ -28,13 +37,8 @@ def main(size_mb: int = 200, rounds: int = 6) -> dict:
         seen = walk.Walk().run()
         walk_closed.know(seen)
         seen.close()
-        source = [t.detach().clone() for p in model for t in (p, *(optimizer.state[p][k] for k in ("exp_avg", "exp_avg_sq")))]
-        target = [torch.empty_like(t) for t in source]
         for _ in range(rounds):
-            begun = time.perf_counter()
-            for a, b in zip(target, source):  # noqa: B905 - Python 3.9
-                a.copy_(b)
-            told["copy_s"].append(round(time.perf_counter() - begun, 4))
+            told["copy_s"].append(plain_copy(size_mb))
             begun = time.perf_counter()
             walk.Walk().run().close()
             told["walk_s"].append(round(time.perf_counter() - begun, 4))

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.timeout(600)  # the first test waits for the child that runs them all
 NAMES = re.findall(r"@scenario\ndef (\w+)", (HERE / "image_lives.py").read_text())
 
 

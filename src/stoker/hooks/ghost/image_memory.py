@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import weakref
 
@@ -117,7 +118,9 @@ class Copy:
             target = _pool[offset : offset + size]
             if not size:
                 continue
-            if isinstance(thing, torch.Tensor):
+            if isinstance(thing, torch.Tensor) and thing.device.type == "cpu":  # torch would wake its threads for every single copy
+                ctypes.memmove(target.data_ptr(), thing.untyped_storage().data_ptr(), size)
+            elif isinstance(thing, torch.Tensor):
                 target.copy_(flat(thing)[:size])
             else:
                 numpy = sys.modules["numpy"]

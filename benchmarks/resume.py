@@ -127,7 +127,7 @@ def count_mutations(count: Count, base: Path, hooks: Path) -> None:
     straight = stage.plain()
     stage.fresh()
     first = stage.live(1, Kill("image", 0.6, 2))
-    shutil.copytree(stage.base, folder / "kept")
+    shutil.copytree(stage.base, folder / "kept", ignore=shutil.ignore_patterns("pymp-*"))  # sockets of the dead
     for part in ("", *mutation.PARTS):
         for tail in (True, False):
             drop = ",".join(filter(None, (part, "" if tail else "tail")))

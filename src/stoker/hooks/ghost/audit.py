@@ -28,7 +28,7 @@ def listen(event: str, ear: object, lasting: bool = False) -> None:
 
 def _hook(event: str, args: tuple, get: object = _ears.get) -> None:
     ear = get(event)
-    if ear is not None and (life.phase or (journal.epoch and event in _lasting)):
+    if ear is not None and not life.leaving and (life.phase or (journal.epoch and event in _lasting)):
         try:
             ear(args)
         except Exception as e:

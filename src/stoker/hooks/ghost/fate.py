@@ -103,7 +103,7 @@ def pass_point(reason: str) -> None:
 def diverged(reason: str) -> None:
     """This life is not the recorded one: its image is not used again, its writes are taken back, the script starts once more.
     Does not return."""
-    life.depth = 1
+    life.depth, life.leaving = 1, True
     image = life.target or life.resumed
     n = getattr(image, "n", None)
     say(f"this is not how it was recorded: {reason}. Trying {'an older image' if n else 'the start'} instead.")

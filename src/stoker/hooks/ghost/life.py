@@ -18,6 +18,7 @@ steps = 0  # optimizer steps so far, those of the ghost included
 main = _thread.get_ident()  # only this thread's events count
 folder = ""  # where log, images and state.json live, over all lives of a run
 attempt = 0
+leaving = False  # this process is about to become another life: what it does now is not the script's
 log = None  # the Log of this life
 target = None  # the Image that this life goes to, or None
 resumed = None  # the Image that this life was restored from, or None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 
 from . import life
@@ -16,7 +17,13 @@ _TRIES, _QUIET = 60, 3  # the reader of the pipe may be moving bytes just now: s
 
 
 def place() -> list:
-    """`[attempt, bytes of out.log, bytes of err.log or None]` as of now, for what was flushed; [] where that cannot be known."""
+    """`[attempt, bytes of out.log, bytes of err.log or None]` as of now; [] where that cannot be known. What the script printed is flushed,
+    since the next life prints nothing of what came before."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
     folder = os.environ.get("STOKER_RUN_DIR", "")
     if not folder or not life.attempt:
         return []

@@ -12,11 +12,12 @@ import sys
 import time
 from time import monotonic as _monotonic
 
-from . import fate, life, points, words
+from . import fate, life, words
 
 GRACE_S = 3.0
 EVENTS = 6  # events behind the image that are worth waiting for
 asked_at = 0.0
+_start_thread = _thread.start_new_thread  # as it is before allow.py looks at who starts threads
 _interrupted = False
 _pid = 0
 
@@ -45,6 +46,7 @@ def end_of_ghost() -> None:
 
 def after_event() -> None:
     """While the end is asked for: is there enough on record?"""
+    from . import points
     if _monotonic() - asked_at > GRACE_S or (not points.wished() and life.log.n - points.last_event >= EVENTS):
         _end()
 
@@ -54,6 +56,7 @@ def _asked(number: int, frame: object) -> None:
     if os.getpid() != _pid or life.phase != life.RECORD or asked_at:
         _end()
         return
+    from . import points
     asked_at = _monotonic()
     points.wish()
     _deadline()
@@ -66,7 +69,7 @@ def _deadline() -> None:
     def run() -> None:
         wait(GRACE_S)
         os.kill(_pid, signal.SIGTERM)
-    _thread.start_new_thread(run, ())
+    _start_thread(run, ())
 
 
 def _end() -> None:

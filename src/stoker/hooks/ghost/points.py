@@ -8,7 +8,7 @@ import os
 import sys
 from time import monotonic as _monotonic  # the real one
 
-from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, printed, shields, words
+from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, printed, words
 
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
 GIVE_UP_S = 20.0
@@ -205,6 +205,7 @@ def _where(frame: object) -> dict:
 
 def _take(frame: object) -> None:
     global last_event, _due_event, _wished, _misses
+    from . import shields
     if shields.raised:
         _pass(words.RAISED.format(error=shields.raised))
         return

@@ -12,10 +12,27 @@ import mmap
 import sys
 import types
 import weakref
-import zlib
 
 from . import leaves
-from .leaves import BULK, PLAIN
+from .leaves import PLAIN
+from .walk_values import (
+    of_array,
+    of_bytes_like,
+    of_ctypes,
+    of_defaultdict,
+    of_deque,
+    of_dict,
+    of_memory_file,
+    of_plain_subclass,
+    of_rng,
+    of_scalar,
+    of_sequence,
+    of_set,
+    of_storage,
+    of_tensor,
+    of_typed_storage,
+    of_value,
+)
 
 HANDLERS: dict = {}  # class -> handler(walk, thing, path), or None: a leaf
 ITERATORS: set = set()  # classes of C iterators
@@ -55,17 +72,17 @@ def _classify(kind: type):
     if leaves.is_opaque(kind) and not leaves.is_value(kind):
         return None
     if leaves.is_value(kind):
-        return _value
+        return of_value
     base = leaves.solid(kind)
     handler = _EXACT.get(base, 0)
     if handler == 0 and issubclass(base, tuple):
-        handler = _sequence
+        handler = of_sequence
     if handler == 0:
         handler = _type if issubclass(kind, type) else _by_family(base)
     if handler is None or kind is base:
         return handler
     if base in PLAIN:
-        return _plain_subclass
+        return of_plain_subclass
     return handler if handler is _instance or handler in _ATTRIBUTES_TOO else _with_attributes(handler)
 
 
@@ -76,7 +93,7 @@ def _by_family(base: type):
         return _exception
     module = base.__module__ or ""
     if module == "_ctypes":
-        return _ctypes
+        return of_ctypes
     if module == "torch.autograd.function" or base.__qualname__.endswith(("Backward0", "Backward1", "Backward2", "AccumulateGrad")):
         return None  # nodes of an autograd graph: judged by whether the graph is alive
     if leaves.is_opaque(base):
@@ -90,18 +107,18 @@ def _learn_libraries(again: bool = False) -> None:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if hasattr(numpy, "random") and hasattr(numpy, "ufunc") and (again or not _numpy_known):
         _numpy_known = True
-        more = {numpy.ndarray: _array, numpy.ufunc: None, numpy.random.Generator: _rng, numpy.random.RandomState: _rng}
-        more[numpy.random.SeedSequence] = _value
-        more[numpy.random.BitGenerator] = _rng
-        more[numpy.dtype] = _value
+        more = {numpy.ndarray: of_array, numpy.ufunc: None, numpy.random.Generator: of_rng, numpy.random.RandomState: of_rng}
+        more[numpy.random.SeedSequence] = of_value
+        more[numpy.random.BitGenerator] = of_rng
+        more[numpy.dtype] = of_value
         _know(more)
     if hasattr(torch, "optim") and hasattr(torch, "utils") and (again or not _torch_known):
         _torch_known = True
         c = torch._C
-        more = {torch._C.TensorBase: _tensor, torch.Tensor: _tensor, torch.nn.Parameter: _tensor, torch.Generator: _rng}
-        more.update({c.StorageBase: _storage, torch.UntypedStorage: _storage, torch.TypedStorage: _typed_storage})
-        more.update(dict.fromkeys((torch.device, torch.dtype, torch.layout, torch.memory_format), _value))
-        more[torch.Size] = _sequence
+        more = {torch._C.TensorBase: of_tensor, torch.Tensor: of_tensor, torch.nn.Parameter: of_tensor, torch.Generator: of_rng}
+        more.update({c.StorageBase: of_storage, torch.UntypedStorage: of_storage, torch.TypedStorage: of_typed_storage})
+        more.update(dict.fromkeys((torch.device, torch.dtype, torch.layout, torch.memory_format), of_value))
+        more[torch.Size] = of_sequence
         for name in "Stream Event _CudaStreamBase _CudaEventBase _FunctionBase DispatchKeySet DispatchKey".split():
             if isinstance(getattr(c, name, None), type):
                 more[getattr(c, name)] = None
@@ -131,127 +148,6 @@ def library_roots() -> list:
     found.append(("L:torch.threads", torch.get_num_threads()))
     found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
     return found
-
-
-# -- values
-
-
-def _value(walk, thing, path):
-    walk.facts[path] = leaves.value_of(thing)
-
-
-def _plain_subclass(walk, thing, path):
-    base = leaves.solid(type(thing))
-    walk.facts[path] = ("value", leaves.name_of(type(thing)), leaves.text(base.__repr__(thing)))
-    walk.add_attributes(thing, path)
-
-
-def _scalar(walk, thing, path):
-    walk.facts[path] = ("scalar", thing.dtype.str, bytes(thing.tobytes()) if not thing.dtype.hasobject else repr(thing))
-
-
-def _bytes_like(walk, thing, path):
-    if type(thing) is memoryview:
-        try:
-            walk.add(thing.obj, path + ".obj")
-            walk.facts[path] = ("memoryview", thing.nbytes, thing.format, str(thing.shape))
-        except ValueError:
-            walk.facts[path] = ("memoryview", "released")
-        return
-    try:
-        view = memoryview(thing)
-        walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, zlib.crc32(view))
-        view.release()
-    except (ValueError, BufferError):
-        walk.facts[path] = (leaves.name_of(type(thing)), "closed")
-
-
-def _memory_file(walk, thing, path):
-    if thing.closed:
-        walk.facts[path] = (leaves.name_of(type(thing)), "closed")
-        return
-    inside = thing.getvalue()
-    data = inside.encode("utf-8", "surrogatepass") if isinstance(inside, str) else inside
-    walk.facts[path] = (leaves.name_of(type(thing)), len(data), zlib.crc32(data), thing.tell())
-
-
-def _ctypes(walk, thing, path):
-    base = leaves.solid(type(thing)).__name__
-    if base in ("_SimpleCData", "Array", "Structure", "Union"):
-        walk.facts[path] = (leaves.name_of(type(thing)), bytes(memoryview(thing).cast("B")))
-    else:
-        walk.unknown.append((path, leaves.name_of(type(thing)), thing))
-
-
-# -- containers
-
-
-def _size(walk, thing, path, size):
-    walk.facts[path] = (leaves.name_of(type(thing)), size)
-    walk.things[path] = thing
-
-
-def _dict(walk, thing, path):
-    keys = dict.keys(thing)
-    size = len(keys)
-    _size(walk, thing, path, size)
-    if size > BULK and leaves.all_plain(keys) and leaves.bulk(dict.values(thing)):
-        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(dict.items(thing))))
-        walk.bulk[path] = thing
-        return
-    for n, (key, value) in enumerate(list(dict.items(thing))):
-        kind = type(key)
-        if kind is int and key > 0xFFFFFFFF:  # perhaps an id(): its number means nothing, its place does
-            where = f"{path}[#{n}]"
-            walk.add(key, where + "<key>")
-        elif kind in PLAIN:
-            where = f"{path}[{key!r}]"
-        else:
-            where = f"{path}[#{n}]"
-            walk.add(key, where + "<key>")
-        walk.add(value, where, thing, key, "item")
-
-
-def _defaultdict(walk, thing, path):
-    _dict(walk, thing, path)
-    walk.add(thing.default_factory, path + ".default_factory")
-
-
-def _sequence(walk, thing, path):
-    plain = tuple if isinstance(thing, tuple) else list
-    size = plain.__len__(thing)
-    _size(walk, thing, path, size)
-    if size > BULK and leaves.bulk(plain.__iter__(thing)):
-        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(plain.__iter__(thing))))
-        walk.bulk[path] = thing
-        return
-    how = "item" if plain is list else ""
-    for n, value in enumerate(list(plain.__iter__(thing))):
-        walk.add(value, f"{path}[{n}]", thing, n, how)
-
-
-def _deque(walk, thing, path):
-    inside = list(collections.deque.__iter__(thing))
-    walk.facts[path] = (leaves.name_of(type(thing)), len(inside), thing.maxlen)
-    walk.things[path] = thing
-    if len(inside) > BULK and leaves.bulk(inside):
-        walk.facts[path] += (leaves.crc(inside),)
-        walk.bulk[path] = thing
-        return
-    for n, value in enumerate(inside):
-        walk.add(value, f"{path}[{n}]", thing, n, "item")
-
-
-def _set(walk, thing, path):
-    """Plain elements are one value; others have no order that two lives share, so they are only visited after all else."""
-    plain = set if isinstance(thing, set) else frozenset
-    inside = list(plain.__iter__(thing))
-    values = sorted(map(repr, (v for v in inside if type(v) in PLAIN)))
-    _size(walk, thing, path, len(inside))
-    walk.facts[path] += (leaves.crc(values),) if values else ()
-    others = [v for v in inside if type(v) not in PLAIN and type(v) is not weakref.ref]
-    if others:
-        walk.unordered.append((path, others))
 
 
 # -- code
@@ -526,69 +422,17 @@ def _unknown(walk, thing, path):
         walk.add_attributes(thing, path)
 
 
-# -- memory and random generators
-
-
-def _tensor(walk, thing, path):
-    walk.tensors[path] = thing
-    if thing.is_leaf or thing.retains_grad:
-        grad = thing.grad
-        if grad is not None:
-            walk.add(grad, path + ".grad", thing, "grad", "grad")
-    for part in leaves.parts(thing):
-        if type(part) is dict:
-            for name, value in list(part.items()):
-                if not (type(name) is str and name.startswith("_stoker")):
-                    walk.add(value, f"{path}.{name}", thing, name, "attr")
-        elif type(part) is collections.OrderedDict:
-            for key, hook in part.items():
-                walk.add(hook, f"{path}.hook[{key}]")
-
-
-def _storage(walk, thing, path):
-    torch = sys.modules["torch"]
-    walk.tensors[path] = torch.empty(0, dtype=torch.uint8, device=thing.device).set_(thing)
-
-
-def _typed_storage(walk, thing, path):
-    walk.add(thing._untyped_storage, path)
-
-
-def _array(walk, thing, path):
-    if thing.dtype.hasobject:
-        walk.facts[path] = ("array of objects", str(thing.shape))
-        if thing.dtype.names:
-            walk.refusals.append("a structured numpy array that holds Python objects")
-            return
-        for n, value in enumerate(list(thing.flat)):
-            walk.add(value, f"{path}.flat[{n}]", thing.flat, n, "item")
-        return
-    walk.arrays[path] = thing
-    base = thing.base
-    while isinstance(base, sys.modules["numpy"].ndarray):
-        base = base.base
-    if base is not None:  # a tensor, a memory map, a buffer
-        walk.add(base, path + ".base")
-
-
-def _rng(walk, thing, path):
-    walk.rngs[path] = thing
-    walk.facts[path] = (leaves.name_of(type(thing)),)
-    seed = getattr(getattr(thing, "bit_generator", thing), "seed_seq", None)
-    if seed is not None:
-        walk.facts[path] += (leaves.text(repr(seed)),)
-
-
-_EXACT: dict = dict.fromkeys(PLAIN, _value)
+_EXACT: dict = dict.fromkeys(PLAIN, of_value)
 _EXACT.update({
-    dict: _dict, collections.OrderedDict: _dict, collections.defaultdict: _defaultdict, list: _sequence, tuple: _sequence,
-    collections.deque: _deque, set: _set, frozenset: _set, bytearray: _bytes_like, array.array: _bytes_like, mmap.mmap: _bytes_like,
-    memoryview: _bytes_like, io.StringIO: _memory_file, io.BytesIO: _memory_file, object: _instance, types.SimpleNamespace: _instance,
+    dict: of_dict, collections.OrderedDict: of_dict, collections.defaultdict: of_defaultdict, list: of_sequence, tuple: of_sequence,
+    collections.deque: of_deque, set: of_set, frozenset: of_set,
+    bytearray: of_bytes_like, array.array: of_bytes_like, mmap.mmap: of_bytes_like,
+    memoryview: of_bytes_like, io.StringIO: of_memory_file, io.BytesIO: of_memory_file, object: _instance, types.SimpleNamespace: _instance,
     types.FunctionType: _function, types.CellType: _cell, types.MethodType: _method, types.BuiltinFunctionType: _builtin,
     types.MethodWrapperType: _builtin, functools.partial: _partial, property: _property, staticmethod: _wrapped, classmethod: _wrapped,
     functools._lru_cache_wrapper: _lru, type: _type, types.ModuleType: _module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
-    types.MappingProxyType: _holder, _random.Random: _rng,
+    types.MappingProxyType: _holder, _random.Random: of_rng,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((
     types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -596,7 +440,7 @@ _EXACT.update(dict.fromkeys((
 )))  # fmt: skip
 _BY_NAME = {
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
-    ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): _scalar, ("torch.jit._script", "ScriptModule"): _scripted,
+    ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,

@@ -1,0 +1,197 @@
+"""How the walk reads values, containers, memory and random generators: the kinds that hold what training computes."""
+
+from __future__ import annotations
+
+import collections
+import sys
+import weakref
+import zlib
+
+from . import leaves
+from .leaves import BULK, PLAIN
+
+# -- values
+
+
+def of_value(walk, thing, path):
+    walk.facts[path] = leaves.value_of(thing)
+
+
+def of_plain_subclass(walk, thing, path):
+    """A subclass of int, str and the like: its text, and the attributes it has besides."""
+    base = leaves.solid(type(thing))
+    walk.facts[path] = ("value", leaves.name_of(type(thing)), leaves.text(base.__repr__(thing)))
+    walk.add_attributes(thing, path)
+
+
+def of_scalar(walk, thing, path):
+    walk.facts[path] = ("scalar", thing.dtype.str, bytes(thing.tobytes()) if not thing.dtype.hasobject else repr(thing))
+
+
+def of_bytes_like(walk, thing, path):
+    """Bytes that may change: their length and checksum."""
+    if type(thing) is memoryview:
+        try:
+            walk.add(thing.obj, path + ".obj")
+            walk.facts[path] = ("memoryview", thing.nbytes, thing.format, str(thing.shape))
+        except ValueError:
+            walk.facts[path] = ("memoryview", "released")
+        return
+    try:
+        view = memoryview(thing)
+        walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, zlib.crc32(view))
+        view.release()
+    except (ValueError, BufferError):
+        walk.facts[path] = (leaves.name_of(type(thing)), "closed")
+
+
+def of_memory_file(walk, thing, path):
+    """A file in memory: its content by checksum, and the place in it."""
+    if thing.closed:
+        walk.facts[path] = (leaves.name_of(type(thing)), "closed")
+        return
+    inside = thing.getvalue()
+    data = inside.encode("utf-8", "surrogatepass") if isinstance(inside, str) else inside
+    walk.facts[path] = (leaves.name_of(type(thing)), len(data), zlib.crc32(data), thing.tell())
+
+
+def of_ctypes(walk, thing, path):
+    """Plain memory of ctypes by its bytes; pointers and functions are not understood."""
+    base = leaves.solid(type(thing)).__name__
+    if base in ("_SimpleCData", "Array", "Structure", "Union"):
+        walk.facts[path] = (leaves.name_of(type(thing)), bytes(memoryview(thing).cast("B")))
+    else:
+        walk.unknown.append((path, leaves.name_of(type(thing)), thing))
+
+
+# -- containers
+
+
+def of_size(walk, thing, path, size):
+    """Every container: its class and how much is in it."""
+    walk.facts[path] = (leaves.name_of(type(thing)), size)
+    walk.things[path] = thing
+
+
+def of_dict(walk, thing, path):
+    """Entries by key, in their order; keys that are no plain values, and large numbers that may be an id(), by place."""
+    keys = dict.keys(thing)
+    size = len(keys)
+    of_size(walk, thing, path, size)
+    if size > BULK and leaves.all_plain(keys) and leaves.bulk(dict.values(thing)):
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(dict.items(thing))))
+        walk.bulk[path] = thing
+        return
+    for n, (key, value) in enumerate(list(dict.items(thing))):
+        kind = type(key)
+        if kind is int and key > 0xFFFFFFFF:  # perhaps an id(): its number means nothing, its place does
+            where = f"{path}[#{n}]"
+            walk.add(key, where + "<key>")
+        elif kind in PLAIN:
+            where = f"{path}[{key!r}]"
+        else:
+            where = f"{path}[#{n}]"
+            walk.add(key, where + "<key>")
+        walk.add(value, where, thing, key, "item")
+
+
+def of_defaultdict(walk, thing, path):
+    """A dict, and what makes its missing values."""
+    of_dict(walk, thing, path)
+    walk.add(thing.default_factory, path + ".default_factory")
+
+
+def of_sequence(walk, thing, path):
+    """A list or tuple, element by element; many plain values as one checksum."""
+    plain = tuple if isinstance(thing, tuple) else list
+    size = plain.__len__(thing)
+    of_size(walk, thing, path, size)
+    if size > BULK and leaves.bulk(plain.__iter__(thing)):
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(plain.__iter__(thing))))
+        walk.bulk[path] = thing
+        return
+    how = "item" if plain is list else ""
+    for n, value in enumerate(list(plain.__iter__(thing))):
+        walk.add(value, f"{path}[{n}]", thing, n, how)
+
+
+def of_deque(walk, thing, path):
+    """As a list, with its greatest length."""
+    inside = list(collections.deque.__iter__(thing))
+    walk.facts[path] = (leaves.name_of(type(thing)), len(inside), thing.maxlen)
+    walk.things[path] = thing
+    if len(inside) > BULK and leaves.bulk(inside):
+        walk.facts[path] += (leaves.crc(inside),)
+        walk.bulk[path] = thing
+        return
+    for n, value in enumerate(inside):
+        walk.add(value, f"{path}[{n}]", thing, n, "item")
+
+
+def of_set(walk, thing, path):
+    """Plain elements are one value; others have no order that two lives share, so they are only visited after all else."""
+    plain = set if isinstance(thing, set) else frozenset
+    inside = list(plain.__iter__(thing))
+    values = sorted(map(repr, (v for v in inside if type(v) in PLAIN)))
+    of_size(walk, thing, path, len(inside))
+    walk.facts[path] += (leaves.crc(values),) if values else ()
+    others = [v for v in inside if type(v) not in PLAIN and type(v) is not weakref.ref]
+    if others:
+        walk.unordered.append((path, others))
+
+
+# -- memory and random generators
+
+
+def of_tensor(walk, thing, path):
+    """A tensor, its gradient, its attributes and hooks."""
+    walk.tensors[path] = thing
+    if thing.is_leaf or thing.retains_grad:
+        grad = thing.grad
+        if grad is not None:
+            walk.add(grad, path + ".grad", thing, "grad", "grad")
+    for part in leaves.parts(thing):
+        if type(part) is dict:
+            for name, value in list(part.items()):
+                if not (type(name) is str and name.startswith("_stoker")):
+                    walk.add(value, f"{path}.{name}", thing, name, "attr")
+        elif type(part) is collections.OrderedDict:
+            for key, hook in part.items():
+                walk.add(hook, f"{path}.hook[{key}]")
+
+
+def of_storage(walk, thing, path):
+    """Memory that no tensor need stand for: all its bytes."""
+    torch = sys.modules["torch"]
+    walk.tensors[path] = torch.empty(0, dtype=torch.uint8, device=thing.device).set_(thing)
+
+
+def of_typed_storage(walk, thing, path):
+    walk.add(thing._untyped_storage, path)
+
+
+def of_array(walk, thing, path):
+    """A numpy array, and what owns its memory; one of objects element by element."""
+    if thing.dtype.hasobject:
+        walk.facts[path] = ("array of objects", str(thing.shape))
+        if thing.dtype.names:
+            walk.refusals.append("a structured numpy array that holds Python objects")
+            return
+        for n, value in enumerate(list(thing.flat)):
+            walk.add(value, f"{path}.flat[{n}]", thing.flat, n, "item")
+        return
+    walk.arrays[path] = thing
+    base = thing.base
+    while isinstance(base, sys.modules["numpy"].ndarray):
+        base = base.base
+    if base is not None:  # a tensor, a memory map, a buffer
+        walk.add(base, path + ".base")
+
+
+def of_rng(walk, thing, path):
+    """A random generator; its state is saved apart."""
+    walk.rngs[path] = thing
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    seed = getattr(getattr(thing, "bit_generator", thing), "seed_seq", None)
+    if seed is not None:
+        walk.facts[path] += (leaves.text(repr(seed)),)

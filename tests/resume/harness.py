@@ -9,6 +9,7 @@ A script says in comment lines at its top what it expects of us:
   # leftovers: yes  reads or appends to files of an earlier life, so a start from scratch may end differently
   # hashseed: random  the user's own PYTHONHASHSEED=random     # every: 20steps    its own image interval
   # short: yes  part of the short form                          # wait: 3   seconds more than usual   # exit: 3
+  # clocks: NAME ...  variables that hold times
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Script:
     wait: float = 0.0
     short: bool = False
     exit: int = 0
+    clocks: tuple[str, ...] = ()
     cwd: str = "."  # from the folder of the trial
     beside: tuple[Path, ...] = ()  # files and folders that are copied into the folder of the trial
 
@@ -91,7 +93,7 @@ def read(path: Path, **more: object) -> Script:
     return Script(**{"path": path, "expected": one.get("expected", "either").split()[0], "seeded": one.get("seeded") != "no", "mask": tuple(said.get("mask", ())),
                      "ignore": words("ignore"), "needs": words("needs"), "args": tuple(shlex.split(one.get("args", ""))), "leftovers": one.get("leftovers") == "yes",
                      "hashseed": one.get("hashseed", "1"), "every": one.get("every", ""), "wait": float(one.get("wait", "0")),
-                     "short": one.get("short") == "yes", "exit": int(one.get("exit", "0")), **more})
+                     "short": one.get("short") == "yes", "exit": int(one.get("exit", "0")), "clocks": words("clocks"), **more})
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Final:
         if not script.seeded:
             return found
         a, b = self.state.get("names", {}), other.state.get("names", {})
-        changed = sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k))
+        changed = sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k) and k not in script.clocks)
         if changed:
             found.append(f"state of {', '.join(changed[:6])}" + (f" ({json.dumps(a.get(changed[0]))[:80]} -> {json.dumps(b.get(changed[0]))[:80]})"))
         elif self.state.get("alive") != other.state.get("alive"):

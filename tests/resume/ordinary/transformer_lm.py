@@ -1,4 +1,5 @@
 # A tiny GPT with get_batch, estimate_loss, warm-up and cosine, AdamW groups, checkpoints when validation improves.
+# clocks: dt t1
 # expected: exact
 # mask: time [\d.]+ms
 import math

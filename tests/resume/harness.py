@@ -364,9 +364,9 @@ class Stage:
             if trial.outcome in BAD:
                 trial.differs.append("last words: " + " / ".join(final.err.decode("utf-8", "replace").strip().splitlines()[-4:]))
         elif len(lives) == 1:
-            trial.outcome = "unhurt"
-            passed = sorted((said.get("points_passed") or {}).items(), key=lambda p: -p[1])
-            trial.reason = f"{said.get('state')}; image {said.get('image')}; {why} passed: {passed[:2]}"
+            passed = [f"{why} ({n})" for why, n in sorted((said.get("points_passed") or {}).items(), key=lambda p: -p[1])]
+            trial.outcome = "unhurt" if said.get("image") or not passed else "refused"
+            trial.reason = f"never an image: {'; '.join(passed[:2])}" if passed and not said.get("image") else f"{said.get('state')}: {why} passed: {passed[:2]}"
         elif last is None or tried:
             had = any((x.said.get("image") or tried or x.said.get("state") == "not resumable") for x in lives[:-1])
             trial.outcome = ("exact" if last is not None else "refused" if had else "restart")

@@ -21,7 +21,7 @@ for i in range(700):
     t = loss.detach()
     box = io.BytesIO()
     torch.save({"t": t}, box)
-    ways = [t.untyped_storage()[0], bytes(t.untyped_storage())[1], float(np.asarray(t)), np.from_dlpack(t).item(), float(np.sum(t)), np.stack([t.numpy(), t]).sum().item(),
+    ways = [t.untyped_storage()[0], bytes(t.untyped_storage())[1], float(np.asarray(t)), np.from_dlpack(t).item(), float(np.add.reduce(t.numpy()[None])), np.stack([t.numpy(), t]).sum().item(),
             np.float64(t), hashlib.md5(box.getvalue()).digest()[0], memoryview(t.numpy()).tobytes()[2], t.data.storage().tolist()[0], np.frombuffer(t.numpy(), "u1")[1].item(),
             torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(t)).item(), t.__array__().item(), t.view(torch.int32).item(), t.storage()[0]]
     score = (score * 31 + sum(int(w * 1000) for w in ways)) % 1009

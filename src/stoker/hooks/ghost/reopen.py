@@ -115,7 +115,8 @@ def _make(iterator: object, track: object, begin: dict) -> None:
     iterator.__dict__ = {}
     iterator.__class__ = module._MultiProcessingDataLoaderIter if track.workers else module._SingleProcessDataLoaderIter
     tracks.making = tracks.rebuilding = track
-    workers.replace_loop(begin)
+    if track.workers:
+        workers.replace_loop(begin)
     try:
         iterator.__init__(track.twin)
         if track.iterable:

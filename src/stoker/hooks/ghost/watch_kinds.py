@@ -42,22 +42,27 @@ def global_generators() -> list:
     return [*found, torch.default_generator] if torch is not None else found
 
 
-def generators() -> list:
+def strays() -> list:
     """(name, generator) of the random generators that live in this process, the global ones left out: libraries may own some that no
-    path from a dataset leads to. Those of `remember_generators()` are among them."""
+    path from a data set leads to. Looked for when torch is imported and when the first worker is to start."""
+    global _asked
+    if not _asked:
+        _asked = True
+        remember_generators()
+    return [(f"a {leaves.name_of(type(each))} of a library", each) for each in _strays]
+
+
+def remember_generators() -> None:
+    """Called first before the garbage collector forgets what lives then."""
     numpy = sys.modules.get("numpy.random")
     kinds = (random.Random, numpy.Generator, numpy.RandomState) if numpy is not None and hasattr(numpy, "Generator") else (random.Random,)
     skip = set(map(id, global_generators()))
     found = {id(each): each for each in (*_strays, *gc.get_objects()) if type(each) in kinds and id(each) not in skip}
-    return [(f"a {leaves.name_of(type(each))} of a library", each) for each in found.values()]
-
-
-def remember_generators() -> None:
-    """Call before the garbage collector forgets what lives now."""
-    _strays[:] = [each for _, each in generators()]
+    _strays[:] = found.values()
 
 
 _strays: list = []
+_asked = False
 
 
 # -- what a thing's state is

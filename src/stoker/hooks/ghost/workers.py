@@ -32,12 +32,13 @@ class Batch:
 
 
 class Loop:
-    """In the place of torch's worker loop, as the target of a worker process. `begin`: worker -> the states of its generators."""
+    """In the place of torch's worker loop, as the target of a worker process. `begin`: worker -> the states of its generators. `strays`:
+    generators to watch besides; a worker that does not inherit them by a fork looks for its own."""
 
-    __slots__ = ("begin",)
+    __slots__ = ("begin", "strays")
 
-    def __init__(self, begin: dict) -> None:
-        self.begin = begin
+    def __init__(self, begin: dict, strays: list | None = None) -> None:
+        self.begin, self.strays = begin, strays
 
     def __reduce__(self) -> tuple:
         return Loop, (self.begin,)
@@ -46,17 +47,18 @@ class Loop:
         life.turn_off()
         loop = restore_loop()
         kind, dataset, tasks, results, done, batched, collate, drop_last, seed, prepare, worker, *rest = args
-        desk = _Desk(worker, dataset, collate, self.begin.get(worker))
+        desk = _Desk(worker, [("dataset", dataset), ("collate_fn", collate)], self.strays, self.begin.get(worker))
         loop(kind, dataset, _Tasks(tasks, desk), _Results(results, desk), done, batched, collate, drop_last, seed, prepare, worker, *rest)
 
 
 def replace_loop(begin: dict) -> None:
     """Until `restore_loop()`, new workers run a `Loop`."""
     global _original
+    from . import watch_kinds
     module = private.worker_module()
     if not isinstance(module._worker_loop, Loop):
         _original = module._worker_loop
-    module._worker_loop = Loop(begin)
+    module._worker_loop = Loop(begin, watch_kinds.strays())
 
 
 def restore_loop() -> object:
@@ -71,9 +73,8 @@ class _Desk:
 
     ready = False  # whether the first task has come
 
-    def __init__(self, worker: int, dataset: object, collate: object, begin: tuple | None) -> None:
-        self.worker = worker
-        self._feeds = [("dataset", dataset), ("collate_fn", collate)]
+    def __init__(self, worker: int, feeds: list, strays: list | None, begin: tuple | None) -> None:
+        self.worker, self._feeds, self._strays = worker, feeds, strays
         self._begin = begin
         self._last: tuple = (None, None, None)
         self._watch = None
@@ -101,7 +102,7 @@ class _Desk:
         self._last = private.rngs()
         try:
             from . import watch, watch_kinds
-            self._watch = watch.Watch(self._feeds, strays=watch_kinds.generators())
+            self._watch = watch.Watch(self._feeds, strays=watch_kinds.strays() if self._strays is None else self._strays)
         except Exception as e:
             self._failed = f"{type(e).__name__}: {e}"
 

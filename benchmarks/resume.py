@@ -24,7 +24,7 @@ sys.path[:0] = [str(REPO), str(HERE)]
 
 import fuzz  # noqa: E402
 import test_mutation as mutation  # noqa: E402
-import test_subjects as subjects  # noqa: E402
+import test_resume_subjects as subjects  # noqa: E402
 from harness import BAD, Kill, Script, Stage, Trial, campaign, one_text, read, vendored  # noqa: E402
 
 from benchmarks.ground import Ground  # noqa: E402

@@ -1,4 +1,5 @@
 # Tries: the data decide how often loops run, which branch is taken and when an exception flies.
+# every: 10steps
 # expected: exact
 import torch
 from torch import nn

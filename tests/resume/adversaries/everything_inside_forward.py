@@ -1,4 +1,5 @@
 # Tries: the whole training step (backward, optimizer, values, prints, files) happens inside a Module's forward.
+# every: 1s
 # expected: either
 import torch
 from torch import nn

@@ -125,7 +125,7 @@ def play(script: object, points: int) -> dict:
     result = {"recording changes nothing": straight == lives.recorded(), "batches": len(straight), "obstacles": lives.obstacles, "exact": 0,
               "wrong": [], "diverged": {}}
     good = [n for n, image in enumerate(lives.images) if image is not None]
-    chosen = good if not points else good[::max(1, len(good) // points)]
+    chosen = good if not points else good[len(good) // (2 * points)::max(1, len(good) // points)]
     for n in chosen:
         shutil.copy(lives.folder + "/log", lives.folder + "/kept") if n == chosen[0] else shutil.copy(lives.folder + "/kept", lives.folder + "/log")
         try:

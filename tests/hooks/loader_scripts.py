@@ -118,7 +118,7 @@ ORDERS = {
 }
 
 
-def grid_script(workers, persistent, order):
+def one_of_grid(workers, persistent, order):
     def script():
         return read(DataLoader(Augmented(), num_workers=workers, persistent_workers=persistent, **ORDERS[order]()), 3)
     script.expected = "exact"
@@ -127,7 +127,7 @@ def grid_script(workers, persistent, order):
 
 for _workers, _persistent, _order in itertools.product((0, 1, 2, 3), (False, True), ORDERS):
     if _workers or not _persistent:
-        globals()[f"grid_{_workers}{'p' if _persistent else ''}_{_order}"] = grid_script(_workers, _persistent, _order)
+        globals()[f"grid_{_workers}{'p' if _persistent else ''}_{_order}"] = one_of_grid(_workers, _persistent, _order)
 
 
 # ---- ways to use a loader

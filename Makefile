@@ -1,7 +1,7 @@
 # What one types to set up, try, check and measure Stoker. `make` alone prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs setup clean
+.PHONY: help run test test-resume check bench docs setup clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -29,7 +29,10 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
 test: $(STAMP)       ## the whole suite (at most 15 minutes)
-	$(PY) -m pytest -q -n 4 --dist worksteal
+	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign"
+
+test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, random loops, other people's scripts (half an hour)
+	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign
 
 check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
 	$(PY) -m ruff check src tests benchmarks docs examples

@@ -15,6 +15,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from harness import FULL, Kill, Script, Trial, campaign, vendored
 
 
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.campaign)
+
+
 @pytest.fixture(scope="session")
 def hooks() -> Iterator[Path]:
     """The folder for PYTHONPATH."""

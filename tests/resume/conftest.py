@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from harness import FULL, Kill, Script, Trial, campaign, vendored
 
-
 HERE = Path(__file__).resolve().parent
 
 

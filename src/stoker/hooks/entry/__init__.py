@@ -96,7 +96,4 @@ def _torch_is_here(torch: object, what: str, resume: bool) -> None:
     if what == "script" and os.environ.get("STOKER_DIGEST"):
         from ..ghost import digest
         digest.install()
-    if what == "worker" and os.environ.get("STOKER_RESUME") == "auto":
-        from ..ghost import workers
-        workers.install()
     record(torch=str(getattr(torch, "__version__", "")), after_s=round(time.monotonic() - _START, 3), **({"why": why} if why else {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False  # typing and collections would be imported for nothing
@@ -40,13 +41,21 @@ class _Finder:
             finally:
                 del loader.exec_module  # the loader is as it was: pickles and resource readers see nothing of us
             for call in _waiting.pop(name, ()):
-                call(module)
+                _fenced(call, module)
 
         try:
             loader.exec_module = exec_module
         except AttributeError:  # a built-in loader has no room: nobody who waits for it is told
             return None
         return spec
+
+
+def _fenced(call: Callable[[object], None], module: object) -> None:
+    """A fault of ours is not one of the import's."""
+    try:
+        call(module)
+    except Exception as e:
+        os.write(2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script goes on without it\n".encode())
 
 
 def _ask_the_others(name: str, path: object, target: object) -> object:

@@ -382,8 +382,12 @@ def _told(status: int, raw: bytes) -> StokerError:
 
 def _older_server(error: InvalidSpec) -> StokerError:
     """A server of our version number that was started before Stoker was updated: its refusal in words that help."""
+    from dataclasses import fields
+
+    from stoker.base.spec import Spec
     _, said, names = error.message.partition("has a field this version does not know: ")
-    if not said:
+    known = {field.name for field in fields(Spec)}
+    if not said or not known.issuperset(names.rstrip(".").split(", ")):  # nonsense for us too: the server is right
         return error
     return ServerError(f"The running Stoker server was started by an older Stoker, which does not know {names.rstrip('.')} yet.",
                        hint="stoker server stop   and the same command again: it starts a new server. Runs go on.")

@@ -154,10 +154,10 @@ def test_a_silent_server_is_given_up(liar, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_server_of_the_same_version_that_lacks_what_we_send(liar):
-    error = InvalidSpec("The spec has a field this version does not know: colour, smell.").to_json()
+    error = InvalidSpec("The spec has a field this version does not know: hooks, resume.").to_json()
     client, _ = liar(answer(INFO), answer(json.dumps(error).encode(), b"400 Bad Request"))
     client.reach()
-    with pytest.raises(ServerError, match="started by an older Stoker, which does not know colour, smell yet") as wrong:
+    with pytest.raises(ServerError, match="started by an older Stoker, which does not know hooks, resume yet") as wrong:
         client.submit({}, {}, {})
     assert "stoker server stop" in wrong.value.hint
 

@@ -131,7 +131,7 @@ def test_without_hooks_nothing_is_recorded(ground: Ground, python: str):
 
 def test_verify_resume_proves_it(ground: Ground, python: str):
     (ground.work / "train.py").write_text(TRAIN)
-    done = ground.stoker("verify-resume", "--json", "--kills", "1", "--image-every", "40steps", "--", python, "train.py", "20", timeout_s=240,
+    done = ground.stoker("verify-resume", "--json", "--kills", "1", "--image-every", "190steps", "--", python, "train.py", "20", timeout_s=240,
                          env={"OMP_NUM_THREADS": "1"})
     report = json.loads(done.stdout)
     assert (done.code, report["exit_code"]) == (0, 0), report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -109,7 +108,6 @@ image()
     assert "big.bin" in (tmp_path / "run" / "resume" / "state.json").read_text()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="tensorboard is not installed")
 def test_tensorboard_file_is_the_same(tmp_path: Path) -> None:
     script = """
 import os

@@ -87,6 +87,13 @@ def test_other_reasons_and_success_are_not_tried_again(new_run):
     assert fine.end()["restart"] is None
 
 
+def test_an_end_that_comes_again_each_time_is_not_retried(new_run):
+    run = new_run([sys.executable, "-c", "import no_such_module"], restarts=2, retry_reasons=["nonzero_exit"])
+    run.start()
+    end = run.end()
+    assert end["reason"] == "nonzero_exit" and end["restart"] is None and end["evidence"]["not_restarted"]
+
+
 def test_waiting_is_seen_and_a_stop_calls_the_restart_off(new_run):
     run = new_run(FAILS, restarts=3, retry_reasons=["nonzero_exit"], backoff_s=60)
     run.start()

@@ -42,6 +42,7 @@ LEFTOVER_GRACE_S = 5.0  # at most, for what is left after the run's own end
 LOOKS = 20  # at the process table, at most, before "nobody is left" is believed while processes come and go
 KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
+NEVER_PASSES = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError")  # the next attempt would end so too
 INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
 TAIL_BYTES = 256 * 1024
@@ -1978,6 +1979,9 @@ def plan_restart(att: Attempt, spec: dict, body: dict) -> dict | None:
     """The automatic restart that follows this end, if the spec allows one."""
     allowed = int(number(spec.get("restarts")))
     if allowed <= 0 or body["reason"] not in (spec.get("retry_reasons") or ()):
+        return None
+    if (body["evidence"].get("exception") or {}).get("type") in NEVER_PASSES:
+        body["evidence"]["not_restarted"] = True
         return None
     backoff = number(spec.get("backoff_s"), 5.0)
     done = 0

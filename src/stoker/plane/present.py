@@ -74,7 +74,8 @@ def _ended(run: Run) -> str:
         evidence["limit"] = format_duration(evidence["limit"])
     if not run.started_at and run.reason == "stopped_by_user":
         return "You stopped it before it began."
-    return words.sentence(run.reason or "lost", evidence)
+    told = words.sentence(run.reason or "lost", evidence)
+    return f"{told} It was not restarted: every attempt would end so." if evidence.get("not_restarted") else told
 
 
 def next_step(run: Run) -> str:

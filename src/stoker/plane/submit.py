@@ -43,8 +43,9 @@ class Submitter:
         if on_name_taken == "continue" and there.fingerprint == asked.fingerprint() and there.state is not State.DONE:
             return there
         why = "and has ended well" if there.state is State.DONE else "and is not the same request" if on_name_taken == "continue" else ""
+        free = f"remove that run first: stoker rm {there.id}" if there.state.final else f"look at that run: stoker show {there.id}"
         raise StateError(f"The name '{asked.name}' is taken by {there.id}, which is {there.state.value}{' ' + why if why else ''}.",
-                         hint=f"Choose another --name, or remove that run first: stoker rm {there.id}")
+                         hint=f"Choose another --name, or {free}")
 
     def submit(self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float) -> Run:
         """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""

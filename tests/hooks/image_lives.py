@@ -126,6 +126,31 @@ def model_and_optimizer_in_place(lives):
 
 
 @scenario
+def what_moves_on_before_the_writer_comes(lives):
+    from stoker.hooks.ghost import loader, tracks
+
+    assert loader
+    start, where = image._start_thread, {"inputs": [1]}
+
+    def late(run, args):
+        tracks.counts["iterators"] += 1
+        where["inputs"].append(2)
+        start(run, args)
+
+    image._start_thread = late
+    lives.acts = (functools.partial(image.take, where), image.resume)
+    try:
+        for _ in lives:
+            if lives.second:
+                tracks.counts["iterators"] -= 1
+                where["inputs"].pop()
+            lives.point()
+    finally:
+        image._start_thread = start
+    assert life.target.where == {"inputs": [1]}
+
+
+@scenario
 def optimizer_state_built_again(lives):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import _thread
+import marshal
 import os
 import sys
 import time
@@ -121,7 +122,7 @@ def _meta(seen, copy, where) -> dict:
     for name in PARTS:
         part = sys.modules.get(f"{__package__}.{name}")
         if part is not None and hasattr(part, "save"):
-            parts[name] = part.save(copy)
+            parts[name] = _frozen(part.save(copy))
     shifts = []
     states = tuple(f"{path}.state" for path in seen.optimizers)
     for owner, name in _shifts.values():
@@ -131,12 +132,17 @@ def _meta(seen, copy, where) -> dict:
     shifts.sort(key=lambda shift: len(shift[0]))
     torch = sys.modules["torch"]
     return {
-        "where": where, "step": life.steps, "events": len(life.log), "frames": seen.frames, "facts": seen.facts, "alias": seen.alias,
-        "members": copy.members, "groups": copy.groups, "arrays": copy.arrays, "extra": copy.extra,
-        "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(), "cuda": _cuda_rngs(torch),
+        "where": _frozen(where), "step": life.steps, "events": len(life.log), "frames": seen.frames,
+        "facts": seen.facts, "alias": seen.alias, "members": copy.members, "groups": copy.groups, "arrays": copy.arrays,
+        "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(), "cuda": _cuda_rngs(torch),
         "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
         "shifts": shifts, "parts": parts,
     }  # fmt: skip
+
+
+def _frozen(told):
+    """Plain values as they are now: the writer comes later, when those whose they are have gone on."""
+    return marshal.loads(marshal.dumps(told, 2))
 
 
 def _shift_tree(seen, owner, name, path: str):

@@ -134,7 +134,8 @@ def _meta(seen, copy, where) -> dict:
     return {
         "where": _frozen(where), "step": life.steps, "events": len(life.log), "frames": seen.frames,
         "facts": seen.facts, "alias": seen.alias, "members": copy.members, "groups": copy.groups, "arrays": copy.arrays,
-        "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(), "cuda": _cuda_rngs(torch),
+        "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(),
+        "cuda": _cuda_rngs(torch),
         "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
         "shifts": shifts, "parts": parts,
     }  # fmt: skip

@@ -525,6 +525,58 @@ def loops_that_only_a_value_stack_holds(lives):
         assert other.tolist() == [0.0] * 3
 
 
+def rows(of):
+    yield from of
+
+
+@scenario
+def loops_that_look_alike_are_told_apart(lives):
+    one, other = [torch.ones(2), torch.ones(2)], [torch.zeros(2), torch.zeros(2)]
+
+    def pair(turned):  # the garbage collector shows the older loop first
+        if turned:
+            b = rows(other)
+            return zip(rows(one), b)  # noqa: B905
+        a = rows(one)
+        return zip(a, rows(other))  # noqa: B905
+
+    for _ in lives:
+        for x, y in pair(lives.second):
+            if lives.second:
+                x.zero_(), y.fill_(5)
+            lives.point()
+            assert x.tolist() == [1.0, 1.0]
+            assert y.tolist() == [0.0, 0.0]
+            break
+
+
+@scenario
+def loops_that_nothing_tells_apart_are_refused(lives):
+    for x in rows([torch.ones(2)]):
+        for y in rows([torch.zeros(2)]):
+            del x, y
+            assert "look alike" in lives.refuses()
+            break
+        break
+
+
+@scenario
+def data_that_only_the_for_statement_holds(lives):
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from stoker.hooks.ghost import loader, tracks
+
+    loader.install()
+    number = tracks.counts["iterators"] + 1
+    for (x,) in DataLoader(TensorDataset(torch.arange(8.0).reshape(4, 2)), 2):
+        walked = walk.Walk().run()
+        assert f"D:loader {number}.dataset.tensors[0]" in walked.tensors
+        walked.close()
+        assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+        break
+    assert lives
+
+
 @scenario
 def keyed_by_id(lives):
     one, two = nn.Linear(1, 1), nn.Linear(1, 1)

@@ -48,6 +48,10 @@ class Track:
         self.ended = self.held = False
         self.draws: list = []  # (which index batch, global generators before it was drawn), where drawing it moved them
 
+    def may_go_on(self) -> bool:
+        """Whether it can still give something, or its workers live on."""
+        return self.persistent or not self.ended
+
     def feeds(self) -> list:
         twin = self.twin
         return [("dataset", twin.dataset), ("collate_fn", twin.collate_fn), ("worker_init_fn", twin.worker_init_fn)]
@@ -122,7 +126,7 @@ def track_of(iterator: object) -> Track | None:
 
 def still_open() -> list:
     """Tracks of the iterators that can still give something, or whose workers live on; in the order they were made."""
-    found = [track for _, track in list(tracks.items()) if track.persistent or not track.ended]
+    found = [track for _, track in list(tracks.items()) if track.may_go_on()]
     return sorted(found, key=lambda track: track.number)
 
 

@@ -10,7 +10,7 @@ import collections
 import sys
 import types
 
-from . import leaves, walk_heap, walk_kinds
+from . import leaves, walk_heap, walk_kinds, walk_strays
 from .leaves import PLAIN
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
@@ -46,9 +46,9 @@ class Walk:
         self._stack_roots(sys._getframe(1))
         self._module_roots()
         self._library_roots()
-        self._drain()
+        self.drain()
         if heap:
-            self._stray_loops()
+            walk_strays.add(self)
         self._finish()
         return self
 
@@ -56,7 +56,7 @@ class Walk:
         """Walk from one object only, for a census."""
         self._know_modules()
         self.add(root, path)
-        self._drain()
+        self.drain()
         self._finish()
         return self
 
@@ -170,7 +170,7 @@ class Walk:
         if shields is not None:
             self.add(shields.in_flight(), "R:in_flight")
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         queue, seen, keep = self.queue, self.seen, self.keep
         handlers, find, alias, owners = walk_kinds.HANDLERS, walk_kinds.find, self.alias, self.owners
         for thing, path, owner, key, how in queue:
@@ -205,33 +205,9 @@ class Walk:
             before = len(self.tensors) + len(self.arrays) + len(self.rngs)
             for n, value in enumerate(alone):
                 self.add(value, f"{path}{{{n}}}")
-            self._drain()
+            self.drain()
             if len(alone) > 1 and len(self.tensors) + len(self.arrays) + len(self.rngs) > before:
                 self.refusals.append(f"the set {tell(path, self.frames)} holds tensors, and sets have no order")
-
-    def _stray_loops(self) -> None:
-        """Suspended generators and C iterators that only the value stack of a running frame holds: `for x in work():`."""
-        self.heap = walk_heap.Heap()
-        counts: dict = {}
-        for g in self.heap.pick(walk_heap.GENERATOR):
-            if id(g) in self.seen or g.gi_frame is None or g.gi_running:
-                continue
-            code = g.gi_code
-            if leaves.is_ours(code.co_filename) or walk_kinds.is_loader_file(code.co_filename):
-                continue
-            path = f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}"
-            self._stray(g, path, counts)
-        for thing in self.heap.pick(walk_heap.ITERATOR):
-            if id(thing) not in self.seen and self.heap.holds_memory(thing, self.seen):
-                self._stray(thing, f"Z:{type(thing).__name__}", counts)
-
-    def _stray(self, thing, path: str, counts: dict) -> None:
-        counts[path] = counts.get(path, 0) + 1
-        before = len(self.tensors) + len(self.arrays)
-        self.add(thing, f"{path}#{counts[path]}")
-        self._drain()
-        if counts[path] > 1 and len(self.tensors) + len(self.arrays) > before:
-            self.refusals.append(f"two loops look alike and hold tensors ({path.rpartition('/')[2]})")
 
     def close(self) -> None:
         """Let go of everything that was seen: a walk holds the whole world."""

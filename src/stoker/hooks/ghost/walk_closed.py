@@ -123,14 +123,14 @@ def ours() -> list:
     return found
 
 
-def behind(roots: list) -> set:
-    """The ids of all that hangs on these, code and classes left out."""
+def behind(roots: list, known=()) -> set:
+    """The ids of all that hangs on these, code and classes left out, and what is known by its id."""
     found: set = set()
     level = list(roots)
     while level and len(found) < _REACH:
         fresh = []
         for thing in level:
-            if id(thing) not in found:
+            if id(thing) not in found and id(thing) not in known:
                 found.add(id(thing))
                 fresh.append(thing)
         level = []

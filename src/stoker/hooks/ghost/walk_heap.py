@@ -92,13 +92,13 @@ class Heap:
         """Whether the script hid objects from the garbage collector, and so from us."""
         return _mark is not None and self._code.find(MARK) < 0
 
-    def holds_memory(self, thing, seen: dict) -> bool:
-        """Whether a tensor or array that was not seen hangs on this within a few steps."""
+    def holds_memory(self, thing, seen: dict, besides: set) -> bool:
+        """Whether a tensor or array that was not seen hangs on this within a few steps; what is `besides` is passed over."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         memory = tuple(getattr(m, n) for m, n in ((torch, "Tensor"), (numpy, "ndarray")) if hasattr(m, n))
         level, found = [thing], set()
         for _ in range(4):
-            level = [p for p in gc.get_referents(*level) if not isinstance(p, CODE) and id(p) not in found]
+            level = [p for p in gc.get_referents(*level) if not isinstance(p, CODE) and id(p) not in found and id(p) not in besides]
             found.update(map(id, level))
             if any(isinstance(p, memory) and id(p) not in seen for p in level):
                 return True

@@ -1,0 +1,107 @@
+"""What a walk finds besides names: loops and loaders that only the value stack of a running frame holds, `for x in work():`.
+
+Python does not show that stack, so they come from the garbage collector, whose order no two lives share: each is numbered by what holds it
+and by what it holds.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from . import leaves, walk_closed, walk_heap, walk_kinds
+from .leaves import PLAIN
+
+
+def add(walk) -> None:
+    """Walk on from open loaders, then from loops and iterators that no path has reached."""
+    inside = _loaders(walk)
+    walk.heap = walk_heap.Heap()
+    counts: dict = {}
+    for path, thing, told in _in_order(walk, _strays(walk, inside), inside):
+        if id(thing) not in walk.seen:  # an outer one may have led to it
+            _add(walk, thing, path, told, counts)
+
+
+def _loaders(walk) -> set:
+    """Walk what open iterators of loaders read, `for x in DataLoader(Data()):`, or those that a path has reached; the ids of all that hangs
+    on the iterators themselves, which a ghost does not have: the loaders' part brings it back."""
+    tracks = sys.modules.get(f"{__package__}.tracks")
+    if tracks is None:
+        return set()
+    reached = set(map(id, walk.leave_out))
+    for iterator, track in sorted(list(tracks.tracks.items()), key=lambda pair: pair[1].number):
+        if track.may_go_on() or id(iterator) in reached:
+            walk.leave_out.append(iterator)
+            walk.add(track.twin, f"D:loader {track.number}")
+    walk.drain()
+    return walk_closed.behind(gc.get_referents(*walk.leave_out), walk.seen) if walk.leave_out else set()
+
+
+def _strays(walk, inside: set) -> list:
+    """[(path, thing)] of suspended generators and C iterators that were not reached."""
+    found = []
+    for g in walk.heap.pick(walk_heap.GENERATOR):
+        if id(g) in walk.seen or id(g) in inside or g.gi_frame is None or g.gi_running:
+            continue
+        code = g.gi_code
+        if not leaves.is_ours(code.co_filename) and not walk_kinds.is_loader_file(code.co_filename):
+            found.append((f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}", g))
+    for thing in walk.heap.pick(walk_heap.ITERATOR):
+        if id(thing) not in walk.seen and id(thing) not in inside:
+            found.append((f"Z:{type(thing).__name__}", thing))
+    return found
+
+
+def _in_order(walk, strays: list, inside: set) -> list:
+    """Those that matter, outer ones before what they hold: `zip(a(), b())` tells which of the two loops is the first."""
+    ids = {id(thing): n for n, (_, thing) in enumerate(strays)}
+    holds = [{ids[id(part)] for part in _near(thing) if id(part) in ids} - {n} for n, (_, thing) in enumerate(strays)]
+    loops = {n for n, (path, _) in enumerate(strays) if path[0] == "Y"}
+    matter = {n for n, (_, thing) in enumerate(strays)
+              if n in loops or _leads(n, holds, loops) or walk.heap.holds_memory(thing, walk.seen, inside)}
+    inner = set().union(*(holds[n] for n in matter))
+    told = [(*strays[n], _signature(walk, strays[n][1])) for n in matter - inner]
+    rings = [(*strays[n], "") for n in matter & inner]  # the others of these are reached by then
+    return sorted(told, key=lambda stray: (stray[0], stray[2])) + rings
+
+
+def _leads(n: int, holds: list, loops: set) -> bool:
+    level, done = {n}, set()
+    while level:
+        done |= level
+        level = set().union(*(holds[m] for m in level)) - done
+        if level & loops:
+            return True
+    return False
+
+
+def _near(thing) -> list:
+    """What an iterator holds itself, or in a tuple or list of its own."""
+    parts = gc.get_referents(thing)
+    return parts + [p for part in parts if type(part) in (tuple, list) and len(part) < 100 for p in part]
+
+
+def _signature(walk, thing, deep: int = 3) -> str:
+    """What can be told about a loop in the same words in each life: what it stands on, by paths."""
+    if type(thing) in PLAIN:
+        return repr(leaves.text(thing) if type(thing) is str else thing)
+    if walk.seen.get(id(thing)):
+        return walk.seen[id(thing)]
+    if not deep or isinstance(thing, walk_heap.CODE):
+        return leaves.name_of(type(thing))
+    frame = getattr(thing, "gi_frame", None)
+    inner = None if frame is None else walk.locals_of(frame)
+    parts = [f"{name}={_signature(walk, value, deep - 1)}" for name, value in sorted(inner.items())] if inner is not None else [
+        _signature(walk, part, deep - 1) for part in leaves.parts(thing)[:16]]
+    return f"{leaves.name_of(type(thing))} {leaves.position(thing)}({', '.join(parts)})"
+
+
+def _add(walk, thing, path: str, told: str, counts: dict) -> None:
+    numbered = counts.setdefault(path, [])
+    numbered.append(told)
+    before = len(walk.tensors) + len(walk.arrays)
+    walk.add(thing, f"{path}#{len(numbered)}")
+    walk.drain()
+    if numbered.count(told) > 1 and len(walk.tensors) + len(walk.arrays) > before:
+        walk.refusals.append(f"two loops look alike and hold tensors ({path.rpartition('/')[2]})")

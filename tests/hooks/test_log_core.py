@@ -14,7 +14,7 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src"
 HEAD = """
 import math, os, sys
-from stoker.hooks.ghost import fate, life, log
+from stoker.hooks.ghost import fate, life, log, log_file
 folder = sys.argv[1]
 life.folder = folder
 fate.remember_start()
@@ -104,7 +104,67 @@ def test_a_damaged_chunk_ends_the_log_there(tmp_path: Path, harm: str, left: int
     if harm == "other version":
         data[:13] = b"stoker log 9\n"
     path.write_bytes(data)
-    assert run(tmp_path, 'print(log._Reader(folder + "/log").events)') == str(left)
+    assert run(tmp_path, 'print(log_file.Reader(folder + "/log").count)') == str(left)
+
+
+def test_what_is_older_than_a_moment_outlives_sigkill(tmp_path: Path) -> None:
+    script = tmp_path / "life.py"
+    script.write_text(HEAD + textwrap.dedent("""
+        import signal, time
+        made = record()
+        k = made.kind("value")
+        for i in range(100):
+            happen(k, i)
+        time.sleep(2 * log.FLUSH_S)
+        happen(k, "last")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """))
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=120, check=False)
+    assert done.returncode == -9
+    assert run(tmp_path, 'print(log_file.Reader(folder + "/log").count)') == "101"
+
+
+def test_wherever_the_log_is_torn_what_is_before_is_whole(tmp_path: Path) -> None:
+    run(tmp_path, """
+        made = record()
+        k = made.kind("value")
+        for i in range(12):
+            happen(k, i * 0.5)
+            made.note(i, ("note", i))
+            made.flush()
+        made.close()
+        data = open(folder + "/log", "rb").read()
+        seen = []
+        for harm in [*range(0, len(data), 3), *range(-len(data), 0, 3)]:
+            with open(folder + "/harmed", "wb") as f:
+                f.write(data[:harm] if harm >= 0 else data[:harm] + bytes([data[harm] ^ 16]) + data[len(data) + harm + 1:])
+            reader = log_file.Reader(folder + "/harmed")
+            got = []
+            while reader.more():
+                assert reader.next()[0] >> 1 == k
+                got.append(reader.value())
+            assert got == [i * 0.5 for i in range(reader.count)] and reader.values_behind(0) == reader.count
+            assert all(reader.note(event) == ("note", event) for event in reader.notes) and abs(len(reader.notes) - reader.count) <= 1
+            seen.append(reader.count)
+        assert set(seen) == set(range(12)), seen
+    """)
+
+
+def test_code_that_is_made_anew_in_each_step_is_one_place(tmp_path: Path) -> None:
+    body = """
+        log._ENTRIES = 50
+        made = {begin}
+        k = made.kind("value")
+        for i in range({count}):
+            if i == 3 and life.phase == life.GHOST:
+                life.end_ghost()
+            exec("happen(k, i)")
+        made.close()
+        reader = log_file.Reader(folder + "/log")
+        print(reader.count, len(reader.sites), len(reader.entries))
+    """
+    assert run(tmp_path, body.format(begin="record()", count=200)) == "200 1 1"
+    assert run(tmp_path, body.format(begin="ghost(3)", count=300)) == "300 1 1"
 
 
 def test_a_life_is_repeated_and_goes_on(tmp_path: Path) -> None:
@@ -119,7 +179,7 @@ def test_a_life_is_repeated_and_goes_on(tmp_path: Path) -> None:
             happen(k, i * {factor})
             happen(plain)
         made.close()
-        print(ended, life.NAMES[life.phase], log._Reader(folder + "/log").events)
+        print(ended, life.NAMES[life.phase], log_file.Reader(folder + "/log").count)
     """
     assert run(tmp_path, body.format(begin="record()", count=10, factor="0.5")) == "[] record 20"
     assert run(tmp_path, body.format(begin="ghost(6)", count=14, factor="0.5")) == "[(20, 14, 7)] record 28"

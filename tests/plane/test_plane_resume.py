@@ -19,6 +19,11 @@ def test_a_run_that_is_recorded():
 def test_a_run_that_is_not():
     assert resume.sentence({"state": "not resumable", "reason": "it uses torch.compile"}, 0) == "not resumable: it uses torch.compile"
     told = resume.sentence({"state": "not resumable", "reason": "it started a process", "image": IMAGE}, 1040)
+    assert told == "not resumable: it started a process"  # the image is there, and is of no use
+
+
+def test_a_run_that_can_only_come_back_to_before():
+    told = resume.sentence({"state": "resumable", "reason": "it started a process", "image": IMAGE}, 1040)
     assert told.startswith("resumable; image 40s ago") and told.endswith("recording ended: it started a process")
 
 

@@ -17,7 +17,7 @@ def sentence(state: dict | None, now: float) -> str | None:
     if not state:
         return None
     word, reason, image = state.get("state"), state.get("reason"), state.get("image")
-    if image is None:
+    if image is None or word == "not resumable":
         told = {"recording": "recording; no image yet", "not resumable": "not resumable", "off": "not recorded"}.get(word, str(word))
         return f"{told}: {reason}" if reason else told
     told = f"resumable; image {format_duration(now - image.get('at', now))} ago at step {image.get('step', 0):,}"
@@ -29,7 +29,7 @@ def sentence(state: dict | None, now: float) -> str | None:
     if image.get("bytes"):
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
-    return f"{told}; recording ended: {reason}" if word == "not resumable" and reason else told
+    return f"{told}; recording ended: {reason}" if reason else told
 
 
 def came_back(state: dict | None) -> str | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import RLock, get_ident
+from time import monotonic as _monotonic  # the real one
 
 from . import life, words
 
@@ -19,6 +21,11 @@ _stderr = None
 _command: list = []
 _environment: dict = {}
 _cwd = ""
+LATE_S = 25.0  # behind the moment when the first image was wanted: "not resumable" then, until there is one
+_late_from = 0.0
+_lock = RLock()  # state.json is told by the main thread, also out of a signal handler, and by the image's writer
+_known: dict = {"folder": "", "state": {}}  # what state.json says: this process is the only one that writes it
+_told = _wanted = 0  # versions of it: on the disk, in memory
 
 
 def remember_start() -> None:
@@ -34,6 +41,7 @@ def remember_start() -> None:
         _stderr = fcntl.fcntl(2, fcntl.F_DUPFD_CLOEXEC, 100)
     except OSError:
         _stderr = None
+    os.register_at_fork(after_in_child=_unlocked)  # its owner may be a thread that the child has not
 
 
 def tries() -> int:
@@ -65,8 +73,7 @@ def refuse(reason: str) -> None:
         life.turn_off()
         if life.log is not None:
             life.log.close()
-        image = (state().get("image") or {}).get("n")
-        write_state(state="not resumable" if image is None else "resumable", reason=reason, step=life.steps)
+        write_state(state="resumable", step=life.steps)
     finally:
         life.depth = before
 
@@ -77,7 +84,7 @@ def refuse_for_all(reason: str) -> None:
     os.write(fd, reason.encode(errors="replace"))
     os.close(fd)
     refuse(reason)
-    write_state(state="not resumable", reason=reason)
+    write_state()
 
 
 def refused() -> str:
@@ -147,6 +154,67 @@ def again() -> None:
 
 def state() -> dict:
     """What `state.json` says; empty when there is none that can be read."""
+    with _lock:
+        return dict(_state())
+
+
+def write_state(**fields: object) -> None:
+    """Merge into `state.json`, whole or not at all; from any thread. That recording has ended, and why, is said whatever `fields` say."""
+    global _wanted
+    if not life.folder:
+        return
+    main = get_ident() == life.main
+    before = life.depth
+    if main:
+        life.depth = 1
+    try:
+        with _lock:
+            known = _state()
+            known.update(fields, points_passed=dict(passed))
+            _judge(known)
+            _wanted += 1
+            _store(known)
+    except OSError as e:
+        say(f"{life.folder}/state.json cannot be written: {e}")
+    finally:
+        if main:
+            life.depth = before
+
+
+def no_image_yet() -> None:
+    """Asked now and then while recording: a run in which no point is one says so while it is young. It goes on trying."""
+    global _late_from
+    if _late_from < 0 or life.phase != life.RECORD:
+        return
+    if _state().get("image"):
+        _late_from = -1.0
+        return
+    pace, image = sys.modules.get(f"{__package__}.pace"), sys.modules.get(f"{__package__}.image")
+    if pace is None or (image is not None and image._writer is not None) or not _wanted_one(pace):
+        _late_from = 0.0
+    elif not _late_from:
+        _late_from = _monotonic() + LATE_S
+    elif _monotonic() > _late_from:
+        _late_from = -1.0
+        most = max(passed, key=passed.get) if passed else words.NO_POINT
+        write_state(state="not resumable", reason=words.NO_IMAGE.format(reason=most), step=life.steps)
+
+
+def _wanted_one(pace: object) -> bool:
+    """Whether the first image is due by now; where steps are counted and there is none at all, waiting for one is no excuse."""
+    if pace._every_steps:
+        return not life.steps or life.steps >= pace._every_steps
+    return _monotonic() - pace._begun >= pace._every_s
+
+
+def _state() -> dict:
+    """The dict itself; read once, for a process keeps what it has told."""
+    if _known["folder"] != life.folder:
+        _known.update(folder=life.folder, state=_read())
+    return _known["state"]
+
+
+def _read() -> dict:
     import json
     try:
         fd = os.open(os.path.join(life.folder, "state.json"), os.O_RDONLY | os.O_CLOEXEC)
@@ -161,25 +229,38 @@ def state() -> dict:
     return found if isinstance(found, dict) else {}
 
 
-def write_state(**fields: object) -> None:
-    """Merge into `state.json`, whole or not at all."""
-    if not life.folder:
-        return
+def _judge(known: dict) -> None:
+    """Whoever tells of an image cannot know what was refused meanwhile."""
+    for_all = refused()
+    journal = sys.modules.get(f"{__package__}.journal")
+    broken = journal.broken if journal is not None and known.get("image") else ""
+    if for_all or broken:
+        known.update(state="not resumable", reason=for_all or broken)
+    elif stopped:
+        known.update(state="resumable" if known.get("image") else "not resumable", reason=stopped)
+
+
+def _store(known: dict) -> None:
+    """A signal handler may come in between and store a newer one: what is older is stored no more, or once again."""
+    global _told
     import json
-    before, life.depth = life.depth, 1
     path = os.path.join(life.folder, "state.json")
-    try:
-        data = json.dumps({**state(), "points_passed": passed, **fields}).encode()
-        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    while _told < _wanted:
+        version = _wanted
+        beside = f"{path}.{version}"
+        data = json.dumps(known).encode()
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, data)
         finally:
             os.close(fd)
-        os.replace(path + ".new", path)
-    except OSError as e:
-        say(f"{path} cannot be written: {e}")
-    finally:
-        life.depth = before
+        os.replace(beside, path)
+        _told = version
+
+
+def _unlocked() -> None:
+    global _lock
+    _lock = RLock()
 
 
 def _mark_bad(n: object, reason: str) -> None:

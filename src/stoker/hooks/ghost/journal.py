@@ -306,6 +306,7 @@ def _break(path: str, error: Exception) -> None:
     from . import fate
 
     fate.pass_point(broken)
+    fate.write_state()  # "not resumable" until the next image
 
 
 def _sync_folder(path: str) -> None:

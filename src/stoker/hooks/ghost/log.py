@@ -1,7 +1,7 @@
 """The log: in call order, every event of a life with where in the code it came from and, for most, a value.
 
 A first life puts events in. A ghost takes them out. In the tail, what is put is compared bit for bit with what stands there.
-The file is a chain of chunks, each with its length and CRC-32; a chunk that is torn or damaged ends it.
+What the file looks like: log_file.py.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import sys
 from array import array
 from math import isnan
 from time import monotonic as _monotonic  # the real one: this file is imported before any clock is patched
-from zlib import crc32
 
-from . import fate, life, words
+from . import fate, life, log_file, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
-MAGIC = b"stoker log 1\n"
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
-FLUSH_S = 1.0
-_HEAD = struct.Struct("<II")  # length and CRC-32 of a chunk
-_LENGTH = struct.Struct("<I")  # of what a chunk says about itself, before its events
+FLUSH_S = 0.02  # what is younger may be lost with the process: fewer values to compare, nothing that anybody has seen
+SHARE = 0.005  # of the time goes into writing, where a write takes long (a file system over a network)
+MOST_S = 1.0
+_ENTRIES = 0xFFFF  # kinds of events from so many places at most
 _NOWHERE = 0xFFFFFFFF
 _SCALARS = frozenset((int, float, str, bytes, bool, type(None), complex))
 _ARRAY = "\0array"
@@ -66,17 +65,20 @@ class Log:
         self._names: list = []
         self._codes: dict = {}
         self._placeless: set = set()  # kinds
-        self._sites: dict = {}  # (id of the code, place in it) -> ordinal, in order of appearance
+        self._sites: dict = {}  # (what a place in the code is called, names used there) -> ordinal, in order of appearance
+        self._known_sites: dict = {}  # (id of the code, place in it) -> ordinal
+        self._entries: dict = {}  # (kind << 1 | has a value, site) -> its number in this log
+        self._known: dict = {}  # (id of the code, place in it, kind << 1 | has a value) -> that number
         self._codes_kept: list = []
-        self._ours: set = set()
-        self._fd = -1
-        self._new_names: list = []
-        self._new_sites: list = []
-        self._kinds, self._where, self._values = bytearray(), array("I"), []
+        self._ours: dict = {}  # id of our own code -> it
+        self._writer: log_file.Writer | None = None
+        self._new: tuple = ([], [], [])  # names of kinds, names of sites, entries
+        self._events, self._values = array("H"), []
         self._notes: list = []  # (event, value)
         self._noted: set = set()
-        self._flush_at = 0.0
-        self._reader: _Reader | None = None
+        self._flush_at = self._look_at = 0.0
+        self._reader: log_file.Reader | None = None
+        self._scanned: log_file.Reader | None = None  # looked through once, for all images that are asked about
 
     def __len__(self) -> int:
         return self.n
@@ -90,7 +92,7 @@ class Log:
             if code > 127:
                 raise ValueError("too many kinds of events")
             self._names.append(name)
-            self._new_names.append(name)
+            self._new[0].append(name)
         if not placed:
             self._placeless.add(code)
         return code
@@ -103,24 +105,21 @@ class Log:
         if life.phase == life.TAIL:
             return self._compare(kind, value)
         if kind in self._placeless:
-            site = _NOWHERE
+            entry = self._entry((kind << 1 | (value is not NOTHING), _NOWHERE))
         else:
             f = _getframe(1)
             code = f.f_code
             while id(code) in self._ours:
                 f = f.f_back
                 code = f.f_code
-            site = self._sites.get((id(code), f.f_lasti))
-            if site is None:
-                site = self._site()
-        if value is NOTHING:
-            self._kinds.append(kind << 1)
-        else:
-            self._kinds.append(kind << 1 | 1)
+            entry = self._known.get((id(code), f.f_lasti, kind << 1 | (value is not NOTHING)))
+            if entry is None:
+                entry = self._new_place(kind << 1 | (value is not NOTHING))
+        if value is not NOTHING:
             self._values.append(value if type(value) in _SCALARS else marshal.loads(marshal.dumps(value, 2)))
-        self._where.append(site)
+        self._events.append(entry)
         self.n += 1
-        if self._fd >= 0 and _monotonic() > self._flush_at:
+        if self._writer is not None and _monotonic() > self._flush_at:
             self.flush()
 
     def take(self, kind: int) -> object:
@@ -144,7 +143,7 @@ class Log:
         """The kind of the next recorded event; None where the record ends, or, as a ghost, where the image stands."""
         if self._reader is None or not self._reader.more() or (life.phase == life.GHOST and self.n >= self.stop):
             return None
-        return self._reader.kinds[self._reader.at] >> 1
+        return self._reader.peek()[0] >> 1
 
     def note(self, event: int, value: object) -> None:
         """Something about an earlier moment, when `event` events had been, that showed only later."""
@@ -166,56 +165,52 @@ class Log:
         """From here on on disk, as the record of a first life."""
         if os.path.exists(self.path):
             set_aside(self.path)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.write(self._fd, MAGIC)
-        self.bytes = len(MAGIC)
+        self._writer, self._scanned = log_file.Writer(self.path), None
         self.flush()
 
     def replay(self, stop: int) -> None:
         """Go to the event number `stop` as a ghost, and through the rest as its tail. Kinds keep their recorded numbers."""
-        self._reader = _Reader(self.path)
+        self._reader, self._scanned = self._scanned or log_file.Reader(self.path), None
         self.stop = stop
         for name in self._reader.names:
             self._codes[name] = len(self._names)
             self._names.append(name)
-        self._new_names.clear()
+        self._entries = {entry: number for number, entry in enumerate(self._reader.entries)}
+        self._new[0].clear()
 
     def go_on(self) -> None:
         """All recorded events are repeated: write on behind them; what was torn is cut."""
-        end = self._reader.end
+        self._writer = log_file.Writer(self.path, self._reader.end)
         self._reader = None
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        os.ftruncate(self._fd, end)
-        os.lseek(self._fd, end, os.SEEK_SET)
-        self.bytes = end
 
     def flush(self, sync: bool = False) -> None:
         """Everything put so far survives the death of this process; with `sync`, that of the machine."""
-        if self._fd < 0:
+        writer = self._writer
+        if writer is None:
             return
-        self._flush_at = _monotonic() + FLUSH_S
-        if self._kinds or self._notes:
-            try:
-                about = marshal.dumps((self.n - len(self._kinds), len(self._kinds), len(self._values), self._new_names, self._new_sites,
-                                       [event for event, _ in self._notes]), 2)
-                body = about + marshal.dumps((bytes(self._kinds), self._where.tobytes(), self._values, self._notes), 2)
-                body = _LENGTH.pack(len(about)) + body
-                data = memoryview(_HEAD.pack(len(body), crc32(body)) + body)
-                self.bytes += len(data)
-                while data:
-                    data = data[os.write(self._fd, data):]
-            except (OSError, ValueError) as e:
-                self._drop()
-                fate.refuse(words.LOG_UNWRITABLE.format(error=e))
-                return
-            self._kinds, self._where, self._values = bytearray(), array("I"), []
-            self._new_names, self._new_sites, self._notes = [], [], []
-            if len(self._noted) > 1000:  # only ever asked about the latest
-                self._noted = set(sorted(self._noted)[-10:])
-            if self.bytes > CAP:
-                fate.refuse(words.LOG_CAP.format(size=self.bytes >> 20))
-        if sync:
-            os.fsync(self._fd)
+        try:
+            if self._events or self._notes:
+                self._write(writer)
+            if sync:
+                writer.sync()
+        except (OSError, ValueError) as e:
+            self._drop()
+            fate.refuse(words.LOG_UNWRITABLE.format(error=e))
+
+    def _write(self, writer: log_file.Writer) -> None:
+        begun = _monotonic()
+        writer.append(log_file.parts(self._new, self._notes, self._events, self._values))
+        self.bytes = writer.end
+        self._new, self._notes, self._events, self._values = ([], [], []), [], array("H"), []
+        if len(self._noted) > 1000:  # only ever asked about the latest
+            self._noted = set(sorted(self._noted)[-10:])
+        now = _monotonic()
+        self._flush_at = now + min(max(FLUSH_S, (now - begun) / SHARE), MOST_S)
+        if now > self._look_at:
+            self._look_at = now + 1.0
+            fate.no_image_yet()
+        if self.bytes > CAP:
+            fate.refuse(words.LOG_CAP.format(size=self.bytes >> 20))
 
     def close(self) -> None:
         self.flush()
@@ -223,13 +218,14 @@ class Log:
 
     def tail(self, events: int) -> int:
         """How many recorded events with a value stand behind the first `events` of them: what the tail check will look at."""
-        return _Reader(self.path).values_behind(events)
+        self._scanned = self._scanned or log_file.Reader(self.path)
+        return self._scanned.values_behind(events)
 
     def _drop(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
-        self._kinds, self._where, self._values = bytearray(), array("I"), []
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        self._events, self._values = array("H"), []
 
     # -- the tail check
 
@@ -262,31 +258,55 @@ class Log:
 
     # -- places in the code
 
-    def _site(self) -> int:
-        """The ordinal of the place that an event comes from: the innermost frame that is not one of ours."""
+    def _site(self) -> tuple:
+        """(the ordinal of the place that an event comes from, id of its code, place in it): the innermost frame that is not one of ours."""
         f = _getframe(1)
         code = f.f_code
         while code.co_filename.startswith(_HERE):
-            if id(code) not in self._ours:
-                self._ours.add(id(code))
-                self._codes_kept.append(code)
+            self._ours[id(code)] = code
             f = f.f_back
             code = f.f_code
         key = (id(code), f.f_lasti)
-        site = self._sites.get(key)
+        site = self._known_sites.get(key)
         if site is None:
-            site = self._sites[key] = len(self._sites)
+            if len(self._codes_kept) > _ENTRIES:  # a script that makes code as it goes: the same names come again
+                for known in (self._known, self._known_sites, self._codes_kept):
+                    known.clear()
             self._codes_kept.append(code)
-            told = f"{code.co_filename}:{f.f_lineno} in {code.co_name}+{f.f_lasti}"
+            site = self._known_sites[key] = self._named_site(f, code)
+        return (site, *key)
+
+    def _named_site(self, f: object, code: object) -> int:
+        told = f"{code.co_filename}:{f.f_lineno} in {code.co_name}+{f.f_lasti}"
+        named = (told, code.co_names, code.co_freevars)
+        site = self._sites.get(named)
+        if site is None:
+            site = self._sites[named] = len(self._sites)
             if self._reader is None:
-                self._new_sites.append(told)
+                self._new[1].append(told)
             elif site >= len(self._reader.sites) or self._reader.sites[site] != told:
                 then = self._reader.sites[site] if site < len(self._reader.sites) else "nothing new"
                 fate.diverged(words.OTHER_PLACE.format(event=self.n, then=then, now=told))
         return site
 
+    def _new_place(self, kind: int) -> int:
+        """The number of an event of this kind (and with a value or not) that comes from here, where none came from so far."""
+        site, code, place = self._site()
+        number = self._known[code, place, kind] = self._entry((kind, site))
+        return number
+
+    def _entry(self, entry: tuple) -> int:
+        number = self._entries.get(entry)
+        if number is None:
+            number = len(self._entries)
+            if number > _ENTRIES:
+                raise ValueError("values come from too many places in the code")
+            self._entries[entry] = number
+            self._new[2].append(entry)
+        return number
+
     def _check_site(self, where: int) -> None:
-        site = self._site() if where != _NOWHERE else _NOWHERE
+        site = self._site()[0] if where != _NOWHERE else _NOWHERE
         if site != where:
             fate.diverged(words.OTHER_PLACE.format(event=self.n, then=self._reader.sites[where], now=_place()))
 
@@ -297,90 +317,6 @@ class Log:
 def set_aside(path: str) -> None:
     """Make room for a new record; of the old ones the last is kept, for whoever asks what went wrong."""
     os.replace(path, path + ".old")
-
-
-class _Reader:
-    """The recorded events in order, one chunk in memory at a time. All chunks are checked first: `events` and `end` (bytes) are sure."""
-
-    def __init__(self, path: str) -> None:
-        self._f = open(path, "rb", opener=_private)  # noqa: SIM115 - read on for as long as the replay lasts
-        self.names: list = []
-        self.sites: list = []
-        self.notes: dict = {}  # event -> the chunk with the note
-        self.events, self.end = 0, len(MAGIC)
-        self._chunks: list = []  # (offset, length, events before it, values in it)
-        if self._f.read(len(MAGIC)) == MAGIC:
-            while self._scan():
-                pass
-        self._notes_of = (-1, {})
-        self._next_chunk = 0
-        self.kinds, self.at = b"", 0
-        self._where, self._values, self._value_at = array("I"), [], 0
-
-    def _scan(self) -> bool:
-        head = self._f.read(_HEAD.size)
-        if len(head) < _HEAD.size:
-            return False
-        length, crc = _HEAD.unpack(head)
-        body = self._f.read(length)
-        if len(body) < length or crc32(body) != crc:
-            return False
-        first, events, values, names, sites, notes = marshal.loads(memoryview(body)[_LENGTH.size:])
-        if first != self.events:
-            return False
-        self._chunks.append((self.end + _HEAD.size, length, first, events, values))
-        self.names += names
-        self.sites += sites
-        self.notes.update((event, len(self._chunks) - 1) for event in notes)
-        self.events += events
-        self.end += _HEAD.size + length
-        return True
-
-    def more(self) -> bool:
-        return self.at < len(self.kinds) or self._load()
-
-    def next(self) -> tuple:
-        i = self.at
-        self.at = i + 1
-        return self.kinds[i], self._where[i]
-
-    def value(self) -> object:
-        self._value_at += 1
-        return self._values[self._value_at - 1]
-
-    def note(self, event: int) -> object:
-        chunk = self.notes[event]
-        if self._notes_of[0] != chunk:
-            self._notes_of = chunk, dict(self._events(*self._chunks[chunk][:2])[3])
-        return self._notes_of[1][event]
-
-    def values_behind(self, events: int) -> int:
-        count = 0
-        for offset, length, first, n, values in self._chunks:
-            if first >= events:
-                count += values
-            elif first + n > events:
-                count += sum(k & 1 for k in self._events(offset, length)[0][events - first:])
-        return count
-
-    def _load(self) -> bool:
-        if self._next_chunk >= len(self._chunks):
-            return False
-        offset, length = self._chunks[self._next_chunk][:2]
-        self._next_chunk += 1
-        self.kinds, where, self._values, _ = self._events(offset, length)
-        self._where = array("I", where)
-        self.at = self._value_at = 0
-        return True
-
-    def _events(self, offset: int, length: int) -> tuple:
-        self._f.seek(offset)
-        body = self._f.read(length)
-        return marshal.loads(memoryview(body)[_LENGTH.size + _LENGTH.unpack_from(body)[0]:])
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC)
 
 
 def _place() -> str:

@@ -23,6 +23,8 @@ RAISED = "an error inside a shielded call ({error}) was caught by the script, wh
 OLD_GRAPH = "backward reached a graph from before the image"
 UNSUPPORTED = "this version is not supported: {why}"
 NO_CLEAN_FRAME = "every line that could be used stands inside an expression that holds intermediate values"
+NO_IMAGE = "no image could be taken so far: {reason}"
+NO_POINT = "the script came to no line at which one can be taken"
 UNKNOWN_BYTECODE = "the bytecode of {code} is not understood"
 
 # -- values and shields

@@ -1,0 +1,142 @@
+"""state.json: what was refused stays refused, whoever else has something to tell at the same moment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+HEAD = """
+import _thread, json, os, signal, sys, threading, time, types
+from stoker.hooks.ghost import fate, journal, life, words
+life.folder = sys.argv[1]
+def told():
+    with open(life.folder + "/state.json") as f:
+        return json.load(f)
+def seconds_later(s):
+    real = fate._monotonic
+    fate._monotonic = lambda: real() + s
+"""
+IMAGE = "{'n': 1, 'step': 5, 'at': 1.0}"
+
+
+def run(folder: Path, body: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    done = subprocess.run([sys.executable, "-c", HEAD + textwrap.dedent(body), str(folder)], env=env, capture_output=True, text=True,
+                          timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    run(tmp_path, """
+        ends = []
+        def tell(name):
+            for i in range(150):
+                fate.write_state(**{name: i})
+            ends.append(name)
+        for name in "abc":
+            _thread.start_new_thread(tell, (name,))
+        for i in range(150):
+            fate.write_state(main=i)
+            assert life.depth == 0
+        while len(ends) < 3:
+            time.sleep(0.01)
+        found = told()
+        assert [found[name] for name in ("a", "b", "c", "main")] == [149] * 4, found
+        assert os.listdir(life.folder) == ["state.json"]
+    """)
+
+
+def test_an_image_that_comes_late_does_not_take_a_refusal_back(tmp_path: Path) -> None:
+    run(tmp_path, f"""
+        life.phase = life.RECORD
+        fate.write_state(state="recording", reason="", image=None)
+        fate.refuse("why")
+        assert (told()["state"], told()["reason"]) == ("not resumable", "why")
+        fate.write_state(state="resumable", reason="", image={IMAGE})
+        assert (told()["state"], told()["reason"]) == ("resumable", "why"), told()
+        with open(life.folder + "/refused", "w") as f:
+            f.write("by another process")
+        fate.write_state(state="resumable", reason="", image={IMAGE})
+        assert (told()["state"], told()["reason"]) == ("not resumable", "by another process"), told()
+    """)
+
+
+def test_files_that_cannot_be_put_back_are_said_until_the_next_image(tmp_path: Path) -> None:
+    run(tmp_path, f"""
+        life.phase = life.RECORD
+        fate.write_state(state="resumable", reason="", image={IMAGE})
+        journal.begin(1)
+        journal.give_up("a program wrote")
+        assert (told()["state"], told()["reason"]) == ("not resumable", "a program wrote"), told()
+        journal.begin(2)
+        fate.write_state(state="resumable", reason="", image={IMAGE})
+        assert (told()["state"], told()["reason"]) == ("resumable", ""), told()
+    """)
+
+
+def test_a_signal_handler_may_tell_in_the_middle_of_telling(tmp_path: Path) -> None:
+    run(tmp_path, """
+        import signal
+        signal.signal(signal.SIGALRM, lambda *a: fate.write_state(inner=fate._wanted))
+        real, inside = os.replace, []
+        def replace(*paths):
+            if not inside:
+                inside.append(1)
+                os.kill(os.getpid(), signal.SIGALRM)
+                for _ in range(10):
+                    pass
+            return real(*paths)
+        os.replace = replace
+        fate.write_state(outer=1)
+        found = told()
+        assert found["outer"] == 1 and found["inner"] == 1, found
+    """)
+
+
+def test_points_that_are_none_are_said_while_the_run_is_young(tmp_path: Path) -> None:
+    run(tmp_path, f"""
+        from stoker.hooks.ghost import pace
+        life.phase = life.RECORD
+        os.environ["STOKER_IMAGE_EVERY"] = "auto"
+        fate.write_state(state="recording", reason="", image=None)
+        pace.begin()
+        fate.pass_point("x is in the way")
+        fate.pass_point("x is in the way")
+        fate.pass_point("y")
+        fate.no_image_yet()
+        seconds_later(31)
+        fate.no_image_yet()
+        assert told()["state"] == "recording"
+        seconds_later(26)
+        fate.no_image_yet()
+        assert told()["state"] == "not resumable" and told()["reason"].endswith("so far: x is in the way"), told()
+        assert life.phase == life.RECORD  # it goes on trying
+        fate.write_state(state="resumable", reason="", image={IMAGE})
+        seconds_later(100)
+        fate.no_image_yet()
+        assert (told()["state"], told()["reason"]) == ("resumable", ""), told()
+    """)
+
+
+def test_steps_that_never_count_are_said_too(tmp_path: Path) -> None:
+    run(tmp_path, """
+        from stoker.hooks.ghost import pace
+        life.phase = life.RECORD
+        os.environ["STOKER_IMAGE_EVERY"] = "40steps"
+        fate.write_state(state="recording", reason="", image=None)
+        pace.begin()
+        life.steps = 39
+        fate.no_image_yet()
+        seconds_later(60)
+        fate.no_image_yet()
+        assert told()["state"] == "recording"  # none is due yet
+        life.steps = 0
+        fate.no_image_yet()
+        seconds_later(60)
+        fate.no_image_yet()
+        assert told()["state"] == "not resumable" and words.NO_POINT in told()["reason"], told()
+    """)

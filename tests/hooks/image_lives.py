@@ -330,11 +330,61 @@ def shape_is_compared(lives):
 
 
 @scenario
+def sparse_constants(lives):
+    def made():
+        coo = torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse()
+        loose = torch.sparse_coo_tensor([[1, 1, 0]], [1.0, 2.0, 3.0], (2,))
+        return [coo, loose, coo.to_sparse_csr(), coo.to_sparse_csc(), coo.to_sparse_bsr((1, 1)), torch.zeros(2).to_sparse()]
+
+    want, held, dense = [t.to_dense() for t in made()], made(), torch.ones(2)
+    for _ in lives:
+        if lives.second:
+            held = made()
+            held[0]._values().zero_(), held[0]._indices().zero_(), held[2].values().zero_(), held[3].row_indices().zero_()
+            dense.zero_()
+        lives.point()
+    assert all(torch.equal(a.to_dense(), b) for a, b in zip(held, want))  # noqa: B905
+    assert dense.tolist() == [1.0, 1.0]
+
+
+@scenario
+def sparse_form_is_compared(lives):
+    box = [torch.eye(3).to_sparse()]
+    for other in (torch.eye(3).to_sparse_csr(), torch.ones(3, 3).to_sparse(), torch.eye(3)):
+        try:
+            for _ in lives:
+                if lives.second:
+                    box[0] = other
+                lives.point()
+        except Refused as e:
+            assert "box" in str(e), e
+        else:
+            raise AssertionError("not refused")
+        life.phase, life.target, box[0] = life.RECORD, None, torch.eye(3).to_sparse()
+
+
+@scenario
+def sparse_ones_below_a_change_keep_their_memory(lives):
+    held = {"a": torch.eye(3).to_sparse()}
+    lives.shifts = [(held, None)]
+    try:
+        for _ in lives:
+            if lives.second:
+                held["a"] = torch.ones(3, 3).to_sparse()
+            lives.point()
+    except Refused as e:
+        assert "sparse" in str(e), e
+        return
+    raise AssertionError("not refused")
+
+
+@scenario
 def what_cannot_be_saved_is_refused(lives):
     lives.second = False
-    sparse = torch.eye(3).to_sparse()
+    table = nn.Embedding(4, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
     assert "sparse" in lives.refuses()
-    del sparse
+    del table
     quantized = torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8)
     assert "quantized" in lives.refuses()
     del quantized
@@ -575,6 +625,30 @@ def data_that_only_the_for_statement_holds(lives):
         assert x.tolist() == [[0.0, 1.0], [2.0, 3.0]]
         break
     assert lives
+
+
+@scenario
+def many_samples_in_one_list(lives):
+    pairs = [(torch.full((2,), float(n)), torch.tensor(n)) for n in range(100)]
+    named = {str(n): (torch.tensor(n), n) for n in range(100)}
+    plain, nested = [(n, str(n)) for n in range(100)], [(n, [n, (n,)]) for n in range(100)]
+    for _ in lives:
+        if lives.second:
+            pairs[50][0].zero_(), named["7"][0].zero_()
+        lives.point()
+    assert [int(a[0] + b) for a, b in pairs] == [2 * n for n in range(100)]
+    assert named["7"][0].item() == 7
+    for shape in (lambda: plain.append((1, "")), lambda: nested[7][1].append(3)):
+        try:
+            for _ in lives:
+                if lives.second:
+                    shape()
+                lives.point()
+        except Refused as e:
+            assert "plain" in str(e) or "nested" in str(e), e
+        else:
+            raise AssertionError("a change was not seen")
+        life.phase, life.target = life.RECORD, None
 
 
 @scenario

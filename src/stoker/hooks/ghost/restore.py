@@ -9,7 +9,7 @@ import random
 import sys
 import time
 
-from . import fate, image, image_memory, image_tree, private, store, walk, walk_closed, words
+from . import fate, image, image_memory, image_tree, private, store, walk, walk_closed, walk_values, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 
@@ -160,6 +160,9 @@ class _Restore:
                 self._fill(first, source, paths[0])
                 self.made[group] = first
                 return
+        for path in paths:
+            if path.endswith(walk_values.SPARSE_ENDS):  # another view of its memory each time: it takes no other memory
+                self.differs(path, "a part of a sparse tensor", "laid out in another way")
         if source[0] == "same":
             self.differs(paths[0], "memory that never changes", "laid out in another way")
         if there:

@@ -106,12 +106,13 @@ def of_sequence(walk, thing, path):
     plain = tuple if isinstance(thing, tuple) else list
     size = plain.__len__(thing)
     of_size(walk, thing, path, size)
-    if size > BULK and leaves.bulk(plain.__iter__(thing)):
-        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(plain.__iter__(thing))))
+    inside = list(plain.__iter__(thing))
+    if size > BULK and leaves.bulk(inside):
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(inside))
         walk.bulk[path] = thing
         return
     how = "item" if plain is list else ""
-    for n, value in enumerate(list(plain.__iter__(thing))):
+    for n, value in enumerate(inside):
         walk.add(value, f"{path}[{n}]", thing, n, how)
 
 
@@ -145,7 +146,8 @@ def of_set(walk, thing, path):
 
 def of_tensor(walk, thing, path):
     """A tensor, its gradient, its attributes and hooks."""
-    walk.tensors[path] = thing
+    if not (_is_constant(thing) and _of_sparse(walk, thing, path)):
+        walk.tensors[path] = thing
     if thing.is_leaf or thing.retains_grad:
         grad = thing.grad
         if grad is not None:
@@ -158,6 +160,30 @@ def of_tensor(walk, thing, path):
         elif type(part) is collections.OrderedDict:
             for key, hook in part.items():
                 walk.add(hook, f"{path}.hook[{key}]")
+
+
+def _is_constant(tensor) -> bool:
+    """Whether autograd has no business with it; a sparse gradient is not a thing that a ghost has."""
+    return tensor.is_leaf and not tensor.requires_grad and tensor.grad is None
+
+
+def _of_sparse(walk, tensor, path) -> bool:
+    """A sparse tensor is known by its form, and kept as the dense ones that it consists of, which share its memory."""
+    parts = SPARSE.get(str(tensor.layout))
+    if parts is None or path.endswith(".grad"):
+        return False
+    dims = (tensor.is_coalesced(), tensor.sparse_dim()) if "_values" in parts else ()
+    form = (leaves.name_of(type(tensor)), str(tensor.layout), str(tensor.dtype), tuple(tensor.shape), str(tensor.device), *dims)
+    walk.facts[path] = ("sparse", *form)
+    for name in parts:
+        walk.add(getattr(tensor, name)(), f"{path}<{name}>")
+    return True
+
+
+_COLUMNS, _ROWS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+SPARSE = {f"torch.sparse_{word}": parts for word, parts in (
+    ("coo", ("_indices", "_values")), ("csr", _COLUMNS), ("bsr", _COLUMNS), ("csc", _ROWS), ("bsc", _ROWS))}
+SPARSE_ENDS = tuple(f"<{name}>" for parts in SPARSE.values() for name in parts)  # of the paths of what they consist of
 
 
 def of_storage(walk, thing, path):

@@ -32,12 +32,24 @@ def test_between_expressions_nothing_is_held() -> None:
         found.append(dirty())
     finally:
         found.append(dirty())
+    for _ in made():  # displays that begin empty take nothing from the stack, where the loop's iterator lies
+        seen, best = [], {}
+        found.append(dirty())
+        for each in made():
+            best, seen = {**best}, [*seen, each]
+            found.append(dirty())
     i = 0
     while i < 2:
         i += 1
         found.append(dirty())
     with contextlib.suppress(ValueError):
         raise ValueError
+    try:
+        raise ValueError
+    except ValueError:  # no checkpoint: training begins in here
+        found.append(dirty())
+        for _ in made():
+            found.append(dirty())
     found.append(dirty())
     assert not any(found[:1]) and not value and not found[-1], found
     assert not any(found), found

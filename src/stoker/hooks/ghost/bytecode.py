@@ -27,7 +27,9 @@ _CALLS = frozenset("""
 _ENDS = frozenset("""
     RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_ABSOLUTE
 """.split())
-_CLEAN = frozenset((*_LOADS, "GET_ITER", "GET_YIELD_FROM_ITER", "BEFORE_WITH", "SETUP_WITH", "LOAD_METHOD", "LOAD_ATTR"))
+_CLEAN = frozenset((*_LOADS, "GET_ITER", "GET_YIELD_FROM_ITER", "BEFORE_WITH", "SETUP_WITH", "LOAD_METHOD", "LOAD_ATTR", "PUSH_EXC_INFO"))
+# put one more on the stack and leave what is there; so do displays that begin empty: `losses = []`
+_PUSHES = frozenset("IMPORT_FROM GET_LEN GET_ANEXT MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS WITH_EXCEPT_START".split())
 _ROTATES = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}
 _read: dict = {}  # id of a code -> (the code, what was read from it)
 
@@ -124,6 +126,8 @@ def _after(ins: object, stack: tuple, jump: bool) -> tuple:
     if op in _POPS or jump:
         return stack[:len(stack) + effect] if effect <= 0 else stack + ("?",) * effect
     if effect > 0:
+        if op in _PUSHES or (op.startswith("BUILD_") and not ins.arg):
+            return stack + (op,) * effect
         return stack[:-1] + (op,) * (len(stack) + effect - len(stack[:-1]))
     if op in ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE") or op.startswith(("POP_JUMP", "JUMP_IF")):
         return stack[:len(stack) + effect]

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from . import fate, image_memory, image_tree, journal, leaves, life, private, store, walk, walk_closed, words
+from . import fate, graphs, image_memory, image_tree, journal, leaves, life, private, store, walk, walk_closed, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _start_thread = _thread.start_new_thread  # the real one: this thread is ours, not the script's
@@ -103,7 +103,7 @@ def refusal(seen) -> str:
         why = image_memory.cannot(tensor)
         if why:
             return words.NOT_SAVED.format(what=f"{walk.tell(path, seen.frames)} is {why}")
-    alive = walk_closed.graph_alive(seen)
+    alive = graphs.alive(seen)
     if alive:
         return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames))
     strange = walk_closed.strange(seen)

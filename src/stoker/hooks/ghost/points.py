@@ -8,7 +8,7 @@ import os
 import sys
 from time import monotonic as _monotonic  # the real one
 
-from . import allow, bytecode, checks, ending, fate, image, journal, life, pace, printed, words
+from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, words
 
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
 GIVE_UP_S = 20.0
@@ -242,6 +242,7 @@ def _resume(frame: object) -> None:
     try:
         _told.update(resumed_at=_monotonic(), step=life.steps)
         _told.update(image.resume())
+        graphs.guard()
         life.end_ghost()
     finally:
         life.depth = 0

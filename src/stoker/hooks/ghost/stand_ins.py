@@ -269,10 +269,11 @@ def _anchor(dtype: object, device: object) -> object:
     if anchor is None:
         with torch.inference_mode(False):
             anchor = torch.full((), float("nan"), dtype=dtype, device=device, requires_grad=True)
-        anchor.register_hook(_poison)
+        anchor.register_hook(poison)
         _anchors[dtype, device] = anchor
     return anchor
 
 
-def _poison(_: object) -> None:
+def poison(_: object) -> None:
+    """A hook of autograd: backward came to what a ghost has made."""
     fate.diverged(words.OLD_GRAPH)

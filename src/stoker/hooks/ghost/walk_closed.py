@@ -12,11 +12,8 @@ import weakref
 
 from . import image_memory, leaves, walk_heap, words
 
-_NODES = 3000  # of an autograd graph that are looked at; more: it counts as alive
-_FREED = 50  # freed nodes next to the root after which the rest is freed too
 _IMPORTED = 20_000  # so many new containers mean that a library was imported: they are looked at once
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
-_saved_names: dict = {}
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
 _known_arrays: dict = {}  # the same for arrays
 _looks = 0
@@ -175,50 +172,3 @@ def strange(seen):
                 found.add(id(part))
                 level.append(part)
     return None
-
-
-def graph_alive(seen) -> str:
-    """The path of a tensor whose autograd graph could still be used, or nothing."""
-    done: dict = {}
-    for path, tensor in seen.tensors.items():
-        if tensor.grad_fn is not None and _alive(tensor.grad_fn, done):
-            return path
-    return ""
-
-
-def _alive(root, done: dict) -> bool:
-    level, freed = [root], 0
-    while level:
-        deeper = []
-        for node in level:
-            if node is None or id(node) in done:
-                continue
-            done[id(node)] = node
-            state = _node(node)
-            if state or len(done) > _NODES:
-                return True
-            freed += state is None
-            if freed >= _FREED:
-                return False
-            deeper += [n for n, _ in node.next_functions]
-        level = deeper
-    return False
-
-
-def _node(node):
-    """True: it holds tensors for a backward; None: they were freed; False: it needs none."""
-    kind = type(node)
-    names = _saved_names.get(kind)
-    if names is None:
-        names = _saved_names[kind] = [n for n in dir(kind) if n.startswith("_saved_") and not n.startswith("_saved_tensors")]
-        names += ["saved_tensors"] if hasattr(kind, "saved_tensors") else []
-    torch = sys.modules["torch"]
-    for name in names:
-        try:
-            value = getattr(node, name)
-        except RuntimeError:
-            return None
-        if isinstance(value, torch.Tensor) or (isinstance(value, tuple) and any(isinstance(v, torch.Tensor) for v in value)):
-            return True
-    return False
-

@@ -1,0 +1,118 @@
+"""Autograd graphs at an image: which are still of use, which the script keeps but never goes back through, and the guard over those that
+a resumed life finds around itself: theirs are a ghost's, and whoever goes back through one of them ends that life.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+
+from . import stand_ins
+
+_NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
+_KEPT = 64  # usable graphs at one point that are watched; more: none is
+_UNUSED = 3  # graphs behind one name that went without a backward through them, before the next ones are expected to
+_FREED, _HOLDS, _EMPTY = range(3)
+_NOWHERE, _PLAIN, _USABLE = range(3)  # how a graph comes to a leaf: not at all, without saved tensors, with them
+_saved_names: dict = {}  # kind of node -> names of what it may save
+_unused: dict = {}  # name -> how many graphs behind it were let go without a backward
+_used: set = set()  # names behind which a graph was used
+
+
+def alive(seen: object) -> str:
+    """The path of a tensor through whose graph a backward may still go, or "".
+
+    Nobody knows what a script will do with a graph that it keeps. But if the last few graphs behind the same name were let go unused
+    (`val_loss = criterion(model(x), y)` without no_grad), this one will be too; should it not, the guard ends the life that came back.
+    """
+    known: dict = {}
+    kept = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None and _level(t.grad_fn, known) == _USABLE]
+    unsure = ""
+    for path, node in kept[:_KEPT]:
+        name = re.sub(r"\[[^]]*\]", "[]", path)
+        if name in _used or _unused.get(name, 0) < _UNUSED:
+            unsure = unsure or path
+        _watch(name, node)
+    return unsure or (kept[_KEPT][0] if len(kept) > _KEPT else "")
+
+
+def guard() -> None:
+    """The image is restored: the graphs of all tensors there are were made by a ghost, and hold its NaN in the place of what was saved.
+    Those that hold nothing are right as they are (`w.t()`, made before training); what they come to has its own guard."""
+    import torch
+    known: dict = {}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.Tensor) and thing.grad_fn is not None and _level(thing.grad_fn, known) == _USABLE:
+            thing.grad_fn.register_prehook(stand_ins.poison)
+
+
+class _Watch:
+    """Hangs on a node of a graph, and dies with it."""
+
+    __slots__ = ("__weakref__", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *_: object) -> None:
+        _used.add(self.name)
+
+
+def _watch(name: str, node: object) -> None:
+    if "stoker" not in node.metadata:
+        watch = node.metadata["stoker"] = _Watch(name)
+        node.register_prehook(watch)
+        weakref.finalize(watch, _let_go, name).atexit = False
+
+
+def _let_go(name: str) -> None:
+    _unused[name] = _unused.get(name, 0) + 1
+
+
+def _level(root: object, known: dict) -> int:
+    """How a backward from this node could come to a leaf. A node whose saved tensors were freed ends the way: backward raises there, in the
+    plain run too. `known`: node -> level, shared by all graphs of one point."""
+    todo, states = [root], {}
+    while todo:
+        node = todo[-1]
+        if node in known:
+            todo.pop()
+            continue
+        if len(known) + len(states) > _NODES:
+            return _USABLE
+        behind = [n for n, _ in node.next_functions if n is not None]
+        state = states.get(node)
+        if state is None:
+            state = states[node] = _state(node)
+            if state != _FREED:
+                todo += [n for n in behind if n not in known]
+        if todo[-1] is node:  # all behind it is known
+            level = _NOWHERE if state == _FREED else max([known[n] for n in behind], default=_PLAIN)
+            known[todo.pop()] = _USABLE if level and state == _HOLDS else level
+            del states[node]
+    return known[root]
+
+
+def _state(node: object) -> int:
+    kind = type(node)
+    names = _saved_names.get(kind)
+    if names is None:
+        names = _saved_names[kind] = [n[5:] for n in dir(kind) if n.startswith("_raw_saved_")]
+    state = _EMPTY
+    for name in names:
+        try:
+            if _holds(getattr(node, "_raw_" + name)):
+                state = _HOLDS
+            elif state == _EMPTY:
+                getattr(node, name if name == "saved_tensors" else "_" + name)  # raises if there was something
+        except RuntimeError:
+            return _FREED
+    return state
+
+
+def _holds(saved: object) -> bool:
+    """Not by unpacking: with checkpoints that would run a part of the script."""
+    if isinstance(saved, (tuple, list)):
+        return any(map(_holds, saved))
+    return saved is not None and (saved.unpack_hook is not None or saved.data is not None)

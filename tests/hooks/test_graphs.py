@@ -1,0 +1,173 @@
+"""Which autograd graphs could still be used, what is learnt about those that a script keeps, and the guard behind it."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from stoker.hooks.ghost import fate, graphs
+
+
+@pytest.fixture(autouse=True)
+def nothing_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # torch sets it for good when checkpoints are used
+    monkeypatch.setattr(graphs, "_unused", {})
+    monkeypatch.setattr(graphs, "_used", set())
+
+
+def seen(**tensors: torch.Tensor) -> SimpleNamespace:
+    """A walk that found these."""
+    return SimpleNamespace(tensors=tensors)
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+X, Y = torch.ones(5, 4), torch.zeros(5, dtype=torch.long)
+
+
+def test_a_graph_is_alive_until_backward_went_through_it() -> None:
+    out = net()(X)
+    loss = nn.functional.cross_entropy(out, Y)
+    assert graphs.alive(seen(loss=loss)) == "loss"
+    loss.backward(retain_graph=True)
+    assert graphs.alive(seen(loss=loss, out=out)) == "loss"
+    loss.backward()
+    assert not graphs.alive(seen(loss=loss, out=out))
+
+
+def test_a_branch_that_backward_did_not_go_is_dead_with_what_it_hangs_on() -> None:
+    """`_, preds = torch.max(outputs, 1)`: its own saved tensors are there, but all ways to a leaf lead through freed ones."""
+    out = net()(X)
+    most, _ = torch.max(out, 1)
+    loss = nn.functional.cross_entropy(out, Y)
+    total = torch.zeros(()) + loss * loss.detach()
+    loss.backward()
+    assert not graphs.alive(seen(most=most, total=total))
+    for each in (most.sum(), total):
+        with pytest.raises(RuntimeError, match="second time"):
+            each.backward()
+
+
+def test_one_way_to_a_leaf_that_was_not_freed_keeps_it_alive() -> None:
+    model, scale = net(), nn.Parameter(torch.ones(()))
+    out = model(X)
+    penalty = (out.exp() * scale).sum()  # exp's own way back is freed, the way to scale is not
+    out.sum().backward()
+    assert graphs.alive(seen(penalty=penalty)) == "penalty"
+    running = torch.zeros(())
+    for _ in range(3):
+        loss = nn.functional.cross_entropy(model(X), Y)
+        running = running + loss
+    loss.backward()
+    assert graphs.alive(seen(running=running)) == "running"
+
+
+def test_a_graph_that_saves_nothing_is_no_obstacle() -> None:
+    w = nn.Parameter(torch.ones(2, 3))
+    assert not graphs.alive(seen(turned=w.t(), row=w[0], more=w + 1))
+
+
+def test_looking_runs_no_checkpointed_part() -> None:
+    runs = []
+
+    def part(x: torch.Tensor) -> torch.Tensor:
+        runs.append(1)
+        return torch.relu(x) * 2
+
+    x = torch.ones(3, requires_grad=True)
+    y = checkpoint(part, x, use_reentrant=False)
+    assert graphs.alive(seen(y=y)) == "y" and len(runs) == 1
+    y.sum().backward()
+    assert not graphs.alive(seen(y=y)) and len(runs) == 2
+
+
+def test_own_functions_count_by_what_they_saved() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: object, grad: torch.Tensor) -> torch.Tensor:
+            return grad * 2
+
+    y = Double.apply(torch.ones(3, requires_grad=True))
+    assert graphs.alive(seen(y=y)) == "y"
+    y.sum().backward()
+    assert not graphs.alive(seen(y=y))
+
+
+def test_kept_graphs_that_were_never_used_are_expected_not_to_be() -> None:
+    model = net()
+    for _ in range(graphs._UNUSED):
+        output = model(X)
+        assert graphs.alive(seen(output=output)) == "output"
+        assert graphs.alive(seen(output=output)) == "output"  # the same graph is no second proof
+        output = None
+    assert not graphs.alive(seen(output=model(X)))
+    assert graphs.alive(seen(other=model(X))) == "other"
+
+
+def test_one_use_and_a_name_is_never_trusted_again() -> None:
+    model = net()
+    for _ in range(graphs._UNUSED + 2):
+        output = model(X)
+        graphs.alive(seen(output=output))
+        output = None
+    output = model(X)
+    assert not graphs.alive(seen(output=output))
+    output.sum().backward()
+    for _ in range(graphs._UNUSED + 2):
+        output = model(X)
+        assert graphs.alive(seen(output=output)) == "output"
+        output = None
+
+
+def test_elements_of_a_list_share_a_name() -> None:
+    model = net()
+    kept = [model(X) for _ in range(3)]
+    assert graphs.alive(seen(**{f"kept[{i}]": t for i, t in enumerate(kept)})) == "kept[0]"
+    kept[2].sum().backward()
+    kept.clear()
+    assert graphs._used == {"kept[]"}
+
+
+def test_deep_graphs_end() -> None:
+    x = torch.ones((), requires_grad=True)
+    total = x
+    for _ in range(graphs._NODES + 10):
+        total = total * 1.0 + 0.0
+    assert graphs.alive(seen(total=total)) == "total"
+
+
+def test_the_guard_ends_the_life_that_goes_back_through_a_graph_of_its_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Diverged(Exception):
+        pass
+
+    def diverged(reason: str) -> None:
+        raise Diverged(reason)
+
+    monkeypatch.setattr(fate, "diverged", diverged)
+    gc.collect()
+    model, w = net(), nn.Parameter(torch.ones(2, 3))
+    out, turned = model(X), w.t()
+    most, _ = torch.max(out, 1)
+    graphs.guard()
+    turned.sum().backward()  # holds nothing of the ghost's
+    assert w.grad is not None
+    with pytest.raises(Diverged):
+        torch.autograd.grad(most.sum(), out)  # never comes to a leaf
+    with pytest.raises(Diverged):
+        out.sum().backward()
+    fresh = model(X)
+    fresh.sum().backward()

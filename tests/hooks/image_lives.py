@@ -348,6 +348,16 @@ def sparse_constants(lives):
 
 
 @scenario
+def values_of_a_sparse_tensor(lives):
+    made = [torch.eye(3).to_sparse().values(), torch.eye(2).to_sparse_csr().values()]
+    for _ in lives:
+        if lives.second:
+            made[0].zero_()
+        lives.point()
+    assert [v.tolist() for v in made] == [[1.0] * 3, [1.0] * 2]
+
+
+@scenario
 def sparse_form_is_compared(lives):
     box = [torch.eye(3).to_sparse()]
     for other in (torch.eye(3).to_sparse_csr(), torch.ones(3, 3).to_sparse(), torch.eye(3)):

@@ -148,6 +148,8 @@ def of_tensor(walk, thing, path):
     """A tensor, its gradient, its attributes and hooks."""
     if not (_is_constant(thing) and _of_sparse(walk, thing, path)):
         walk.tensors[path] = thing
+    if thing._is_view() and str(thing._base.layout) in SPARSE:  # `sparse.values()` holds the sparse one, though nothing in Python shows it
+        walk.add(thing._base, path + "._base")
     if thing.is_leaf or thing.retains_grad:
         grad = thing.grad
         if grad is not None:

@@ -52,14 +52,14 @@ def listen_to_files() -> None:
     os.register_at_fork(after_in_child=journal.not_ours)
 
 
-def _quiet() -> bool:
+def quiet() -> bool:
     """The journal has nothing to do: no image yet, or a ghost, which changes nothing."""
     return not journal.epoch or life.phase == life.GHOST or (life.phase == life.SETUP and life.target is not None)
 
 
 def _opens(args: tuple) -> None:
     path, flags = args[0], args[2]
-    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None or _quiet():
+    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None or quiet():
         return
     target = pathways.content(path)
     if flags & os.O_TRUNC:
@@ -69,13 +69,13 @@ def _opens(args: tuple) -> None:
 
 
 def _goes(path: object, dir_fd: object) -> None:
-    if isinstance(path, int) or _quiet():
+    if isinstance(path, int) or quiet():
         return
     journal.touch(pathways.entry(path, dir_fd), journal.REPLACE)
 
 
 def _renames(args: tuple) -> None:
-    if _quiet():
+    if quiet():
         return
     source, target = pathways.entry(args[0], args[2]), pathways.entry(args[1], args[3])
     journal.touch(source, journal.REPLACE)
@@ -88,10 +88,14 @@ def _renames(args: tuple) -> None:
 
 
 def _truncates(args: tuple) -> None:
-    if not isinstance(args[0], int) and not _quiet():
+    if isinstance(args[0], int):
+        from . import descriptors
+
+        descriptors.cut(args[0])
+    elif not quiet():
         journal.touch(pathways.content(args[0]), journal.OVERWRITE)
 
 
 def _changes(path: object) -> None:
-    if not isinstance(path, int) and not _quiet():
+    if not isinstance(path, int) and not quiet():
         journal.touch(pathways.content(path), journal.APPEND)

@@ -1,7 +1,7 @@
 """What the script writes: real and undoable while recording and in the tail, swallowed in the ghost phase, put back at a resume.
 
-Prints are in streams.py, open() in opening.py, open files in handles.py, os.remove and its like in effects.py, the way back in journal.py
-and undo.py; here they come together.
+Prints are in streams.py, open() in opening.py, open files in handles.py, bare descriptors in descriptors.py, os.remove and its like in
+effects.py, the way back in journal.py and undo.py; here they come together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import builtins
 import io
 import os
 
-from . import effects, journal, life, opening, streams, tape, words
+from . import descriptors, effects, journal, life, opening, streams, tape, words
 
 put_back: list = []  # the paths that were put back at the start of this life
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
@@ -23,6 +23,7 @@ def install_early() -> None:
     io.open = builtins.open
     tape.replace(os, "open", opening.os_open, tape.Of("os"))
     effects.install_early()
+    descriptors.install_early()
     streams.install_early()
 
 
@@ -36,6 +37,7 @@ def install() -> None:
     atexit.register(_let_go)
     streams.install()
     effects.install()
+    descriptors.install()
     audit.listen_to_files()
     life.on_tail_end.append(release)
     if life.target is not None:

@@ -297,6 +297,11 @@ def _go_to(each: Handle, where: object) -> None:
     f.seek(where)
 
 
+def writes_to(fd: int) -> bool:
+    """Whether this is the descriptor of a file object that the script writes with."""
+    return any(each.writes and each.raw().fileno() == fd for each in opened())
+
+
 def known_descriptors() -> set:
     """Numbers of the descriptors that belong to files we know."""
     return {each.raw().fileno() for each in opened()}

@@ -4,12 +4,11 @@ right. The streams stay the objects that Python made; only their `write` and `fl
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import get_ident
 from _weakref import ref
 
-from . import life, pathways, tape
+from . import life, tape
 
 _printed: list = []  # what printed, since the last hash: text or bytes of standard output
 _hash = None
@@ -31,7 +30,6 @@ def install() -> None:
         return
     for which, stream in enumerate((sys.stdout, sys.stderr)):
         _patch(which, stream)
-    _patch_os_write()
 
 
 def save() -> tuple:
@@ -163,17 +161,3 @@ def _patch_bytes(which: int, below: object) -> None:
         kind.write(there(), data)
 
     below.write = write
-
-
-def _patch_os_write() -> None:
-    old = pathways.real_write
-
-    def write(fd: int, data: object) -> int:
-        if fd not in (1, 2) or (not life.phase and not tape.early) or life.depth:
-            return old(fd, data)
-        if swallowed(fd - 1, bytes(data), lambda what: old(fd, what)):
-            return memoryview(data).nbytes
-        return old(fd, data)
-
-    write.__name__ = "write"
-    os.write = write

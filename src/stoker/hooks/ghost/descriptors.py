@@ -1,0 +1,91 @@
+"""Writes that go past Python's file objects: os.write and its like on a number, and maps of files. What they change is kept first; a file
+that is written both ways at once is refused, since a ghost could not tell where it stands."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from . import audit, journal, life, opening, pathways, streams, tape, words
+
+WRITES = {"write": 0, "pwrite": 0, "writev": 0, "pwritev": 0, "posix_fallocate": 0, "sendfile": 0, "copy_file_range": 1, "splice": 1}
+READS = ("read", "pread", "readv", "preadv")
+_READ_ONLY = (1, 3)  # mmap.ACCESS_READ, mmap.ACCESS_COPY
+_fstat, _readlink = os.fstat, os.readlink
+
+
+def install_early() -> None:
+    """Before anybody can take them by name."""
+    of_os = tape.Of("os")
+    for name in (*WRITES, *READS):
+        if hasattr(os, name):
+            tape.replace(os, name, _watched(name, getattr(os, name)), of_os)
+
+
+def install() -> None:
+    audit.listen("mmap.__new__", _maps, lasting=True)
+
+
+def cut(fd: int) -> None:
+    """Before os.ftruncate."""
+    _before("ftruncate", fd, True)
+
+
+def _watched(name: str, old: object) -> object:
+    which, writes = WRITES.get(name, 0), name in WRITES
+
+    def call(_of: object, *args: object, **kwargs: object) -> object:
+        if not (life.phase or journal.epoch or tape.early):
+            return old(*args, **kwargs)
+        fd = args[which] if len(args) > which else -1
+        if name == "write" and fd in (1, 2) and not life.depth and (life.phase or tape.early):
+            data = bytes(args[1])
+            if streams.swallowed(fd - 1, data, lambda what: old(fd, what)):
+                return len(data)
+        _before(name, fd, writes)
+        return old(*args, **kwargs)
+
+    return call
+
+
+def _before(name: str, fd: object, writes: bool) -> None:
+    """The journal hears of a change; a file that a file object of the script's has open for writing is not to be touched past it."""
+    if type(fd) is not int or fd < 3 or life.leaving or not (life.phase or journal.epoch):
+        return
+    try:
+        if not stat.S_ISREG(_fstat(fd).st_mode):
+            return
+        path = _readlink(f"/proc/self/fd/{fd}")
+        if pathways.ours(path):
+            return
+        if writes and not audit.quiet():
+            _keep(name, fd, path)
+        if life.phase == life.RECORD and opening.handles is not None and opening.handles.writes_to(fd):
+            from . import fate
+
+            fate.refuse(words.PAST_FILE.format(path=path, name=name))
+    except OSError:
+        pass  # the call itself says so
+    except Exception as e:
+        from . import fate
+
+        fate.broke(e)
+
+
+def _keep(name: str, fd: int, path: str) -> None:
+    import fcntl
+
+    if name in ("write", "writev") and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
+        journal.touch(path, journal.APPEND)
+    else:
+        journal.change(fd)
+
+
+def _maps(args: tuple) -> None:
+    """A file that was opened before the image may be written through a map that is gone again before the next."""
+    fd, access = args[0], args[2]
+    if fd >= 0 and access not in _READ_ONLY:
+        import fcntl
+
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR:
+            _before("mmap", fd, True)

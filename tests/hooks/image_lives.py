@@ -589,6 +589,59 @@ def rows(of):
     yield from of
 
 
+class Ahead:
+    """Holds the next one, as prefetchers do; nobody may ask it for anything."""
+
+    def __init__(self, source):
+        self.source, self.coming = source, torch.full((2,), 7.0)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        now, self.coming = self.coming, next(self.source)
+        return now
+
+    def __length_hint__(self):
+        raise AssertionError
+
+    def __getattr__(self, name):
+        raise AssertionError(name)
+
+
+class Kept:
+    def __init__(self):
+        self.backup = torch.full((2,), 3.0)
+
+    def __enter__(self):
+        return 1
+
+    def __exit__(self, *error):
+        assert self.backup.tolist() == [3.0, 3.0]
+
+
+def the_only(kind):
+    found, = (thing for thing in gc.get_objects() if type(thing) is kind)
+    return found
+
+
+@scenario
+def what_only_a_for_or_a_with_holds(lives):
+    for x in Ahead(iter([torch.ones(2), torch.zeros(2)])):
+        for _ in lives:
+            if lives.second:
+                the_only(Ahead).coming.zero_(), x.zero_()
+            lives.point()
+        assert the_only(Ahead).coming.tolist() == [1.0, 1.0]
+        assert x.tolist() == [7.0, 7.0]
+        break
+    for _ in lives:
+        with Kept():
+            if lives.second:
+                the_only(Kept).backup.zero_()
+            lives.point()
+
+
 @scenario
 def loops_that_look_alike_are_told_apart(lives):
     one, other = [torch.ones(2), torch.ones(2)], [torch.zeros(2), torch.zeros(2)]

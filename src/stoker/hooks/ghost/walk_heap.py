@@ -10,13 +10,13 @@ import weakref
 
 from . import leaves, walk_kinds
 
-NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK = range(6)
+NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER = range(7)
 CODE = (
     types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType, property,
     staticmethod, classmethod, weakref.ref,
 )  # fmt: skip
-_HOLDERS = bytes(int(code == HOLDER) for code in range(256))
+_HOLDERS = bytes(int(code in (HOLDER, KEEPER)) for code in range(256))
 
 
 class _Mark:
@@ -46,6 +46,8 @@ class _Codes(dict):
             code = ITERATOR
         elif issubclass(kind, CODE) or kind.__module__ == "numpy.random.bit_generator" or kind.__module__.startswith(leaves.PACKAGE):
             code = NEITHER
+        elif walk_kinds.is_user_kind(kind) and any(word in vars(base) for base in kind.__mro__ for word in ("__next__", "__exit__")):
+            code = KEEPER  # of the script's: a `for` or a `with` may be all that holds it
         else:
             code = HOLDER
         if len(self) > 20000:

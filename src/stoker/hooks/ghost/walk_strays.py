@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import types
 
 from . import leaves, walk_closed, walk_heap, walk_kinds
 from .leaves import PLAIN
@@ -39,7 +40,7 @@ def _loaders(walk) -> set:
 
 
 def _strays(walk, inside: set) -> list:
-    """[(path, thing)] of suspended generators and C iterators that were not reached."""
+    """[(path, thing)] of suspended generators, C iterators, and iterators and contexts of the script's own that were not reached."""
     found = []
     for g in walk.heap.pick(walk_heap.GENERATOR):
         if id(g) in walk.seen or id(g) in inside or g.gi_frame is None or g.gi_running:
@@ -47,9 +48,9 @@ def _strays(walk, inside: set) -> list:
         code = g.gi_code
         if not leaves.is_ours(code.co_filename) and not walk_kinds.is_loader_file(code.co_filename):
             found.append((f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}", g))
-    for thing in walk.heap.pick(walk_heap.ITERATOR):
-        if id(thing) not in walk.seen and id(thing) not in inside:
-            found.append((f"Z:{type(thing).__name__}", thing))
+    for head, code in (("Z", walk_heap.ITERATOR), ("X", walk_heap.KEEPER)):
+        found += [(f"{head}:{leaves.name_of(type(thing))}", thing) for thing in walk.heap.pick(code)
+                  if id(thing) not in walk.seen and id(thing) not in inside]
     return found
 
 
@@ -78,7 +79,7 @@ def _leads(n: int, holds: list, loops: set) -> bool:
 
 def _near(thing) -> list:
     """What an iterator holds itself, or in a tuple or list of its own."""
-    parts = gc.get_referents(thing)
+    parts = gc.get_referents(thing) + list((leaves.attributes(thing) or {}).values())
     return parts + [p for part in parts if type(part) in (tuple, list) and len(part) < 100 for p in part]
 
 
@@ -90,11 +91,13 @@ def _signature(walk, thing, deep: int = 3) -> str:
         return walk.seen[id(thing)]
     if not deep or isinstance(thing, walk_heap.CODE):
         return leaves.name_of(type(thing))
-    frame = getattr(thing, "gi_frame", None)
-    inner = None if frame is None else walk.locals_of(frame)
-    parts = [f"{name}={_signature(walk, value, deep - 1)}" for name, value in sorted(inner.items())] if inner is not None else [
-        _signature(walk, part, deep - 1) for part in leaves.parts(thing)[:16]]
-    return f"{leaves.name_of(type(thing))} {leaves.position(thing)}({', '.join(parts)})"
+    if type(thing) is types.GeneratorType:
+        inner = walk.locals_of(thing.gi_frame) if thing.gi_frame is not None else {}
+    else:
+        inner = leaves.attributes(thing) or dict(enumerate(leaves.parts(thing)[:16]))
+    at = leaves.position(thing) if type(thing) in walk_kinds.ITERATORS else ""
+    parts = [f"{name}={_signature(walk, value, deep - 1)}" for name, value in sorted(inner.items(), key=lambda pair: str(pair[0]))]
+    return f"{leaves.name_of(type(thing))} {at}({', '.join(parts)})"
 
 
 def _add(walk, thing, path: str, told: str, counts: dict) -> None:

@@ -58,6 +58,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"  {line}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The trainings first: they take minutes of computing, and fill the time in which the others wait for something."""
+    items.sort(key=lambda item: "examples" not in item.path.parts)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """`@pytest.mark.real("sshd")`: a missing part skips with the reason; with STOKER_REQUIRE_REAL=1 it fails."""
     for mark in item.iter_markers("real"):

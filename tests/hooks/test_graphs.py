@@ -23,7 +23,7 @@ def nothing_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def seen(**tensors: torch.Tensor) -> SimpleNamespace:
     """A walk that found these."""
-    return SimpleNamespace(tensors=tensors)
+    return SimpleNamespace(tensors=tensors, seen={}, keep=[])
 
 
 def net() -> nn.Module:
@@ -140,6 +140,17 @@ def test_elements_of_a_list_share_a_name() -> None:
     kept[2].sum().backward()
     kept.clear()
     assert graphs._used == {"kept[]"}
+
+
+def test_what_only_the_graph_holds_is_no_lost_tensor_what_the_script_holds_is() -> None:
+    x = torch.ones(3, requires_grad=True)
+    hidden = torch.relu(x).exp()
+    held = torch.relu(x)
+    walk = seen(hidden=hidden, product=(held * held).exp())
+    assert graphs.alive(walk)
+    assert id(held) not in walk.seen
+    mine = {id(t) for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == (3,)} - {id(x), id(held), *map(id, walk.tensors.values())}
+    assert mine and mine <= set(walk.seen)
 
 
 def test_deep_graphs_end() -> None:

@@ -35,9 +35,15 @@ def write(early: bool = False) -> None:
     """The fingerprint so far, as JSON: `{"steps": int, "ended": bool, "tensors": int, "digest": hex}`; whole or absent; nothing for a
     process in which no optimizer stepped."""
     import json
+
+    from . import life
     if not _steps:
         return
-    names = sorted(_tensors())
+    before, life.depth = life.depth, 1  # what is read out of tensors here is no event of the script's
+    try:
+        names = sorted(_tensors())
+    finally:
+        life.depth = before
     whole = hashlib.blake2b("\n".join(f"{name} {digest}" for name, digest in names).encode(), digest_size=16).hexdigest()
     with open(f"{_path}.new", "w", encoding="ascii") as f:
         json.dump({"steps": _steps, "ended": not early, "tensors": len(names), "digest": whole}, f)
@@ -45,7 +51,7 @@ def write(early: bool = False) -> None:
 
 
 def held() -> list:
-    """What is kept alive for the end; a walk over everything that is reachable begins here too."""
+    """What is kept alive for the end, in an order that all lives share; a walk over everything that is reachable begins here too."""
     return [*_optimizers, *_modules]
 
 
@@ -76,12 +82,17 @@ def _remember_modules(optimizer: object) -> None:
     import gc
 
     import torch
-    wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    order = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    gc.collect()  # what waits to be collected does so in one life longer than in another
+    found = []
     for each in gc.get_objects():
         if issubclass(type(each), torch.nn.Module) and not any(each is m for m in _modules):
-            theirs = each.__dict__.get("_parameters", {}).values()
-            if each.__dict__.get("_buffers") or any(id(p) in wanted for p in theirs):
-                _modules.append(each)
+            theirs, buffers = each.__dict__.get("_parameters") or {}, each.__dict__.get("_buffers") or {}
+            first = min((order[id(p)] for p in theirs.values() if id(p) in order), default=len(order))
+            if buffers or first < len(order):
+                shapes = [(name, *t.shape) for held in (theirs, buffers) for name, t in held.items() if t is not None]
+                found.append(((first, type(each).__name__, repr(shapes)), each))
+    _modules.extend(each for _, each in sorted(found, key=lambda pair: pair[0]))
 
 
 def _tensors() -> list[tuple[str, str]]:

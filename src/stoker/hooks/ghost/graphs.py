@@ -6,18 +6,24 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 import weakref
+from time import monotonic as _monotonic  # the real one
 
 from . import stand_ins
 
 _NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
 _KEPT = 64  # usable graphs at one point that are watched; more: none is
-_UNUSED = 3  # graphs behind one name that went without a backward through them, before the next ones are expected to
+_UNUSED = 2  # graphs behind one name that went without a backward through them, before the next ones are expected to
+_WAIT_S = 3.0  # that long after a point with usable graphs the next is put off, unless one of them is used or let go
 _FREED, _HOLDS, _EMPTY = range(3)
 _NOWHERE, _PLAIN, _USABLE = range(3)  # how a graph comes to a leaf: not at all, without saved tensors, with them
 _saved_names: dict = {}  # kind of node -> names of what it may save
 _unused: dict = {}  # name -> how many graphs behind it were let go without a backward
+_shown: list = []  # saved tensors that nothing but their graph holds
 _used: set = set()  # names behind which a graph was used
+_wait_until = 0.0
+_held_by_none = 0  # references to a saved tensor that nothing but its graph holds, once it was asked for
 
 
 def alive(seen: object) -> str:
@@ -26,15 +32,28 @@ def alive(seen: object) -> str:
     Nobody knows what a script will do with a graph that it keeps. But if the last few graphs behind the same name were let go unused
     (`val_loss = criterion(model(x), y)` without no_grad), this one will be too; should it not, the guard ends the life that came back.
     """
+    global _wait_until
     known: dict = {}
+    _shown.clear()
     kept = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None and _level(t.grad_fn, known) == _USABLE]
+    for tensor in _shown:  # our look gave them a place among Python's objects, where no path leads
+        seen.seen.setdefault(id(tensor), "")
+        seen.keep.append(tensor)
+    _shown.clear()
     unsure = ""
     for path, node in kept[:_KEPT]:
         name = re.sub(r"\[[^]]*\]", "[]", path)
         if name in _used or _unused.get(name, 0) < _UNUSED:
             unsure = unsure or path
         _watch(name, node)
-    return unsure or (kept[_KEPT][0] if len(kept) > _KEPT else "")
+    unsure = unsure or (kept[_KEPT][0] if len(kept) > _KEPT else "")
+    _wait_until = _monotonic() + _WAIT_S if unsure else 0.0
+    return unsure
+
+
+def undecided() -> bool:
+    """The graphs that were in the way at the last point are still there: another look would see the same."""
+    return bool(_wait_until) and _monotonic() < _wait_until
 
 
 def guard() -> None:
@@ -56,6 +75,8 @@ class _Watch:
         self.name = name
 
     def __call__(self, *_: object) -> None:
+        global _wait_until
+        _wait_until = 0.0
         _used.add(self.name)
 
 
@@ -67,6 +88,8 @@ def _watch(name: str, node: object) -> None:
 
 
 def _let_go(name: str) -> None:
+    global _wait_until
+    _wait_until = 0.0
     _unused[name] = _unused.get(name, 0) + 1
 
 
@@ -114,5 +137,20 @@ def _state(node: object) -> int:
 def _holds(saved: object) -> bool:
     """Not by unpacking: with checkpoints that would run a part of the script."""
     if isinstance(saved, (tuple, list)):
-        return any(map(_holds, saved))
-    return saved is not None and (saved.unpack_hook is not None or saved.data is not None)
+        return any([_holds(each) for each in saved])
+    if saved is None or saved.unpack_hook is not None:
+        return saved is not None
+    tensor = saved.data
+    if tensor is not None and sys.getrefcount(tensor) <= (_held_by_none or _count_none()):
+        _shown.append(tensor)
+    return tensor is not None
+
+
+def _count_none() -> int:
+    global _held_by_none
+    import torch
+    with torch.inference_mode(False), torch.enable_grad():
+        root = torch.ones(1, requires_grad=True).exp().exp().grad_fn
+    tensor = root.next_functions[0][0]._raw_saved_result.data
+    _held_by_none = sys.getrefcount(tensor)
+    return _held_by_none

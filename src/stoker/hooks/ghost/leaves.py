@@ -98,7 +98,8 @@ def all_plain(values) -> bool:
 
 
 def bulk(values) -> bool:
-    """Whether a long sequence is made of plain values, or of tuples of them, so that one checksum tells all."""
+    """Whether a long container (no iterator: it is gone through twice) is made of plain values, or of tuples of them, so that one checksum
+    tells all."""
     kinds = set(map(type, values))
     if PLAIN.issuperset(kinds):
         return True

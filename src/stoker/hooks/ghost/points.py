@@ -81,7 +81,7 @@ def _count_backward() -> None:
 def _due(step: bool) -> bool:
     """The step of an optimizer is the better place; with none in sight, any shielded call."""
     global _due_event
-    if not (_wished or pace.due()):
+    if not (_wished or (pace.due() and not graphs.undecided())):
         return False
     if _due_event < 0:
         _due_event = life.log.n

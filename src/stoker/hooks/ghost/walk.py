@@ -169,6 +169,9 @@ class Walk:
         shields = sys.modules.get(f"{__package__}.shields")
         if shields is not None:
             self.add(shields.in_flight(), "R:in_flight")
+        digest = sys.modules.get(f"{__package__}.digest")  # verify-resume keeps what the script drops
+        for n, thing in enumerate(digest.held() if digest is not None else ()):
+            self.add(thing, f"R:digest[{n}]")
 
     def drain(self) -> None:
         queue, seen, keep = self.queue, self.seen, self.keep

@@ -202,7 +202,7 @@ class _Writer:
                 size = store.write(self.root, self.n, self.data, self.meta, self.facts)
                 facts = {name: self.facts[name] for name in ("step", "at", "stall_s")}
                 self.told = {"state": "resumable", "reason": "", "step": self.facts["step"], "image": {"n": self.n, "bytes": size, **facts}}
-                store.merge_state(self.root, self.told)
+                fate.write_state(**self.told)
                 store.prune(self.root)
         except Exception as e:
             self.error = f"{type(e).__name__}: {e}"

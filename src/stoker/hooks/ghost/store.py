@@ -102,17 +102,6 @@ def sync_folder(path: str) -> None:
         _close(fd)
 
 
-def merge_state(root: str, fields: dict) -> None:
-    """Put fields into `state.json` from the writer's thread; the main thread tells them again when it comes by."""
-    path = os.path.join(root, "state.json")
-    try:
-        known = json.loads(_read_file(path))
-    except (OSError, ValueError):
-        known = {}
-    _write_file(path + ".image", memoryview(json.dumps({**(known if isinstance(known, dict) else {}), **fields}).encode()))
-    _rename(path + ".image", path)
-
-
 def prune(root: str) -> None:
     """Keep the last two good images, and what is newer than them; leftovers of a killed writer go too."""
     images = os.path.join(root, "images")

@@ -127,3 +127,36 @@ def test_a_script_that_goes_another_way_starts_from_its_beginning(trial: Trial) 
     assert trial.start(script, attempt=2, every="1000steps", STOP="5").wait(150) == 3
     assert trial.state()["tried"] and trial.state().get("resumed") is None
     assert "Trying" in trial.err(2) and trial.out(2).startswith("0 ")
+
+
+FOLDS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+X = torch.randn(320, 8)
+def fold(k):
+    m = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.BatchNorm1d(32), nn.Linear(32, 1))
+    o = torch.optim.Adam(m.parameters(), 1e-2)
+    for i in range(400):
+        x = X[(i * 16) % 320:][:16]
+        loss = (m(x).squeeze(1) - x.sum(1)).pow(2).mean(); o.zero_grad(); loss.backward(); o.step()
+for k in range(3):
+    fold(k)
+    print(k, flush=True)
+"""
+
+
+def test_the_fingerprint_of_models_that_the_script_dropped_is_the_same_after_a_kill(trial: Trial) -> None:
+    """verify-resume keeps every model alive to the end; images and what they are compared with must know of them."""
+    plain, whole = trial.folder / "plain.json", trial.folder / "whole.json"
+    assert trial.start(FOLDS, STOKER_RESUME="off", STOKER_DIGEST=str(plain)).wait(150) == 0
+    first = trial.start(FOLDS, every="100steps", STOKER_DIGEST=str(whole))
+    trial.until(lambda: (trial.state().get("image") or {}).get("step", 0) > 800)  # two models are gone by then
+    time.sleep(0.05)  # a step or two behind the image
+    first.kill()
+    first.wait()
+    assert not whole.exists(), "it was faster than the kill"
+    assert trial.start(FOLDS, attempt=2, every="100steps", STOKER_DIGEST=str(whole)).wait(150) == 0
+    assert trial.state()["resumed"]["step"] > 400, trial.state()
+    assert json.loads(whole.read_text()) == json.loads(plain.read_text())
+    assert not trial.state()["reason"]  # reading the weights for the fingerprint is no event of the script's

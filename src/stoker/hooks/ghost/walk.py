@@ -36,6 +36,7 @@ class Walk:
         self.keep, self.things = [], {}  # all that was visited stays alive during the walk; containers and objects by path
         self.fresh: dict = {}  # tensors that a restore made, by path
         self.heap = None  # all that the garbage collector knows, when a whole walk was done
+        self.inside = set()  # then also: ids of what only iterators of loaders hold
         self.module_dicts = set()
         self.snapshots: list = []
         self._by_path: dict = {}

@@ -691,6 +691,30 @@ def data_that_only_the_for_statement_holds(lives):
 
 
 @scenario
+def what_a_data_set_hides_is_not_excused(lives):
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from stoker.hooks.ghost import loader
+
+    loader.install()
+    life.log, life.phase = log.Log(os.path.join(life.folder, "log")), life.RECORD
+    data = TensorDataset(torch.arange(8.0).reshape(2, 4).t())
+    for workers in (0, 2):
+        for _ in DataLoader(data, 2, num_workers=workers):
+            walked = walk.Walk().run()
+            assert not walk_closed.unseen(walked), workers
+            walked.close()
+            data.box = queue.SimpleQueue()
+            data.box.put(torch.ones(5))
+            walked = walk.Walk().run()
+            assert "no variable leads to" in walk_closed.unseen(walked)[0], workers
+            walked.close()
+            del data.box
+            break
+    assert lives
+
+
+@scenario
 def many_samples_in_one_list(lives):
     pairs = [(torch.full((2,), float(n)), torch.tensor(n)) for n in range(100)]
     named = {str(n): (torch.tensor(n), n) for n in range(100)}

@@ -37,6 +37,7 @@ class Walk:
         self.fresh: dict = {}  # tensors that a restore made, by path
         self.heap = None  # all that the garbage collector knows, when a whole walk was done
         self.inside = set()  # then also: ids of what only iterators of loaders hold
+        self.dicts = set()  # ids of the dictionaries of attributes that were gone through
         self.module_dicts = set()
         self.snapshots: list = []
         self._by_path: dict = {}
@@ -76,6 +77,7 @@ class Walk:
     def add_attributes(self, thing, path, skip=()) -> None:
         found = leaves.attributes(thing)
         if found:
+            self.dicts.add(id(found))
             facts, owners, queue = self.facts, self.owners, self.queue
             for name, value in list(found.items()):
                 if name in skip or (type(name) is str and name.startswith("_stoker")):
@@ -92,6 +94,10 @@ class Walk:
                 self.add(descriptor.__get__(thing), f"{path}.{name}", thing, name, ATTR)
             except AttributeError:
                 pass
+
+    def knows(self, thing) -> bool:
+        """Whether it was gone through, as a thing or as the attributes of one."""
+        return id(thing) in self.seen or id(thing) in self.dicts
 
     def own_tensors(self, ids: set) -> list:
         """Tensors among these ids that the walk did not reach: our own."""

@@ -52,7 +52,7 @@ def unseen(seen) -> list:
     lost = [t for t in heap.pick(walk_heap.TENSOR) if id(t) not in seen.seen and not _is_known(t, reached)]
     arrays = _lost_arrays(seen)
     if lost or arrays:
-        excused = behind(ours() + seen.leave_out)
+        excused = behind(ours(), seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
         lost = [t for t in lost if id(t) not in excused]
         arrays = [a for a in arrays if id(a) not in excused]
     found = [words.UNSEEN_TENSOR.format(shape=tuple(t.shape), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
@@ -120,20 +120,22 @@ def ours() -> list:
     return found
 
 
-def behind(roots: list, known=()) -> set:
-    """The ids of all that hangs on these, code and classes left out, and what is known by its id."""
+def behind(roots: list, seen=None) -> set:
+    """The ids of all that hangs on these, code and classes left out, and what a walk has gone through."""
     found: set = set()
-    level = list(roots)
+    level, array = list(roots), getattr(sys.modules.get("numpy"), "ndarray", None)
     while level and len(found) < _REACH:
         fresh = []
         for thing in level:
-            if id(thing) not in found and id(thing) not in known:
+            if id(thing) not in found and not (seen is not None and seen.knows(thing)):
                 found.add(id(thing))
                 fresh.append(thing)
         level = []
         for thing in fresh:
             if isinstance(thing, types.FunctionType):
                 level += [c for c in (thing.__closure__ or ()) if leaves.is_ours(thing.__code__.co_filename)]
+            elif array is not None and isinstance(thing, array):
+                level.append(thing.base)  # which the garbage collector does not show
             elif not isinstance(thing, walk_heap.CODE) and type(thing) not in leaves.PLAIN:
                 level += gc.get_referents(thing)
     return found

@@ -15,52 +15,55 @@ from .leaves import PLAIN
 
 
 def add(walk) -> None:
-    """Walk on from open loaders, then from loops and iterators that no path has reached."""
-    inside = _loaders(walk)
+    """Walk on from open loaders, then from loops and iterators that no path has reached. `walk.inside`: the ids of all that hangs on the
+    iterators of loaders and on no path; a ghost does not have it, the loaders' part brings it back."""
+    _loaders(walk)
     walk.heap = walk_heap.Heap()
     counts: dict = {}
-    for path, thing, told in _in_order(walk, _strays(walk, inside), inside):
+    for path, thing, told in _in_order(walk, _strays(walk)):
         if id(thing) not in walk.seen:  # an outer one may have led to it
             _add(walk, thing, path, told, counts)
+    walk.inside = _inside(walk)
 
 
-def _loaders(walk) -> set:
-    """Walk what open iterators of loaders read, `for x in DataLoader(Data()):`, or those that a path has reached; the ids of all that hangs
-    on the iterators themselves, which a ghost does not have: the loaders' part brings it back."""
+def _loaders(walk) -> None:
+    """Walk what open iterators of loaders read, `for x in DataLoader(Data()):`, or those that a path has reached."""
     tracks = sys.modules.get(f"{__package__}.tracks")
-    if tracks is None:
-        return set()
     reached = set(map(id, walk.leave_out))
-    for iterator, track in sorted(list(tracks.tracks.items()), key=lambda pair: pair[1].number):
+    for iterator, track in sorted(list(tracks.tracks.items()), key=lambda pair: pair[1].number) if tracks is not None else ():
         if track.may_go_on() or id(iterator) in reached:
             walk.leave_out.append(iterator)
             walk.add(track.twin, f"D:loader {track.number}")
     walk.drain()
-    return walk_closed.behind(gc.get_referents(*walk.leave_out), walk.seen) if walk.leave_out else set()
+    walk.inside = _inside(walk)
 
 
-def _strays(walk, inside: set) -> list:
+def _inside(walk) -> set:
+    return walk_closed.behind(gc.get_referents(*walk.leave_out), walk) if walk.leave_out else set()
+
+
+def _strays(walk) -> list:
     """[(path, thing)] of suspended generators, C iterators, and iterators and contexts of the script's own that were not reached."""
     found = []
     for g in walk.heap.pick(walk_heap.GENERATOR):
-        if id(g) in walk.seen or id(g) in inside or g.gi_frame is None or g.gi_running:
+        if id(g) in walk.seen or id(g) in walk.inside or g.gi_frame is None or g.gi_running:
             continue
         code = g.gi_code
         if not leaves.is_ours(code.co_filename) and not walk_kinds.is_loader_file(code.co_filename):
             found.append((f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}", g))
     for head, code in (("Z", walk_heap.ITERATOR), ("X", walk_heap.KEEPER)):
         found += [(f"{head}:{leaves.name_of(type(thing))}", thing) for thing in walk.heap.pick(code)
-                  if id(thing) not in walk.seen and id(thing) not in inside]
+                  if id(thing) not in walk.seen and id(thing) not in walk.inside]
     return found
 
 
-def _in_order(walk, strays: list, inside: set) -> list:
+def _in_order(walk, strays: list) -> list:
     """Those that matter, outer ones before what they hold: `zip(a(), b())` tells which of the two loops is the first."""
     ids = {id(thing): n for n, (_, thing) in enumerate(strays)}
     holds = [{ids[id(part)] for part in _near(thing) if id(part) in ids} - {n} for n, (_, thing) in enumerate(strays)]
     loops = {n for n, (path, _) in enumerate(strays) if path[0] == "Y"}
     matter = {n for n, (_, thing) in enumerate(strays)
-              if n in loops or _leads(n, holds, loops) or walk.heap.holds_memory(thing, walk.seen, inside)}
+              if n in loops or _leads(n, holds, loops) or walk.heap.holds_memory(thing, walk.seen, walk.inside)}
     inner = set().union(*(holds[n] for n in matter))
     told = [(*strays[n], _signature(walk, strays[n][1])) for n in matter - inner]
     rings = [(*strays[n], "") for n in matter & inner]  # the others of these are reached by then

@@ -34,7 +34,8 @@ _looking: list[Leaks] = []  # one, in the process that the others belong to
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The picture before the first test."""
+    """The picture before the first test; and one thread for each training."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads that spin at barriers made 15 s of training take 300
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         _looking.append(Leaks())
 

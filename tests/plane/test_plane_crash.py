@@ -274,14 +274,16 @@ def test_a_start_that_hangs_while_the_server_is_killed_and_the_run_stopped_comes
         assert (run["state"], run["reason"]) == ("stopped", "stopped_by_user")
     else:
         assert "error" not in second("rm", "mine", force=True)
-    assert runs_still(int(waits.read_text()))
+    begun = ground.starts("mine")  # on a busy machine the second server may start it before it hears the wish
+    assert begun in (attempt - 1, attempt) and runs_still(int(waits.read_text()))
     (ground.root / "go").touch()
     until(lambda: not runs_still(int(waits.read_text())), "the end of the late start")
-    assert ground.starts("mine") == attempt - 1 and not list(folder.glob(f"attempts/{attempt}/agent.json"))
+    assert ground.starts("mine") == begun
+    assert begun == attempt or not list(folder.glob(f"attempts/{attempt}/agent.json"))
     if wish == "stop":
         assert second("run", "mine")["state"] == "stopped"
         second("start", "mine")  # and what is asked for now is done
-        until(lambda: ground.starts("mine") == attempt, "the next attempt")
+        until(lambda: ground.starts("mine") == begun + 1, "the next attempt")
     else:
         assert not folder.exists()
 

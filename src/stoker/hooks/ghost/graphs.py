@@ -10,7 +10,7 @@ import sys
 import weakref
 from time import monotonic as _monotonic  # the real one
 
-from . import stand_ins
+from . import stand_ins, walk_heap
 
 _NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
 _KEPT = 64  # usable graphs at one point that are watched; more: none is
@@ -20,7 +20,7 @@ _FREED, _HOLDS, _EMPTY = range(3)
 _NOWHERE, _PLAIN, _USABLE = range(3)  # how a graph comes to a leaf: not at all, without saved tensors, with them
 _saved_names: dict = {}  # kind of node -> names of what it may save
 _unused: dict = {}  # name -> how many graphs behind it were let go without a backward
-_shown: list = []  # saved tensors that nothing but their graph holds
+_shown: list = []  # (saved tensor, references to it) of the graphs that were looked at
 _used: set = set()  # names behind which a graph was used
 _wait_until = 0.0
 _held_by_none = 0  # references to a saved tensor that nothing but its graph holds, once it was asked for
@@ -36,10 +36,7 @@ def alive(seen: object) -> str:
     known: dict = {}
     _shown.clear()
     kept = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None and _level(t.grad_fn, known) == _USABLE]
-    for tensor in _shown:  # our look gave them a place among Python's objects, where no path leads
-        seen.seen.setdefault(id(tensor), "")
-        seen.keep.append(tensor)
-    _shown.clear()
+    _know_hidden(seen)
     unsure = ""
     for path, node in kept[:_KEPT]:
         name = re.sub(r"\[[^]]*\]", "[]", path)
@@ -141,16 +138,24 @@ def _holds(saved: object) -> bool:
     if saved is None or saved.unpack_hook is not None:
         return saved is not None
     tensor = saved.data
-    if tensor is not None and sys.getrefcount(tensor) <= (_held_by_none or _count_none()):
-        _shown.append(tensor)
+    references = sys.getrefcount(tensor)
+    if tensor is not None:
+        _shown.append((tensor, references))
     return tensor is not None
 
 
-def _count_none() -> int:
+def _know_hidden(seen: object) -> None:
+    """What only a graph holds is no lost tensor: without the graph nobody comes to it. The heap of the walk may hold it besides."""
     global _held_by_none
-    import torch
-    with torch.inference_mode(False), torch.enable_grad():
-        root = torch.ones(1, requires_grad=True).exp().exp().grad_fn
-    tensor = root.next_functions[0][0]._raw_saved_result.data
-    _held_by_none = sys.getrefcount(tensor)
-    return _held_by_none
+    if _shown and not _held_by_none:
+        import torch
+        with torch.inference_mode(False), torch.enable_grad():
+            root = torch.ones(1, requires_grad=True).exp().exp().grad_fn
+        tensor = root.next_functions[0][0]._raw_saved_result.data
+        _held_by_none = sys.getrefcount(tensor)
+    in_heap = set(map(id, seen.heap.pick(walk_heap.TENSOR))) if _shown else ()
+    for tensor, references in _shown:
+        if references <= _held_by_none + (id(tensor) in in_heap):
+            seen.seen.setdefault(id(tensor), "")
+            seen.keep.append(tensor)
+    _shown.clear()

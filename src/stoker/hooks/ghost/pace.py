@@ -39,9 +39,9 @@ def begin() -> None:
 
 def due() -> bool:
     """Whether an image is wanted; asked at each event."""
-    if _every_steps and life.steps - _last_step < _every_steps:
-        return False
     now = _clock()
+    if _every_steps and life.steps - _last_step < _every_steps and (life.steps != _last_step or now - _last_at < FIRST_S):
+        return False  # where no steps can be counted (they happen inside a module), time counts
     return now >= _hold_until and (bool(_every_steps) or now - _last_at >= _every_s)
 
 

@@ -63,6 +63,9 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
     if life.phase == life.RECORD:
         if _tracing is None and _due(step or (graph_freed and _backwards > 7)):
             _arm()
+        elif _tracing is not None and _monotonic() - _armed_at > GIVE_UP_S:  # its frame has come to no line of its own since
+            _untrace()
+            _pass(words.NO_CLEAN_FRAME)
         if ending.asked_at:
             ending.after_event()
     elif life.phase == life.GHOST and life.log.n == life.target.where["armed"] and _tracing is None:
@@ -218,17 +221,22 @@ def _take(frame: object) -> None:
             pace.took(begun, 0)
             last_event, _due_event, _wished, _misses = life.log.n, -1, False, 0
         else:
-            _misses += 1
-            pace.passed(begun)
+            _missed(begun)
     except (journal.Impossible, ValueError) as e:
-        _pass(str(e))
+        _pass(str(e), begun)
     finally:
         life.depth = 0
 
 
-def _pass(reason: str) -> None:
+def _pass(reason: str, begun: float = 0.0) -> None:
     fate.pass_point(reason)
-    pace.passed(_armed_at or _monotonic())
+    _missed(begun or _monotonic())
+
+
+def _missed(begun: float) -> None:
+    global _misses
+    _misses += 1
+    pace.passed(begun)
 
 
 def _resume(frame: object) -> None:

@@ -5,6 +5,7 @@ Whatever is not equal, and was not seen to change inside a shield, refuses; noth
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import time
@@ -310,7 +311,8 @@ class _Restore:
             before = held.get(name, _ABSENT)
             value = image_tree.build(tree, self._find, before)
             if before is not value:
-                (held.__setitem__ if isinstance(held, dict) and name in held else lambda n, v: object.__setattr__(owner, n, v))(name, value)
+                write = type.__setattr__ if isinstance(owner, type) else object.__setattr__
+                (held.__setitem__ if isinstance(held, dict) and name in held else functools.partial(write, owner))(name, value)
         image.shifted([(owner, name)])
         self.put_back.append(walk.tell(told, self.now.frames))
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from _thread import RLock, get_ident
-from time import monotonic as _monotonic  # the real one
 
 from . import life, words
 
 TRIES = 5  # lives that may begin one after another without anybody asking; after that the script runs from its start, on the record
 REFUSED = "refused"  # in life.folder: the reason of `refuse_for_all`
 _TRIES = "STOKER_RESUME_TRIES"
+_monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 passed: dict = {}  # reason -> how many points
 stopped = ""  # why recording ended for good in this life
 _stderr = None

@@ -160,3 +160,25 @@ def test_the_fingerprint_of_models_that_the_script_dropped_is_the_same_after_a_k
     assert trial.state()["resumed"]["step"] > 400, trial.state()
     assert json.loads(whole.read_text()) == json.loads(plain.read_text())
     assert not trial.state()["reason"]  # reading the weights for the fingerprint is no event of the script's
+
+
+def test_what_ends_after_the_hooks_is_no_part_of_the_life(trial: Trial) -> None:
+    """What was registered with atexit before torch came runs after our own end: killed in the middle of it, the next life still comes back."""
+    script = """
+    import atexit, os, time
+    def bye():
+        for _ in range(100 if os.environ['STOKER_ATTEMPT'] == '1' else 1):
+            os.getppid(), time.time(), os.path.exists('nothing')
+            open('bye.txt', 'w').close()
+            time.sleep(0.1)
+    atexit.register(bye)
+    """
+    script = textwrap.dedent(script) + LOOP.format(steps=600, more="")
+    first = trial.start(script, every="200steps")
+    trial.until((trial.folder / "work" / "bye.txt").exists)
+    time.sleep(1.2)  # what were logged now would be on the disk
+    first.kill()
+    first.wait()
+    assert trial.start(script, attempt=2, every="200steps").wait(150) == 0
+    assert trial.state()["resumed"]["step"] > 0, (trial.state(), trial.err(2))
+    assert trial.out(1).splitlines()[-1] == trial.out(2).splitlines()[-1]

@@ -1003,6 +1003,21 @@ def a_walk_lets_go(lives):
 
 
 @scenario
+def nothing_outlives_the_function_that_was_looked_at(lives):
+    def trained():
+        thing = torch.ones(3)
+        life.depth = 1
+        assert image.take({}), fate.passed
+        life.depth = 0
+        return weakref.ref(thing)
+
+    gone = trained()
+    image.wait()
+    assert gone() is None, gc.get_referrers(gone())
+    assert lives is not None
+
+
+@scenario
 def locals_that_the_script_keeps_are_left_alone(lives):
     kept = locals()
     first = torch.ones(1)

@@ -126,7 +126,7 @@ class Walk:
             if sys.getrefcount(inner) > 3:  # the frame, this variable, the call: anybody else is the script, which called locals()
                 continue
             if frame is last:  # it may be traced: its snapshot is written back when the trace function returns
-                _stale.append(inner)
+                _stale.append((id(frame), frame.f_code))  # the frame alone holds it: nothing lives longer because we looked
             else:
                 inner.clear()
 
@@ -242,11 +242,15 @@ class Walk:
 
 
 def forget_stale() -> None:
-    """Empty snapshots of frames that were traced at the last walk; called when no trace function runs."""
-    while _stale:
-        inner = _stale.pop()
-        if sys.getrefcount(inner) <= 3:
-            inner.clear()
+    """Empty snapshots of frames that were traced at the last walk and still run; called when no trace function runs."""
+    waiting, frame = dict(_stale), sys._getframe(1)
+    _stale.clear()
+    while frame is not None and waiting:
+        if waiting.pop(id(frame), None) is frame.f_code:
+            inner = frame.f_locals
+            if type(inner) is dict and sys.getrefcount(inner) <= 3:
+                inner.clear()
+        frame = frame.f_back
 
 
 _stale: list = []

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import beside, copying, kill_matrix, start_up, throughput, waiting
+from benchmarks import beside, copying, kill_matrix, resume_cost, start_up, throughput, waiting
 from benchmarks.ground import REPO, Ground
 from benchmarks.measure import Row, number
 
@@ -33,6 +33,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "idle": beside.idle_server,
     "copy": copying.frozen,
     "queue": waiting.thousand,
+    "resume-cost": resume_cost.rows,
     "kill-server": kill_matrix.server,
     "kill-agent": kill_matrix.agent,
     "kill-all": kill_matrix.machine,

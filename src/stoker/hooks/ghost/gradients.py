@@ -9,6 +9,7 @@ import weakref
 from . import fate, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"
+_OURS = os.path.dirname(os.path.abspath(__file__))
 _leaves: list = []  # weak references to parameters of modules and optimizers, in order of first use
 _known: dict = {}  # id -> place in _leaves
 _inputs: list = []  # leaves that were handed to a module since the last backward (an attack on an image, a style transfer)
@@ -48,8 +49,8 @@ def before(tensors: object) -> list:
 
 
 def _place() -> tuple:
-    frame = sys._getframe(3)
-    while frame.f_back is not None and _TORCH in frame.f_code.co_filename:
+    frame = sys._getframe(2)
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith(_OURS) or _TORCH in frame.f_code.co_filename):
         frame = frame.f_back
     return id(frame.f_code), frame.f_lasti
 

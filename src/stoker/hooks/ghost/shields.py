@@ -58,23 +58,32 @@ def shield(real: object, name: str) -> object:
     """`real` as one event, the form of its result as value."""
     kind = life.log.kind(name)
 
+    def ghost(*args: object, **kwargs: object) -> object:
+        return _stand_in(life.log.take(kind))
+
+    def record(*args: object, **kwargs: object) -> object:
+        out = real(*args, **kwargs)
+        _fenced(name, _put, kind, out)
+        return out
+    return _shielded(real, ghost, record)
+
+
+def _shielded(real: object, ghost: object, record: object, **event: bool) -> object:
+    """What `real` becomes: from outside of every shield `record` is called in its place, or `ghost` while this life is one. `event` is for
+    `points.after_event`."""
     @functools.wraps(real)
     def wrapper(*args: object, **kwargs: object) -> object:
         if life.depth or not life.phase or _get_ident() != life.main:
             return real(*args, **kwargs)
         life.enter()
         try:
-            if life.phase == life.GHOST:
-                return _stand_in(life.log.take(kind))
-            out = real(*args, **kwargs)
-            _put(kind, out, name)
-            return out
+            return (ghost if life.phase == life.GHOST else record)(*args, **kwargs)
         except BaseException as e:
             _raised(e)
             raise
         finally:
             life.leave()
-            points.after_event()
+            points.after_event(**event)
     return wrapper
 
 
@@ -102,30 +111,14 @@ def params_of(optimizer: object) -> list:
 def _module_call(real: object) -> object:
     kind = _kinds["module"]
 
-    @functools.wraps(real)
-    def __call__(self: object, *args: object, **kwargs: object) -> object:
-        if life.depth or not life.phase or _get_ident() != life.main:
-            return real(self, *args, **kwargs)
-        life.enter()
-        try:
-            if life.phase == life.GHOST:
-                return _module_stand_in(self, args, life.log.take(kind))
-            out = real(self, *args, **kwargs)
-            if life.phase:
-                try:
-                    _put_module(kind, self, args, out)
-                except stand_ins.NotUnderstood as e:
-                    fate.refuse(words.UNKNOWN_OUTPUT.format(what=type(self).__name__, type=e))
-                except Exception as e:
-                    fate.broke(e)
-            return out
-        except BaseException as e:
-            _raised(e)
-            raise
-        finally:
-            life.leave()
-            points.after_event()
-    return __call__
+    def ghost(self: object, *args: object, **kwargs: object) -> object:
+        return _module_stand_in(self, args, life.log.take(kind))
+
+    def record(self: object, *args: object, **kwargs: object) -> object:
+        out = real(self, *args, **kwargs)
+        _fenced(type(self).__name__, _put_module, kind, self, args, out)
+        return out
+    return _shielded(real, ghost, record)
 
 
 def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
@@ -157,60 +150,39 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
 def _backward(real: object) -> object:
     kind = _kinds["backward"]
 
-    @functools.wraps(real)
-    def backward(tensors: object, *args: object, **kwargs: object) -> object:
-        if life.depth or not life.phase or _get_ident() != life.main:
-            return real(tensors, *args, **kwargs)
-        life.enter()
-        try:
-            found = gradients.before(tensors)
-            if life.phase == life.GHOST:
-                value = life.log.take(kind)
-                gradients.stand_in(value[1] if type(value) is tuple else None, found)
-                return None
-            loss = _bits(tensors)
-            out = real(tensors, *args, **kwargs)
-            if life.phase:
-                try:
-                    pattern = gradients.after(found)
-                    life.log.put(kind, loss if pattern is None else (loss, pattern))
-                except Exception as e:
-                    fate.broke(e)
-            return out
-        except BaseException as e:
-            _raised(e)
-            raise
-        finally:
-            life.leave()
-            points.after_event(graph_freed=True)
-    return backward
+    def ghost(tensors: object, *args: object, **kwargs: object) -> None:
+        found = gradients.before(tensors)
+        value = life.log.take(kind)
+        gradients.stand_in(value[1] if type(value) is tuple else None, found)
+
+    def record(tensors: object, *args: object, **kwargs: object) -> object:
+        found = gradients.before(tensors)
+        loss = _bits(tensors)
+        out = real(tensors, *args, **kwargs)
+        _fenced("backward", _put_backward, kind, loss, found)
+        return out
+    return _shielded(real, ghost, record, graph_freed=True)
+
+
+def _put_backward(kind: int, loss: object, found: list) -> None:
+    pattern = gradients.after(found)
+    life.log.put(kind, loss if pattern is None else (loss, pattern))
 
 
 def _grad(real: object) -> object:
     kind, loss_kind = _kinds["grad"], _kinds["loss"]
 
-    @functools.wraps(real)
-    def grad(outputs: object, *args: object, **kwargs: object) -> object:
-        if life.depth or not life.phase or _get_ident() != life.main:
-            return real(outputs, *args, **kwargs)
-        life.enter()
-        try:
-            if life.phase == life.GHOST:
-                life.log.take(loss_kind)
-                return _stand_in(life.log.take(kind))
-            loss = _bits(outputs)
-            out = real(outputs, *args, **kwargs)
-            if life.phase:
-                life.log.put(loss_kind, loss)
-            _put(kind, out, "autograd.grad")
-            return out
-        except BaseException as e:
-            _raised(e)
-            raise
-        finally:
-            life.leave()
-            points.after_event(graph_freed=True)
-    return grad
+    def ghost(outputs: object, *args: object, **kwargs: object) -> object:
+        life.log.take(loss_kind)
+        return _stand_in(life.log.take(kind))
+
+    def record(outputs: object, *args: object, **kwargs: object) -> object:
+        loss = _bits(outputs)
+        out = real(outputs, *args, **kwargs)
+        _fenced("autograd.grad", life.log.put, loss_kind, loss)
+        _fenced("autograd.grad", _put, kind, out)
+        return out
+    return _shielded(real, ghost, record, graph_freed=True)
 
 
 def _bits(tensors: object) -> object:
@@ -238,35 +210,18 @@ def rewrap_steps(namespace: object) -> None:
 
 
 def _step(real: object) -> object:
-    @functools.wraps(real)
-    def step(self: object, *args: object, **kwargs: object) -> object:
-        if life.depth or not life.phase or _get_ident() != life.main:
-            return real(self, *args, **kwargs)
-        closure = args[0] if args else kwargs.get("closure")
-        results: list = []
-        life.enter()
-        try:
-            if life.phase == life.GHOST:
-                return _ghost_step(self, closure, results)
-            if closure is not None:
-                logged = _logged_closure(closure, results)
-                args, kwargs = ((logged, *args[1:]), kwargs) if args else ((), {**kwargs, "closure": logged})
-            out = real(self, *args, **kwargs)
-            if life.phase:
-                try:
-                    _put_step(self, out, results)
-                except stand_ins.NotUnderstood as e:
-                    fate.refuse(words.UNKNOWN_OUTPUT.format(what=f"the state of {type(self).__name__}", type=e))
-                except Exception as e:
-                    fate.broke(e)
-            return out
-        except BaseException as e:
-            _raised(e)
-            raise
-        finally:
-            life.leave()
-            points.after_event(step=True)
-    return step
+    def ghost(self: object, *args: object, **kwargs: object) -> object:
+        return _ghost_step(self, args[0] if args else kwargs.get("closure"), [])
+
+    def record(self: object, *args: object, **kwargs: object) -> object:
+        closure, results = args[0] if args else kwargs.get("closure"), []
+        if closure is not None:
+            logged = _logged_closure(closure, results)
+            args, kwargs = ((logged, *args[1:]), kwargs) if args else ((), {**kwargs, "closure": logged})
+        out = real(self, *args, **kwargs)
+        _fenced("the state of an optimizer", _put_step, self, out, results)
+        return out
+    return _shielded(real, ghost, record, step=True)
 
 
 def _logged_closure(closure: object, results: list) -> object:
@@ -351,15 +306,20 @@ def _ghost_step(optimizer: object, closure: object, results: list) -> object:
 
 # -- common
 
-def _put(kind: int, out: object, what: str) -> None:
+def _fenced(what: str, put: object, *args: object) -> None:
+    """Record what a call gave; a fault of ours is not the script's."""
     if not life.phase:
         return
     try:
-        life.log.put(kind, template(out))
+        put(*args)
     except stand_ins.NotUnderstood as e:
         fate.refuse(words.UNKNOWN_OUTPUT.format(what=what, type=e))
     except Exception as e:
         fate.broke(e)
+
+
+def _put(kind: int, out: object) -> None:
+    life.log.put(kind, template(out))
 
 
 def _stand_in(value: object) -> object:

@@ -50,6 +50,22 @@ def test_threads_lose_nothing_of_each_other(tmp_path: Path) -> None:
     """)
 
 
+def test_what_another_thread_refuses_is_done_by_the_main_one(tmp_path: Path) -> None:
+    run(tmp_path, """
+        from stoker.hooks.ghost import log
+        life.log = log.Log(life.folder + "/log")
+        life.phase = life.RECORD
+        life.log.open()
+        thread = threading.Thread(target=fate.refuse, args=("a thread wrote",))
+        thread.start()
+        thread.join()
+        assert life.phase == life.RECORD and not fate.stopped
+        time.sleep(2 * log.FLUSH_S)
+        life.log.put(life.log.kind("value"), 1)
+        assert life.phase == life.OFF and (told()["state"], told()["reason"]) == ("not resumable", "a thread wrote")
+    """)
+
+
 def test_an_image_that_comes_late_does_not_take_a_refusal_back(tmp_path: Path) -> None:
     run(tmp_path, f"""
         life.phase = life.RECORD

@@ -18,6 +18,7 @@ _TRIES = "STOKER_RESUME_TRIES"
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 passed: dict = {}  # reason -> how many points
 stopped = ""  # why recording ended for good in this life
+asked: list = []  # reasons of other threads, which wait for the main thread
 _stderr = None
 _command: list = []
 _environment: dict = {}
@@ -67,6 +68,9 @@ def refuse(reason: str) -> None:
     if life.target is not None or life.phase in (life.GHOST, life.TAIL):
         diverged(reason)
     if life.phase == life.OFF:
+        return
+    if get_ident() != life.main:  # the shared state is the main thread's alone: it does it before its next write, and before any image
+        asked.append(reason)
         return
     before, life.depth = life.depth, 1
     try:

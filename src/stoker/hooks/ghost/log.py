@@ -201,6 +201,9 @@ class Log:
         writer = self._writer
         if writer is None:
             return
+        if fate.asked:
+            fate.refuse(fate.asked.pop())  # which closes this log, by way of here
+            return
         try:
             if self._events or self._notes:
                 self._write(writer)

@@ -50,8 +50,7 @@ class OnDevice(torch.Tensor):
                 _device.enqueue(args[0].nbytes / _device.bytes_per_s)
             _device.drain()
             with torch._C.DisableTorchFunctionSubclass():
-                out = func(*args, **(kwargs or {}))
-            return out.as_subclass(torch.Tensor) if isinstance(out, torch.Tensor) else out
+                return func(args[0].as_subclass(torch.Tensor), *args[1:], **(kwargs or {}))
         return super().__torch_function__(func, types, args, kwargs or {})
 
 

@@ -57,6 +57,22 @@ CAUSES = {
     "anomaly": "a debugging mode was left on",
     "memory_jump": "memory jumps after the first step, when the optimizer makes its state",
 }
+REASONS = {
+    "own_iter": "the loader has an __iter__ of its own",
+    "order_matters": "the stream has to come in its order, from one reader",
+    "random_samples": "samples are drawn anew each time",
+    "dataset_changes": "the dataset is changed between epochs",
+    "precision_sensitive": "the training fails in a shorter format",
+    "needs_stdin": "it asks at the terminal",
+    "fails_itself": "it ends with an error of its own",
+    "too_short": "fewer than 30 steps",
+    "no_loader": "it has no DataLoader",
+    "several_optimizers": "several optimizers take turns",
+    "distributed": "several ranks wait for each other",
+    "network_writes": "it writes to somebody's server",
+    "not_replayable": "its data cannot be read twice",
+    "batch_is_maths": "the loss depends on which samples share a batch",
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +88,7 @@ class Case:
     cure: str = ""  # of CURES
     risk: str = ""  # of RISKS: class of the best action
     refuse: list[str] = field(default_factory=list)  # actions that must not be applied; "all" = no tuning at all
-    reason: str = ""  # why not
+    reason: str = ""  # why not: of REASONS
     about: str = ""  # a sentence on what costs, or why nothing does
     args: list[str] = field(default_factory=list)
     steps: int = 60  # optimizer steps that are measured, after the first ones

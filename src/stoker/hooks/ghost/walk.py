@@ -181,6 +181,7 @@ class Walk:
             self.add(thing, f"R:digest[{n}]")
 
     def drain(self) -> None:
+        """Go through all that waits, and what it leads to."""
         queue, seen, keep = self.queue, self.seen, self.keep
         handlers, find, alias, owners = walk_kinds.HANDLERS, walk_kinds.find, self.alias, self.owners
         for thing, path, owner, key, how in queue:

@@ -17,6 +17,7 @@ _getframe = sys._getframe
 THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # whose threads touch no tensors of the script's
 HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
+_looked_at: set = set()  # names of modules that are no extension of the script's own
 _threads: WeakSet = WeakSet()  # started in set-up by the script or a library that we do not know
 
 
@@ -50,10 +51,11 @@ def standing() -> str:
             return words.THREAD.format(name=thread.name, where=_where(thread))
     for pid, name in strangers():
         return words.CHILD.format(name=name, pid=pid)
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
+    for name in sys.modules.keys() - _looked_at:
+        path = getattr(sys.modules.get(name), "__file__", None)
         if isinstance(path, str) and path.endswith(".so") and tape.classify(path) == tape.YES and "-packages" + os.sep not in path:
             return words.OWN_EXTENSION.format(path=path)
+        _looked_at.add(name)
     return ""
 
 

@@ -23,14 +23,16 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")} | {os.path.dirname(os.__file__) + os.sep})
 _CLOCKS = re.compile(r" at 0x[0-9a-f]+")
 
-# Threads, locks, files and sockets: other parts judge them; their insides are the business of the operating system.
+# Threads, locks, files and sockets: other parts judge them; their insides are the business of the operating system. And what never changes.
 _OPAQUE = tuple("""
 threading _thread socket ssl select selectors subprocess logging argparse inspect ast concurrent.futures
-multiprocessing warnings importlib zipimport pkgutil signal traceback linecache tempfile _io io re _sre _struct struct
-zlib _frozen_importlib _frozen_importlib_external contextvars _contextvars gettext locale encodings string abc _abc
-typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket _csv
-_queue _hashlib _blake2 _md5 _sha1 _sha2 _sha256 _sha512 posix time _json torch.utils.hooks.unserializable
+multiprocessing _multiprocessing warnings importlib zipimport pkgutil signal traceback linecache tempfile _io io re _sre _struct struct
+_frozen_importlib _frozen_importlib_external gettext locale encodings string abc _abc
+typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
+posix time _json torch.utils.hooks.unserializable
 """.split())
+_SEEN_THROUGH = ("multiprocessing.sharedctypes",)  # plain memory and a lock
+HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())  # whose objects tell their state by hexdigest()
 # Objects that never change, known by their repr.
 _VALUES = frozenset("""
 datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction
@@ -161,6 +163,8 @@ def attributes(thing):
 
 def is_opaque(kind: type) -> bool:
     module = kind.__module__ if isinstance(kind.__module__, str) else ""
+    if module in _SEEN_THROUGH:
+        return False
     if module == PACKAGE or module.startswith(PACKAGE + "."):
         return True
     return any(module == m or module.startswith(m + ".") for m in _OPAQUE)

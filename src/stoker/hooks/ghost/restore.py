@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 import sys
 import time
 
@@ -32,6 +33,9 @@ def resume(target) -> dict:
     return {"put_back": sorted(set(work.put_back)), "seconds": round(_clock() - begun, 3)}
 
 
+_JOINTS = re.compile(r"[.\[<{]")
+
+
 class Stored:
     """What the parts handed in when the image was taken, by number."""
 
@@ -54,21 +58,43 @@ class _Restore:
         self.meta, self.data, self.drop = target.meta, memoryview(target.data), image.dropped()
         self.now = walk.Walk().run()
         self.put_back, self.made = [], {}
-        self.free = self._free_prefixes()
+        self.free, self.kept = self._free(), self._kept()
 
     # -- what may differ
 
-    def _free_prefixes(self) -> tuple:
-        """Paths at and below which differences are put back: optimizer state, and what recording saw change inside shields."""
-        below, at = [f"{path}.state[" for path in self.meta["optimizers"]], set()
+    def _free(self) -> dict:
+        """Where differences are put back, and how far below: {path: marks of what follows it}. Optimizer state, and what recording saw
+        change inside shields."""
+        found = {f"{path}.state": "[" for path in self.meta["optimizers"]}
         for path, name, _tree in self.meta["shifts"]:
-            told = path if name is None else f"{path}.{name}"
-            at.add(told)
-            below += [told + "["] if name is None else [told + mark for mark in ".[<{"]
-        return tuple(below), at
+            told, marks = (path, "=[") if name is None else (f"{path}.{name}", "=.[<{")
+            found[told] = found.get(told, "") + marks
+        return found
+
+    def _kept(self) -> set:
+        """Objects within what is put back that cannot be built again: the script's own, made anew by this life, take their place. They must
+        be what they were."""
+        trees = [tree for _, _, tree in self.meta["shifts"]] + [tree for entries in self.meta["optimizers"].values() for _, tree in entries]
+        found = set()
+        while trees:
+            tree = trees.pop()
+            if tree[0] == "same":
+                found.add(tree[1])
+            elif tree[0] in ("dict", "ordered"):
+                trees += [part for pair in tree[1] for part in pair]
+            elif tree[0] not in ("value", "memory"):
+                trees += tree[1]
+        return found
 
     def is_free(self, path: str) -> bool:
-        return path in self.free[1] or path.startswith(self.free[0])
+        """Whether this is put back and need not be equal; the innermost that speaks of it decides."""
+        ends = [len(path), *reversed([m.start() for m in _JOINTS.finditer(path)])]
+        for at in ends:
+            if path[:at] in self.kept:
+                return False
+            if (path[at : at + 1] or "=") in self.free.get(path[:at], ()):
+                return True
+        return False
 
     def differs(self, path: str, then, now) -> None:
         name = walk.tell(path, self.now.frames)

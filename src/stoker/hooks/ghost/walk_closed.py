@@ -10,7 +10,7 @@ import sys
 import types
 import weakref
 
-from . import image_memory, leaves, walk_heap, words
+from . import image_memory, leaves, walk_heap, walk_kinds, words
 
 _IMPORTED = 20_000  # so many new containers mean that a library was imported: they are looked at once
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
@@ -153,7 +153,8 @@ def _holder(thing, heap) -> str:
 
 
 def strange(seen):
-    """(path, class) of a C object that nobody understands and that shields may change: it hangs on a module, a dataset, a sampler."""
+    """(path, class) of a C object that nobody understands and that shields may change: it hangs on a module, a dataset, a sampler, or the
+    code of one of these names it."""
     if not seen.unknown or not seen.strict:
         return None
     waiting = {id(thing): (path, name) for path, name, thing in seen.unknown}
@@ -165,12 +166,33 @@ def strange(seen):
             if id(thing) in waiting:
                 return waiting[id(thing)]
             if isinstance(thing, types.FunctionType):
-                parts += [*(thing.__closure__ or ()), thing.__defaults__, thing.__dict__]
-            elif not isinstance(thing, (type, types.ModuleType, types.FrameType)):
+                parts += [*(thing.__closure__ or ()), thing.__defaults__, thing.__dict__, *_named(thing)]
+            elif isinstance(thing, type):
+                parts += [f for f in vars(thing).values() if isinstance(f, types.FunctionType)] if walk_kinds.is_user_kind(thing) else []
+            elif not isinstance(thing, (types.ModuleType, types.FrameType)):
                 parts += gc.get_referents(thing)
+                parts += [kind for kind in type(thing).__mro__ if walk_kinds.user_kinds(kind)]
         level = []
         for part in parts:
-            if id(part) not in found and (id(part) in seen.seen or type(part) in (dict, tuple, list, types.CellType)):
+            if id(part) not in found and (id(part) in seen.seen or type(part) in _GONE_THROUGH or isinstance(part, type)):
                 found.add(id(part))
                 level.append(part)
     return None
+
+
+_GONE_THROUGH = (dict, tuple, list, types.CellType, types.FunctionType)
+
+
+def _named(function) -> list:
+    """The globals that a function of the user's names, with the functions within it; of the user's modules what it names of them."""
+    names, codes, home = set(), [function.__code__], function.__globals__
+    if leaves.is_library(function.__code__.co_filename):
+        return []
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    found = [home[name] for name in names if name in home]
+    for module in [thing for thing in found if isinstance(thing, types.ModuleType) and leaves.is_user_module(thing.__name__, thing)]:
+        found += [vars(module)[name] for name in names if name in vars(module)]
+    return found

@@ -5,11 +5,14 @@ from __future__ import annotations
 import _random
 import array
 import collections
+import contextvars
 import functools
 import io
 import itertools
 import mmap
+import os
 import sys
+import threading
 import types
 import weakref
 
@@ -22,6 +25,7 @@ from .walk_values import (
     of_defaultdict,
     of_deque,
     of_dict,
+    of_hash,
     of_memory_file,
     of_plain_subclass,
     of_rng,
@@ -34,6 +38,8 @@ from .walk_values import (
     of_value,
 )
 
+_UNSET = object()
+_ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
 HANDLERS: dict = {}  # class -> handler(walk, thing, path), or None: a leaf
 ITERATORS: set = set()  # classes of C iterators
 _loader_files = ("torch/utils/data/",)
@@ -98,6 +104,8 @@ def _by_family(base: type):
         return None  # nodes of an autograd graph: judged by whether the graph is alive
     if leaves.is_opaque(base):
         return None
+    if module in leaves.HASHES and hasattr(base, "hexdigest"):
+        return of_hash
     return _unknown
 
 
@@ -147,6 +155,21 @@ def library_roots() -> list:
     found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
     found.append(("L:torch.threads", torch.get_num_threads()))
     found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
+    printing = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
+    words = "precision threshold edgeitems linewidth sci_mode".split()
+    found.append(("L:torch.printing", repr([getattr(printing, word, None) for word in words])))
+    return found + _of_the_process()
+
+
+def _of_the_process() -> list:
+    """What a script may set for its whole process."""
+    environ = sorted((k, v) for k, v in os.environ.items() if _ENVIRON.get(k) != v) + sorted(_ENVIRON.keys() - os.environ.keys())
+    found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit())]
+    decimal, numpy = sys.modules.get("decimal"), sys.modules.get("numpy")
+    if decimal is not None:
+        found.append(("L:decimal.context", repr(decimal.getcontext())))
+    if hasattr(numpy, "geterr"):
+        found.append(("L:numpy.errors", repr((numpy.geterr(), numpy.get_printoptions()))))
     return found
 
 
@@ -409,6 +432,13 @@ def _holder(walk, thing, path):
         walk.add(part, f"{path}<{n}>")
 
 
+def _context_variable(walk, thing, path):
+    value = thing.get(_UNSET)
+    walk.facts[path] = ("context variable", value is _UNSET)
+    if value is not _UNSET:
+        walk.add(value, f"{path}<value>")
+
+
 def _weak(walk, thing, path):
     walk.weak.append((path, thing))
 
@@ -432,7 +462,8 @@ _EXACT.update({
     types.MethodWrapperType: _builtin, functools.partial: _partial, property: _property, staticmethod: _wrapped, classmethod: _wrapped,
     functools._lru_cache_wrapper: _lru, type: _type, types.ModuleType: _module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
-    types.MappingProxyType: _holder, _random.Random: of_rng,
+    types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
+    threading.local: _instance, threading.Event: _instance,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((
     types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -443,6 +474,7 @@ _BY_NAME = {
     ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
+    ("_csv", "writer"): None, ("_csv", "Dialect"): None,
     ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
     ("torch.autograd.graph", "Node"): None,
 }  # fmt: skip

@@ -55,6 +55,11 @@ def of_memory_file(walk, thing, path):
     walk.facts[path] = (leaves.name_of(type(thing)), len(data), zlib.crc32(data), thing.tell())
 
 
+def of_hash(walk, thing, path):
+    """A running hash by what it gives now."""
+    walk.facts[path] = (leaves.name_of(type(thing)), thing.hexdigest(*(() if thing.digest_size else (16,))))
+
+
 def of_ctypes(walk, thing, path):
     """Plain memory of ctypes by its bytes; pointers and functions are not understood."""
     base = leaves.solid(type(thing)).__name__

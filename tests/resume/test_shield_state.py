@@ -1,0 +1,178 @@
+"""State of every kind that changes only where a ghost does not go (inside a model's call, a hook, backward, an optimizer's step) and is
+looked at only at the end, long after the tail: each kind comes back exactly, or the image is refused. Never wrong in silence.
+
+`python tests/resume/test_shield_state.py [NAME...]` prints what becomes of each.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+from harness import Kill, Stage, one_text, read, vendored
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SCRIPT = """
+import torch
+from torch import nn
+{made}
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        {own}
+
+    def forward(self, x):
+        {changed}
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+{more}
+for i in range(420):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()), {told})
+"""
+
+# name: (made at the start, in Net.__init__, changed in forward, after the optimizer is made, told at the end)
+KINDS = {
+    "hash in a module": ("import hashlib", "self.h = hashlib.sha256()", "self.h.update(x.numpy().tobytes())", "", "m.h.hexdigest()"),
+    "hash beside it": ("import hashlib\nh = hashlib.md5()", "pass", "h.update(x.numpy().tobytes())", "", "h.hexdigest()"),
+    "blake in a list": ("import hashlib\nh = [hashlib.blake2b()]", "pass", "h[0].update(b'x')", "", "h[0].hexdigest()"),
+    "crc by compressor": ("import zlib\nz, size = zlib.compressobj(), []", "pass", "size.append(0); z.compress(x.numpy().tobytes())", "", "len(z.flush()), len(size)"),
+    "text in memory": ("import io\nt = io.StringIO()", "pass", "t.write('x')", "", "len(t.getvalue())"),
+    "bytes in memory of a module": ("import io", "self.t = io.BytesIO()", "self.t.write(b'xy')", "", "len(m.t.getvalue())"),
+    "csv writer on memory": ("import csv, io\nt = io.StringIO()\nw = csv.writer(t)", "pass", "w.writerow([1, 2])", "", "len(t.getvalue())"),
+    "count of itertools": ("import itertools\nc = itertools.count()", "pass", "next(c)", "", "next(c)"),
+    "cycle of itertools in a module": ("import itertools", "self.c = itertools.cycle('abcdefg')", "next(self.c)", "", "next(m.c)"),
+    "iterator of a range": ("r = iter(range(100000))", "pass", "next(r)", "", "next(r)"),
+    "iterator of a list in a module": ("", "self.r = iter(list(range(5000)))", "next(self.r)", "", "next(m.r)"),
+    "map": ("r = map(abs, range(100000))", "pass", "next(r)", "", "next(r)"),
+    "zip": ("r = zip(range(100000), range(5, 100000))", "pass", "next(r)", "", "next(r)"),
+    "enumerate": ("r = enumerate(range(100000))", "pass", "next(r)", "", "next(r)"),
+    "accumulate": ("import itertools\nr = itertools.accumulate(range(100000))", "pass", "next(r)", "", "next(r)"),
+    "generator": ("def gen():\n    n = 0\n    while True:\n        n += 1\n        yield n\nr = gen()", "pass", "next(r)", "", "next(r)"),
+    "generator in a module": ("def gen():\n    n = 0\n    while True:\n        n += 1\n        yield n", "self.r = gen()", "next(self.r)", "", "next(m.r)"),
+    "global": ("n = 0", "pass", "global n; n += 1", "", "n"),
+    "nonlocal": ("def maker():\n    n = 0\n    def count():\n        nonlocal n\n        n += 1\n        return n\n    return count\ncount = maker()", "pass", "count()", "", "count()"),
+    "attribute of a function": ("def f(): pass\nf.n = 0", "pass", "f.n += 1", "", "f.n"),
+    "default argument": ("def f(seen=[]):\n    seen.append(1)\n    return len(seen)", "pass", "f()", "", "f()"),
+    "attribute of a class": ("class Box: n = 0", "pass", "Box.n += 1", "", "Box.n"),
+    "attribute of the module class": ("", "type(self).n = 0", "type(self).n += 1", "", "Net.n"),
+    "attribute of an instance elsewhere": ("import types\nbox = types.SimpleNamespace(n=0)", "pass", "box.n += 1", "", "box.n"),
+    "slots": ("class Box:\n    __slots__ = ('n',)\nbox = Box()\nbox.n = 0", "pass", "box.n += 1", "", "box.n"),
+    "dict": ("d = {}", "pass", "d[len(d)] = 1", "", "len(d)"),
+    "set in a module": ("", "self.s = set()", "self.s.add(len(self.s))", "", "len(m.s)"),
+    "deque": ("import collections\nd = collections.deque(maxlen=1000)", "pass", "d.append(1)", "", "len(d)"),
+    "counter": ("import collections\nd = collections.Counter()", "pass", "d['a'] += 1", "", "d"),
+    "ordered dict": ("import collections\nd = collections.OrderedDict(a=1, b=2)", "pass", "d.move_to_end(next(iter(d)))", "", "list(d)"),
+    "heap": ("import heapq\nd = []", "pass", "heapq.heappush(d, -len(d))", "", "d[0]"),
+    "bytearray": ("d = bytearray()", "pass", "d.append(7)", "", "len(d)"),
+    "array of array": ("import array\nd = array.array('i')", "pass", "d.append(7)", "", "len(d)"),
+    "memoryview": ("d = bytearray(8)\nv = memoryview(d)", "pass", "v[0] = (v[0] + 1) % 256", "", "bytes(d)"),
+    "simple queue": ("import queue\nq = queue.SimpleQueue()", "pass", "q.put(1)", "", "q.qsize()"),
+    "queue": ("import queue\nq = queue.Queue()", "pass", "q.put(1)", "", "q.qsize()"),
+    "random": ("import random", "pass", "random.random()", "", "random.random()"),
+    "own random": ("import random", "self.r = random.Random(3)", "self.r.random()", "", "m.r.random()"),
+    "numpy random": ("import numpy as np\nnp.random.seed(1)", "pass", "np.random.rand()", "", "np.random.rand()"),
+    "numpy generator": ("import numpy as np\nr = np.random.default_rng(1)", "pass", "r.random()", "", "r.random()"),
+    "torch generator": ("r = torch.Generator().manual_seed(1)", "pass", "torch.rand(2, generator=r)", "", "torch.rand(1, generator=r).item()"),
+    "torch generator in a module": ("", "self.r = torch.Generator().manual_seed(1)", "torch.rand(2, generator=self.r)", "", "torch.rand(1, generator=m.r).item()"),
+    "numpy array": ("import numpy as np\nd = np.zeros(4)", "pass", "d[0] += 1", "", "d.sum()"),
+    "numpy array of objects": ("import numpy as np\nd = np.array([0, 'a'], dtype=object)", "pass", "d[0] += 1", "", "d[0]"),
+    "numpy record": ("import numpy as np\nd = np.zeros(3, dtype=[('a', 'i4')])", "pass", "d['a'] += 1", "", "d['a'].sum()"),
+    "tensor without grad": ("d = torch.zeros(4)", "pass", "d.add_(1)", "", "d.sum().item()"),
+    "list of tensors": ("d = []", "pass", "d.append(x.mean()) if len(d) < 500 else None", "", "torch.stack(d).sum().item()"),
+    "lru cache": ("import functools\n@functools.lru_cache(None)\ndef f(n): return n\nk = [0]", "pass", "k[0] += 1; f(k[0])", "", "f.cache_info().misses"),
+    "cached property": ("import functools", "self.k = 0", "self.k += 1; self.__dict__.setdefault('p', 0); self.__dict__['p'] += 2", "", "m.p, m.k"),
+    "context variable": ("import contextvars\nv = contextvars.ContextVar('v', default=0)", "pass", "v.set(v.get() + 1)", "", "v.get()"),
+    "thread local": ("import threading\nv = threading.local()\nv.n = 0", "pass", "v.n += 1", "", "v.n"),
+    "weak dict": ("import weakref\nd = weakref.WeakKeyDictionary()\nclass K: pass\nks = [K() for _ in range(600)]", "pass", "d[ks[len(d)]] = 1", "", "len(d)"),
+    "weak value": ("import weakref\nclass K: pass\nks = []\nd = weakref.WeakValueDictionary()", "pass", "k = K(); ks.append(k); d[len(d)] = k", "", "len(d)"),
+    "environment": ("import os\nos.environ['N'] = '0'", "pass", "os.environ['N'] = str(int(os.environ['N']) + 1)", "", "os.environ['N']"),
+    "recursion limit": ("import sys", "pass", "sys.setrecursionlimit(sys.getrecursionlimit() + 1)", "", "sys.getrecursionlimit()"),
+    "decimal context": ("import decimal", "pass", "decimal.getcontext().prec += 1", "", "decimal.getcontext().prec"),
+    "string of a list": ("d = ['']", "pass", "d[0] += 'x'", "", "len(d[0])"),
+    "partial": ("import functools\nd = []\np = functools.partial(d.append, 1)", "pass", "p()", "", "len(d)"),
+    "user dict": ("import collections\nd = collections.UserDict()", "pass", "d[len(d)] = 1", "", "len(d)"),
+    "default dict": ("import collections\nd = collections.defaultdict(list)", "pass", "d['a'].append(1)", "", "len(d['a'])"),
+    "warnings once": ("import warnings\nseen = []", "pass", "seen.append(1); warnings.warn('n') if len(seen) == 5 else None", "", "len(seen)"),
+    "logging handler": ("import logging\nclass H(logging.Handler):\n    n = 0\n    def emit(self, record):\n        self.n += 1\nh = H()\nlog = logging.getLogger('a')\nlog.addHandler(h)", "pass", "log.warning('x')", "", "h.n"),
+    "forward hook": ("n = [0]", "pass", "pass", "m.register_forward_hook(lambda *_: n.append(1))", "len(n)"),
+    "backward hook": ("n = [0]", "pass", "pass", "m.a.register_full_backward_hook(lambda *_: n.append(1))", "len(n)"),
+    "tensor hook": ("n = [0]", "pass", "pass", "m.a.weight.register_hook(lambda g: n.append(1))", "len(n)"),
+    "accumulated hook": ("n = [0]", "pass", "pass", "m.a.weight.register_post_accumulate_grad_hook(lambda p: n.append(1))", "len(n)"),
+    "optimizer hook": ("n = [0]", "pass", "pass", "o.register_step_post_hook(lambda *_: n.append(1))", "len(n)"),
+    "optimizer hook with a hash": ("import hashlib\nh = hashlib.sha1()", "pass", "pass", "o.register_step_pre_hook(lambda *_: h.update(b'x'))", "h.hexdigest()"),
+    "deleted attribute": ("", "self.k = 0; self.old = 1", "self.k += 1; self.__dict__.pop('old', None)", "", "m.k, hasattr(m, 'old')"),
+    "replaced function": ("def f(n): return n\nk = [0]", "pass", "k[0] += 1; globals().__setitem__('f', lambda n, k=k[0]: n + k)", "", "f(1)"),
+    "time": ("import time\nt = [0, 0]", "pass", "t[0] += 1; t[1] += time.perf_counter() > 0", "", "t"),
+    "exception kept": ("d = []", "pass", "d.append(ValueError(len(d)))", "", "d[-1].args"),
+    "struct packed": ("import struct\nd = bytearray(4)", "pass", "struct.pack_into('i', d, 0, struct.unpack_from('i', d)[0] + 1)", "", "bytes(d)"),
+    "ctypes": ("import ctypes\nd = ctypes.c_int(0)", "pass", "d.value += 1", "", "d.value"),
+    "buffer registered late": ("", "self.k = 0", "self.register_buffer('late', torch.ones(1) * (self.k + 1), persistent=False); self.k += 1", "", "m.late.item()"),
+    "parameter group": ("", "pass", "o.param_groups[0]['lr'] = 1e-2 / (1 + len(o.state)) if 'o' in globals() else 0", "", "o.param_groups[0]['lr']"),
+    "training flag": ("k = [0]", "pass", "k[0] += 1; self.a.training = k[0] % 2 == 0", "", "m.a.training"),
+    "requires grad": ("k = [0]", "pass", "k[0] += 1; self.a.bias.requires_grad_(k[0] % 300 < 299)", "", "m.a.bias.requires_grad"),
+    "grad mode": ("k = [0]", "pass", "k[0] += 1", "", "torch.is_grad_enabled(), k"),
+    "default dtype": ("k = [0]", "pass", "k[0] += 1; torch.set_printoptions(precision=k[0] % 7 + 1)", "", "str(torch.tensor(0.123456789)), k"),
+    "deterministic switch": ("k = [0]", "pass", "k[0] += 1; torch.use_deterministic_algorithms(k[0] % 2 == 0)", "", "torch.are_deterministic_algorithms_enabled()"),
+}
+
+
+def source(name: str) -> str:
+    made, own, changed, more, told = KINDS[name]
+    return textwrap.dedent(SCRIPT).format(made=made, own=own, changed=changed, more=more, told=told)
+
+
+def trial(name: str, base: Path, hooks: Path):
+    """Killed a little after its second image, and started again."""
+    path = base / f"{name.replace(' ', '_')}.py"
+    path.write_text(source(name))
+    stage = Stage(read(path), base / "run", hooks=hooks, every="40steps")
+    straight = stage.plain()
+    assert straight.rc == 0, straight.err.decode()
+    stage.fresh()
+    lives = [stage.live(1, Kill("bare image", 0.05, 2))]
+    if lives[0].rc is None:
+        lives.append(stage.live(2))
+    text, last = one_text(lives)
+    return stage._judge(straight, stage.final(lives[-1], text), lives, last)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_exact_or_refused(name, tmp_path, hooks):
+    got = trial(name, tmp_path, hooks)
+    assert got.good, got.line()
+
+
+def main() -> int:
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="shields-") as folder:
+        hooks = vendored(Path(folder) / "hooks")
+        for name in sys.argv[1:] or KINDS:
+            base = Path(folder) / name.replace(" ", "_")
+            base.mkdir()
+            got = trial(name, base, hooks)
+            wrong += not got.good
+            print(f"{name:36s} {got.outcome:10s} {(got.differs or [got.reason])[0][:150]}", flush=True)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -230,6 +230,7 @@ class Log:
             fate.refuse(words.LOG_CAP.format(size=self.bytes >> 20))
 
     def close(self) -> None:
+        """Write what is left; nothing is written any more."""
         self.flush()
         self._drop()
 

@@ -45,6 +45,7 @@ class Writer:
             self._write(MAGIC, 0)
 
     def append(self, data: bytes) -> None:
+        """Write what `parts` made behind all that is there. Raises OSError; a torn rest is no part."""
         self._write(data, self.end)
         self.end += len(data)
 
@@ -113,15 +114,18 @@ class Reader:
         return self.entries[self.events[self.at]]
 
     def next(self) -> tuple:
+        """As `peek`, and go on behind it."""
         i = self.at
         self.at = i + 1
         return self.entries[self.events[i]]
 
     def value(self) -> object:
+        """The value of the event that `next` gave last, if it has one."""
         self._value_at += 1
         return self._values[self._value_at - 1]
 
     def note(self, event: int) -> object:
+        """What was noted about the moment when so many events had been; only for those in `notes`."""
         chunk = self.notes[event]
         if self._notes_of[0] != chunk:
             body, found = self._body(chunk), {}

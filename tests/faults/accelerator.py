@@ -22,11 +22,12 @@ class _Device:
 
     def __init__(self) -> None:
         self.fixed_s, self.sample_s, self.bytes_per_s, self.depth = 0.004, 0.00005, 2e9, 8
-        self.free_at = 0.0
+        self.free_at = self.charged = 0.0
         self.pending: deque[float] = deque()
 
     def enqueue(self, seconds: float) -> None:
         now = time.perf_counter()
+        self.charged += seconds
         self.free_at = max(now, self.free_at) + seconds
         self.pending.append(self.free_at)
         while len(self.pending) > self.depth:
@@ -80,6 +81,11 @@ def put(tensor: torch.Tensor) -> torch.Tensor:
 def synchronize() -> None:
     """Wait for everything that was queued."""
     _device.drain()
+
+
+def charged() -> float:
+    """Seconds of work that the device was given so far; no training takes less."""
+    return _device.charged
 
 
 def empty_cache() -> None:

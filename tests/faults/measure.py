@@ -60,12 +60,12 @@ def _ms(case: suite.Case, path: Path, steps: int, quiet: bool = False) -> float:
     if len(outcome.times) < case.warm + steps:
         ended = f"{outcome.ended} after {len(outcome.times)} steps of {case.warm + steps}"
         raise SystemExit(f"{case.name}: {ended}\n{outcome.error}{outcome.out}")
-    return outcome.seconds(case.warm) / case.steps * 1e3
+    return outcome.seconds(case.warm, others=case.crowd) / case.steps * 1e3
 
 
 def _memory(case: suite.Case) -> dict:
     resident = probe.run(case.path, args=case.args, steps=case.warm + 4, memory=True).resident
-    return {"mib_step_1": resident[0] >> 20, "mib_later": max(resident) >> 20, "runs": 1}
+    return {"mib_before": resident[0] >> 20, "mib_later": max(resident) >> 20, "runs": 1}
 
 
 def _refusal(case: suite.Case) -> dict:

@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy  # noqa: F401  imported here once for all children
 import torch
 import torch.utils.data
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import suite
 
 torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()  # what torch imports at its first optimizer
+_SCHEDSTAT: list[int] = []  # this process's, once it is a child
 
 
 class _Enough(BaseException):
@@ -38,14 +39,14 @@ class Outcome:
 
     ended: str  # "steps" (as many as asked for), "end", "error", "killed"
     times: list[float] = field(default_factory=list)  # when each optimizer step ended
-    resident: list[int] = field(default_factory=list)  # bytes resident then; only where asked for
-    waited_s: float = 0.0  # ready to run, but without a core
+    waited: list[float] = field(default_factory=list)  # seconds that the main thread had stood ready without a core by then
+    resident: list[int] = field(default_factory=list)  # bytes resident before the first step and after each; only where asked for
     error: str = ""
     out: str = ""  # the end of what it printed
 
-    def seconds(self, warm: int) -> float:
-        """From the end of step `warm` to the end of the last one."""
-        return self.times[-1] - self.times[warm - 1]
+    def seconds(self, warm: int, *, others: bool = False) -> float:
+        """From the end of step `warm` to the end of the last one, less the time for which others had the core (unless wanted)."""
+        return self.times[-1] - self.times[warm - 1] - (0.0 if others else self.waited[-1] - self.waited[warm - 1])
 
 
 def run(path: Path, *, args: list[str], steps: int, timeout: float = 120, memory: bool = False) -> Outcome:
@@ -78,16 +79,23 @@ def _child(path: Path, args: list[str], steps: int, folder: Path, memory: bool) 
     sys.path.append(str(suite.HERE))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     outcome, me = Outcome("end"), os.getpid()
+    _SCHEDSTAT.append(os.open("/proc/self/schedstat", os.O_RDONLY))
 
     def stepped(*_):
         if os.getpid() != me:
             return
         outcome.times.append(time.perf_counter())
+        outcome.waited.append(_stood_ready())
         if memory:
-            outcome.resident.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+            outcome.resident.append(_resident())
         if len(outcome.times) == steps:
             raise _Enough
 
+    def about_to_step(*_):
+        if memory and not outcome.resident:
+            outcome.resident.append(_resident())
+
+    register_optimizer_step_pre_hook(about_to_step)
     register_optimizer_step_post_hook(stepped)
     try:
         runpy.run_path(str(path), run_name="__main__")
@@ -101,11 +109,18 @@ def _child(path: Path, args: list[str], steps: int, folder: Path, memory: bool) 
     if os.getpid() != me:
         os._exit(1)
     sys.stdout.flush()
-    outcome.waited_s = int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     report = {k: v for k, v in asdict(outcome).items() if k != "out"}
     (folder / "report.tmp").write_text(json.dumps(report))
     (folder / "report.tmp").rename(folder / "report.json")
     os._exit(0)
+
+
+def _stood_ready() -> float:
+    return int(os.pread(_SCHEDSTAT[0], 100, 0).split()[1]) / 1e9
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _wait(pid: int, timeout: float) -> bool:

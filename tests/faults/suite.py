@@ -55,7 +55,7 @@ CAUSES = {
     "padding": "long and short samples share a batch, and most of it is padding",
     "replicas": "the model is copied and its outputs gathered in each step",
     "anomaly": "a debugging mode was left on",
-    "memory_jump": "memory jumps after the first step, when the optimizer makes its state",
+    "memory_jump": "memory jumps behind the first backward, when the optimizer makes its state",
 }
 REASONS = {
     "own_iter": "the loader has an __iter__ of its own",
@@ -94,7 +94,8 @@ class Case:
     steps: int = 60  # optimizer steps that are measured, after the first ones
     warm: int = 3  # steps before them
     repaired_steps: int = 0  # steps of the repaired form that do the same work; 0: as many
-    measure: str = "time"  # or "memory" (of step 1 against later), "none" (nothing that a clock shows)
+    measure: str = "time"  # or "memory" (before the first step against later), "none" (nothing that a clock shows)
+    crowd: bool = False  # the wait for a core is the fault itself, and is not taken out of the times
     neighbour: bool = False  # the suite keeps every core busy meanwhile
     stops: str = ""  # how a script ends that does not train: "stdin", "error", "elsewhere" (in other processes)
     repair: list[dict[str, str]] = field(default_factory=list)  # old -> new, each old exactly once in the source

@@ -23,6 +23,7 @@ import torch.utils.data
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import accelerator
 import suite
 
 torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()  # what torch imports at its first optimizer
@@ -40,13 +41,18 @@ class Outcome:
     ended: str  # "steps" (as many as asked for), "end", "error", "killed"
     times: list[float] = field(default_factory=list)  # when each optimizer step ended
     waited: list[float] = field(default_factory=list)  # seconds that the main thread had stood ready without a core by then
+    device: list[float] = field(default_factory=list)  # seconds that the pretend accelerator had been given to do by then
     resident: list[int] = field(default_factory=list)  # bytes resident before the first step and after each; only where asked for
     error: str = ""
     out: str = ""  # the end of what it printed
 
     def seconds(self, warm: int, *, others: bool = False) -> float:
-        """From the end of step `warm` to the end of the last one, less the time for which others had the core (unless wanted)."""
-        return self.times[-1] - self.times[warm - 1] - (0.0 if others else self.waited[-1] - self.waited[warm - 1])
+        """From the end of step `warm` to the end of the last one, less the time for which others had the core (unless wanted).
+
+        What the device was busy for is the least: behind it a wait for a core costs nothing.
+        """
+        whole, waited, device = (series[-1] - series[warm - 1] for series in (self.times, self.waited, self.device))
+        return whole if others else max(whole - waited, device)
 
 
 def run(path: Path, *, args: list[str], steps: int, timeout: float = 120, memory: bool = False) -> Outcome:
@@ -86,6 +92,7 @@ def _child(path: Path, args: list[str], steps: int, folder: Path, memory: bool) 
             return
         outcome.times.append(time.perf_counter())
         outcome.waited.append(_stood_ready())
+        outcome.device.append(accelerator.charged())
         if memory:
             outcome.resident.append(_resident())
         if len(outcome.times) == steps:

@@ -189,3 +189,26 @@ def test_the_guard_ends_the_life_that_goes_back_through_a_graph_of_its_ghost(mon
         out.sum().backward()
     fresh = model(X)
     fresh.sum().backward()
+
+
+def test_an_image_beside_a_kept_graph_is_of_use_when_the_graph_was_let_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(graphs.life, "folder", str(tmp_path))
+    monkeypatch.setattr(graphs.life, "log", SimpleNamespace(n=1))
+    monkeypatch.setattr(graphs, "_unused", {"a": 9, "b": 9})
+    model = net()
+    a, b = model(X), model(X)
+    assert not alive(a=a, b=b)
+    token = graphs.kept()
+    assert token and not graphs.let_go(token) and graphs.let_go(graphs.kept())
+    a = None
+    assert not graphs.let_go(token)
+    b = None
+    assert a is b and graphs.let_go(token)
+    graphs.life.log.n = 2
+    a, b = model(X), model(X)
+    assert not alive(a=a, b=b)
+    token = graphs.kept()
+    a = None
+    b.sum().backward()
+    b = None
+    assert not graphs.let_go(token), "one of them was used"

@@ -5,13 +5,16 @@ a resumed life finds around itself: theirs are a ghost's, and whoever goes back 
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 import weakref
+from _thread import get_ident as _get_ident
 from time import monotonic as _monotonic  # the real one
 
-from . import stand_ins, walk_heap
+from . import fate, life, stand_ins, walk_heap
 
+FOLDER = "graphs"  # in life.folder: a file for each image whose graphs were let go
 _NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
 _KEPT = 64  # usable graphs at one point that are watched; more: none is
 _UNUSED = 2  # graphs behind one name that went without a backward through them, before the next ones are expected to
@@ -21,6 +24,8 @@ _NOWHERE, _PLAIN, _USABLE = range(3)  # how a graph comes to a leaf: not at all,
 _saved_names: dict = {}  # kind of node -> names of what it may save
 _unused: dict = {}  # name -> how many graphs behind it were let go without a backward
 _shown: list = []  # (saved tensor, references to it) of the graphs that were looked at
+_trusted: list = []  # watches over the graphs that are no obstacle at this point
+_waiting: dict = {}  # token of an image -> how many of its graphs are still alive; gone when one of them was used
 _used: set = set()  # names behind which a graph was used
 _wait_until = 0.0
 _held_by_none = 0  # references to a saved tensor that nothing but its graph holds, once it was asked for
@@ -30,9 +35,11 @@ def alive(seen: object) -> str:
     """The path of a tensor through whose graph a backward may still go, or "".
 
     Nobody knows what a script will do with a graph that it keeps. But if the last few graphs behind the same name were let go unused
-    (`val_loss = criterion(model(x), y)` without no_grad), this one will be too; should it not, the guard ends the life that came back.
+    (`val_loss = criterion(model(x), y)` without no_grad), this one will be too. An image is taken then, and is of use as soon as these
+    graphs were let go (`kept`, `let_go`): a life that comes back to it does the same.
     """
     global _wait_until
+    _trusted.clear()
     known: dict = {}
     _shown.clear()
     kept = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None and _level(t.grad_fn, known) == _USABLE]
@@ -42,10 +49,30 @@ def alive(seen: object) -> str:
         name = re.sub(r"\[[^]]*\]", "[]", path)
         if name in _used or _unused.get(name, 0) < _UNUSED:
             unsure = unsure or path
-        _watch(name, node)
+        _trusted.append(_watch(name, node))
     unsure = unsure or (kept[_KEPT][0] if len(kept) > _KEPT else "")
+    if unsure:
+        _trusted.clear()
     _wait_until = _monotonic() + _WAIT_S if unsure else 0.0
     return unsure
+
+
+def kept() -> str:
+    """For the image that is taken at this point: what `let_go` is to be asked about before the image may be used; "" if nothing."""
+    if not _trusted:
+        return ""
+    token = f"{life.attempt}-{os.getpid()}-{life.log.n}"
+    _waiting[token] = len(_trusted)
+    for watch in _trusted:
+        weakref.finalize(watch, _one_less, token).atexit = False
+        watch.tokens.append(token)
+    _trusted.clear()
+    return token
+
+
+def let_go(token: str) -> bool:
+    """Whether the recorded life let all graphs go that were alive at an image, without a backward through one of them."""
+    return not token or os.path.exists(os.path.join(life.folder, FOLDER, token))
 
 
 def undecided() -> bool:
@@ -66,25 +93,51 @@ def guard() -> None:
 class _Watch:
     """Hangs on a node of a graph, and dies with it."""
 
-    __slots__ = ("__weakref__", "name")
+    __slots__ = ("__weakref__", "name", "tokens")
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.tokens = name, []
 
     def __call__(self, *_: object) -> None:
         global _wait_until
         _wait_until = 0.0
         _used.add(self.name)
+        for token in self.tokens:
+            _waiting.pop(token, None)
 
 
-def _watch(name: str, node: object) -> None:
-    if "stoker" not in node.metadata:
+def _watch(name: str, node: object) -> _Watch:
+    watch = node.metadata.get("stoker")
+    if watch is None:
         watch = node.metadata["stoker"] = _Watch(name)
         node.register_prehook(watch)
-        weakref.finalize(watch, _let_go, name).atexit = False
+        weakref.finalize(watch, _gone, name).atexit = False
+    return watch
 
 
-def _let_go(name: str) -> None:
+def _one_less(token: str) -> None:
+    left = _waiting.pop(token, 0) - 1
+    if left > 0:
+        _waiting[token] = left
+    elif not left:
+        _mark(token)
+
+
+def _mark(token: str) -> None:
+    main, before = _get_ident() == life.main, life.depth
+    if main:
+        life.depth = 1
+    try:
+        os.makedirs(os.path.join(life.folder, FOLDER), mode=0o700, exist_ok=True)
+        os.close(os.open(os.path.join(life.folder, FOLDER, token), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as e:
+        fate.say(f"an image stays out of use: {e}")
+    finally:
+        if main:
+            life.depth = before
+
+
+def _gone(name: str) -> None:
     global _wait_until
     _wait_until = 0.0
     _unused[name] = _unused.get(name, 0) + 1

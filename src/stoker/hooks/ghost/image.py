@@ -137,7 +137,7 @@ def _meta(seen, copy, where) -> dict:
         "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(),
         "cuda": _cuda_rngs(torch),
         "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
-        "shifts": shifts, "parts": parts,
+        "shifts": shifts, "parts": parts, "kept_graphs": graphs.kept(),
     }  # fmt: skip
 
 
@@ -265,6 +265,9 @@ def choose():
             continue
         if "tail" not in dropped() and behind < TAIL_VALUES:
             tried.append({"image": n, "why": words.SHORT_TAIL.format(count=behind)})
+            continue
+        if not graphs.let_go(meta.get("kept_graphs", "")):
+            tried.append({"image": n, "why": words.GRAPH_KEPT})
             continue
         best = image
         break

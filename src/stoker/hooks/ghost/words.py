@@ -91,6 +91,7 @@ SAMPLER_OTHER = "a sampler is not what it was at the image"
 # -- the walk and images
 NOT_SAVED = "{what}, which cannot be saved yet"
 GRAPH_ALIVE = "{name} keeps an autograd graph through which a backward could still go (.item() or .detach() lets it go)"
+GRAPH_KEPT = "an autograd graph that was alive at the image had not been let go when the recorded life ended"
 UNKNOWN_TYPE = "{name} is a {type}, which is not understood, and training may change it"
 UNSEEN_TENSOR = "a tensor {shape} {dtype} is in use that no variable leads to (held by {who})"
 UNSEEN_ARRAY = "an array {shape} {dtype} is in use that no variable leads to (held by {who})"

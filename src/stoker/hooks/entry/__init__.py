@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from _json import encode_basestring_ascii as _text
+from time import perf_counter_ns as now  # noqa: F401  # the real one: exact resume puts another into `time`
 
 RECORD = "processes.jsonl"
 RECORD_MAX = 1 << 20  # bytes; a run that starts a million processes does not fill the disk with lines about them
@@ -19,7 +20,8 @@ def begin() -> None:
     """Hook this process: called once, by sitecustomize, before the script."""
     words = command_line()
     what = role(words)
-    resume = what == "script" and os.environ.get("STOKER_RESUME") == "auto" and bool(os.environ.get("STOKER_RESUME_DIR"))
+    rehearsed = bool(os.environ.get("STOKER_REHEARSE")) and _rehearse(what, words)
+    resume = what == "script" and not rehearsed and os.environ.get("STOKER_RESUME") == "auto" and bool(os.environ.get("STOKER_RESUME_DIR"))
     from . import imports
     if resume:
         from ..ghost import files, world
@@ -27,8 +29,17 @@ def begin() -> None:
         world.install_early()
         imports.after("random", _start_of_random)
         imports.after("numpy", _start_of_numpy)
-    imports.after("torch", lambda torch: _torch_is_here(torch, what, resume))
+    if rehearsed:
+        from .. import rehearse
+        imports.after("torch", rehearse.torch_is_here)
+    imports.after("torch", lambda torch: _torch_is_here(torch, "rehearsed" if rehearsed else what, resume))
     record(role=what, argv=words[:64], python=sys.version.split()[0])
+
+
+def _rehearse(what: str, words: list[str]) -> bool:
+    """Does this process pretend to have GPUs? The first of a rehearsal becomes its conductor, and does not come back from here."""
+    from .. import rehearse
+    return rehearse.begin(what, words)
 
 
 def command_line() -> list[str]:
@@ -90,10 +101,33 @@ def _start_of_numpy(module: object) -> None:
 
 def _torch_is_here(torch: object, what: str, resume: bool) -> None:
     why = ""
+    if what in ("script", "worker"):
+        _start_clock(what, resume)
     if resume:
         from .. import ghost
         why = ghost.install()
+        if "stoker_hooks.clock" in sys.modules:
+            _clock_after_ghost()
     if what == "script" and os.environ.get("STOKER_DIGEST"):
         from ..ghost import digest
         digest.install()
     record(torch=str(getattr(torch, "__version__", "")), after_s=round(time.monotonic() - _START, 3), **({"why": why} if why else {}))
+
+
+def _start_clock(what: str, resume: bool) -> None:
+    """Its marks go in first, so that exact resume stands around them and a ghost never comes to them."""
+    try:
+        from .. import clock
+        clock.install(resume) if what == "script" else clock.install_late()
+    except Exception as e:
+        record(clock=f"not started: {type(e).__name__}: {e}")
+
+
+def _clock_after_ghost() -> None:
+    """A life that goes to an image is measured from there on."""
+    from .. import clock
+    from ..ghost import life
+    if life.target is not None:
+        life.on_tail_end.append(clock.begin)
+    else:
+        clock.begin()

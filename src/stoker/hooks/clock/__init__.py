@@ -1,0 +1,35 @@
+"""The clock: where the time of each step of an unmodified script goes, seen from a few calls of torch that every training makes.
+
+`install()` is all that the outside calls. marks.py: the calls, and what the time between them is; logs.py: what prints and logs;
+device.py: the same on a GPU, without waiting for it; book.py: what is written to steps.jsonl; length.py: how long the loop is.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def install(resume: bool = False) -> None:
+    """torch has just been imported by a script. With `resume`, this is called before exact resume puts its hooks around ours: a ghost
+    calls nothing of what we see, and `begin()` comes when the real tensors are back."""
+    from . import book, logs, marks
+    folder = os.environ.get("STOKER_HOOKS", "")
+    if not folder or os.environ.get("STOKER_CLOCK") == "off" or not book.open_beside(folder):
+        return
+    marks.install()
+    if not resume:
+        logs.install()
+        marks.begin()
+
+
+def begin() -> None:
+    """From here on this life is no replay."""
+    from . import book, marks
+    if book.opened():
+        marks.begin()
+
+
+def install_late() -> None:
+    """A process that multiprocessing started: a loader's worker, which is left alone, or a rank, which makes an optimizer."""
+    from . import marks
+    marks.at_optimizer(install)

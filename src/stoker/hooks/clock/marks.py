@@ -1,0 +1,616 @@
+"""The calls that are watched, and what the time between two of them is. Everything between two marks is counted once, so that the
+kinds add up to the clock on the wall: `last` is the moment up to which all is accounted for.
+
+Only one thread counts: the one that trains. In a step of 300 us all of this may take 6.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import weakref
+
+from ..entry import now
+
+KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
+DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHER = range(len(KINDS))
+NOTHING, FETCHED, CALLED, BACK, STEPPED = range(5)  # what the last mark was
+ROOTS_MAX = 64
+LEARN = 3  # steps after which the script's own modules are known
+
+owner = 0  # the thread that trains; 0: the clock stands still
+spent = [0] * len(KINDS)  # ns
+last = 0
+steps = samples = batches = 0
+seen = {"optimizers": 0, "loaders": 0, "batches": 0, "evaluated": 0, "backward": 0}  # whether this process means to train
+durations: list = []  # ns of each step since the last line, evaluation left out
+current = None  # the Pass that was asked last
+device = None  # a device.Device when the training is on a GPU
+each_step = None  # called after each step: the form for measuring
+write_at = 0  # the moment at which the next line is due
+write = None  # book.write
+first_step = None  # book.first_step
+
+_get_ident = _thread.get_ident
+_grad_enabled = _compiling = _tensor = None
+_inside = False  # in a call that is watched: what happens there is part of it
+_after = NOTHING
+_evaluating = False
+_lead = 0  # id of the optimizer whose steps are counted: of several the one that stepped first
+_lead_was = 0  # `steps` at the last line
+_others: dict = {}  # id of another optimizer -> its steps since the last line
+_step_from = _evaluated_then = 0
+_roots: dict = {}  # classes of modules that the script calls with gradients on
+_fetched: list = []  # passes asked since the last backward, with no module called in between
+_before: tuple | None = None  # (spent, moment) at the last fetch from a loader that nobody has trained on
+_passes: dict = {}  # id of an iterator -> its Pass
+_installed = False
+_hooked_at_fork = False
+_late = None
+_timing = False  # within what `timed` counts
+_pid = os.getpid()
+
+
+class Pass:
+    """One way through a loader."""
+
+    __slots__ = ("batches", "began", "first", "forget", "length", "loader", "number", "steady", "trained", "workers")
+
+    def __init__(self, iterator: object, loader: object, length: int | None, began: int) -> None:
+        key = id(iterator)
+        self.forget = weakref.ref(iterator, lambda _: _passes.pop(key, None))
+        self.loader = weakref.ref(loader) if loader is not None else None  # it may go, and its workers with it
+        self.length, self.began = length, began
+        self.workers = getattr(iterator, "_num_workers", 0)
+        self.number = seen["loaders"]
+        self.batches = 0
+        self.first, self.steady = True, False
+        self.trained = loader is not None and loader in _trained
+        _passes[key] = self
+
+
+_trained: weakref.WeakSet = weakref.WeakSet()  # loaders whose batches were trained on
+
+
+# ---- how it is put in place
+
+def install() -> None:
+    """Put the marks where every training passes. Nothing is counted before `begin()`."""
+    global _installed, _grad_enabled, _compiling, _tensor
+    if _installed:
+        return
+    _installed = True
+    import torch
+    from torch.optim import optimizer
+    from torch.utils.data import dataloader
+    _grad_enabled, _compiling = torch.is_grad_enabled, torch.compiler.is_compiling
+    _tensor = torch.Tensor
+    _wrap(torch.nn.Module, "__call__", _module_call)
+    _wrap(torch.autograd, "backward", _backward)
+    _wrap(torch.autograd, "grad", _backward)
+    _wrap(dataloader.DataLoader, "__init__", _loader_made)
+    _wrap(dataloader.DataLoader, "__iter__", _iter)
+    _wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
+    optimizer.register_optimizer_step_post_hook(_step_ends)
+    torch.save = torch.serialization.save = timed(torch.save, SAVE)
+    at_optimizer(None)
+
+
+def at_optimizer(call: object) -> None:
+    """Count the optimizers that are made; with `call`, call it at the first one of this process."""
+    global _late
+    from torch.optim import Optimizer
+    if not hasattr(Optimizer.__init__, "of_stoker"):
+        _wrap(Optimizer, "__init__", _optimizer_made)
+        Optimizer.__init__.of_stoker = True
+    _late = call
+
+
+def begin() -> None:
+    """This thread trains, or is going to."""
+    global owner, last, _hooked_at_fork
+    if not _hooked_at_fork:
+        _hooked_at_fork = True
+        os.register_at_fork(after_in_child=stop)
+    last = now()
+    owner = _get_ident()
+
+
+def stop() -> None:
+    """Count nothing any more: in a forked child, and after a fault of ours."""
+    global owner
+    owner = 0
+
+
+def _broke(error: Exception) -> None:
+    """A fault of ours: the clock is taken out, the script goes on."""
+    from ..entry import record
+    stop()
+    record(clock=f"stopped: {type(error).__name__}: {error}")
+
+
+def _wrap(where: object, name: str, make: object) -> None:
+    real = getattr(where, name)
+    setattr(where, name, _as(real, make(real)))
+
+
+def _as(real: object, wrapper: object) -> object:
+    """As functools.wraps, which would be imported for this alone."""
+    for word in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
+        if hasattr(real, word):
+            setattr(wrapper, word, getattr(real, word))
+    wrapper.__dict__.update(getattr(real, "__dict__", {}))
+    wrapper.__wrapped__ = real
+    return wrapper
+
+
+# ---- modules
+
+def _module_call(real: object) -> object:
+    """For the first steps, until it is known which modules the script calls itself: those within them are not slowed down later."""
+    def __call__(self, *args, **kwargs):
+        global _inside
+        if _inside or _get_ident() != owner:
+            return real(self, *args, **kwargs)
+        kind = _call_begins(self)
+        if kind == FORWARD and steps < LEARN and type(self) not in _roots and _grad_enabled():
+            _learn(self)
+        _inside = True
+        try:
+            return real(self, *args, **kwargs)
+        finally:
+            _inside = False
+            _ends(kind, CALLED)
+    return __call__
+
+
+def _learn(module: object) -> None:
+    """The script calls this module itself, and it can be trained: its class is watched from now on."""
+    try:
+        if next(iter(module.parameters()), None) is None or len(_roots) >= ROOTS_MAX:
+            return
+        kind = type(module)
+        _roots[kind] = True
+        base = sys.modules["torch"].nn.Module
+        if kind.__call__ is base.__call__ and _is_learning(base):
+            kind.__call__ = _as(base.__call__, _root_call(base))
+    except Exception as e:
+        _broke(e)
+
+
+def _root_call(base: object) -> object:
+    """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
+    def __call__(self, *args, **kwargs):
+        global _inside
+        if _inside or _compiling() or _get_ident() != owner:
+            return base.__call__(self, *args, **kwargs)
+        kind = _call_begins(self)
+        _inside = True
+        try:
+            return base.__call__(self, *args, **kwargs)
+        finally:
+            _inside = False
+            _ends(kind, CALLED)
+    return __call__
+
+
+def _learned() -> None:
+    """The modules are known: all others are called as if we were not there."""
+    module = sys.modules["torch"].nn.Module
+    ours = module.__call__
+    if not _is_learning(module):
+        return
+    module.__call__ = ours.__wrapped__
+    known = sys.modules.get("torch._dynamo.utils")
+    if getattr(known, "unpatched_nn_module_call", None) is ours:  # it was imported since, and took ours for torch's own
+        known.unpatched_nn_module_call = ours.__wrapped__
+
+
+def _is_learning(module: object) -> bool:
+    """Whether nobody stands around us. Exact resume does: what is outside of it is part of the script for it."""
+    return getattr(module.__call__, "__code__", None) is _LEARNING
+
+
+_LEARNING = _module_call(None).__code__
+
+
+def _call_begins(module: object) -> int:
+    """The gap before a module of the script's is its own code; between a backward and a module it is an optimizer with a closure.
+    Evaluation: without gradients, of a module that is trained elsewhere."""
+    global last, _evaluating
+    moment = now()
+    try:
+        if not _step_from:
+            _start(moment)
+        kind, gap = FORWARD, OPTIMIZER if _after == BACK else OTHER
+        if _grad_enabled():
+            _evaluating = False
+        elif not module.training and type(module) in _roots:
+            kind, gap, _evaluating = EVALUATION, EVALUATION if _evaluating else OTHER, True
+        if not steps and not _grad_enabled():
+            seen["evaluated"] += 1
+        spent[gap] += moment - last
+        last = moment
+        if device is not None and kind == FORWARD:
+            device.begins()
+            device.forward_begins()
+        return kind
+    except Exception as e:
+        _broke(e)
+        return FORWARD
+
+
+def _ends(kind: int, what: int) -> None:
+    """A watched call is over: what is not accounted for yet was it."""
+    global last, _after
+    moment = now()
+    spent[kind] += moment - last
+    last, _after = moment, what
+
+
+def _start(moment: int) -> None:
+    """The first call of a loop: what came before was preparation, and belongs to no step."""
+    global last, write_at, _step_from
+    for kind in range(len(spent)):
+        spent[kind] = 0
+    first_step(moment, moment - last)
+    last = _step_from = moment
+    write_at = moment + 1_000_000_000
+
+
+# ---- backward
+
+def _backward(real: object) -> object:
+    """What came before, from the module on, was the loss. What was fetched is trained on."""
+    def backward(*args, **kwargs):
+        global _inside, last, _after, _evaluating
+        if _inside or _get_ident() != owner:
+            return real(*args, **kwargs)
+        moment = now()
+        if _step_from:
+            spent[FORWARD] += moment - last
+        else:
+            _start(moment)
+        last, _evaluating, _inside = moment, False, True
+        if _before is not None or _fetched or not steps:
+            _trained_on()
+            seen["backward"] += 1
+        if device is not None:
+            device.backward_begins()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            moment = now()
+            spent[BACKWARD] += moment - last
+            last, _after, _inside = moment, BACK, False
+            if device is not None:
+                device.backward_ends()
+    return backward
+
+
+def _trained_on() -> None:
+    """What was fetched last is trained on: its loaders are no loaders for evaluation."""
+    global _before
+    _before = None
+    for each in _fetched:
+        if not each.trained:
+            each.trained = True
+            loader = each.loader and each.loader()
+            if loader is not None:
+                _trained.add(loader)
+    _fetched.clear()
+
+
+# ---- optimizers
+
+def _optimizer_made(real: object) -> object:
+    def __init__(self, *args, **kwargs):
+        global _late
+        seen["optimizers"] += 1
+        if _late is not None and _get_ident() == _thread_main():
+            call, _late = _late, None
+            try:
+                call()
+            except Exception as e:
+                _broke(e)
+        elif not owner and _installed and _pid != os.getpid():
+            _in_child()
+        return real(self, *args, **kwargs)
+    return __init__
+
+
+def _thread_main() -> int:
+    import threading
+    return threading.main_thread().ident
+
+
+def _in_child() -> None:
+    """A forked process that makes an optimizer is no loader's worker."""
+    global _pid, steps, _lead, _step_from, _after
+    _pid = os.getpid()
+    steps = _lead = _step_from = _after = 0
+    _passes.clear()
+    _fetched.clear()
+    seen.update(dict.fromkeys(seen, 0), optimizers=1)
+    from . import book
+    book.again()
+    begin()
+
+
+def _step_ends(optimizer: object, args: object, kwargs: object) -> None:
+    """A step is done. What was between it and the last mark, clipping and unscaling included, was the optimizer's."""
+    global owner, last, steps, _after, _lead, _step_from, _evaluated_then
+    if _get_ident() != owner:
+        if steps or not owner or _compiling():
+            return
+        owner = _get_ident()  # the loop is not in the main thread
+    try:
+        moment = now()
+        if not _step_from:
+            _start(moment)
+        spent[OPTIMIZER] += moment - last
+        last, _after = moment, STEPPED
+        if _before is not None or _fetched:
+            _trained_on()
+        if id(optimizer) != _lead:
+            if _lead:
+                _others[id(optimizer)] = _others.get(id(optimizer), 0) + 1
+                if moment >= write_at:
+                    line_is_due(moment)
+                return
+            _lead = id(optimizer)
+        steps += 1
+        durations.append(moment - _step_from - spent[EVALUATION] + _evaluated_then)
+        _step_from, _evaluated_then = moment, spent[EVALUATION]
+        if device is not None:
+            device.step_ends()
+        if each_step is not None:
+            each_step()
+        if steps <= LEARN or moment >= write_at:
+            if steps == LEARN:
+                _learned()
+            if steps == 1 or moment >= write_at:
+                line_is_due(moment)
+    except Exception as e:
+        _broke(e)
+
+
+def line_is_due(moment: int) -> None:
+    """Write what was counted, and begin anew."""
+    global _lead, _lead_was, _evaluated_then, steps
+    if steps == _lead_was and _others:  # another optimizer has taken over
+        _lead = max(_others, key=_others.get)
+        steps += _others[_lead]
+    _others.clear()
+    write(moment)
+    _lead_was, _evaluated_then = steps, 0
+
+
+# ---- loaders
+
+def _loader_made(real: object) -> object:
+    def __init__(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        seen["loaders"] += 1
+    return __init__
+
+
+def _iter(real: object) -> object:
+    def __iter__(self):
+        global _inside
+        if _inside or _get_ident() != owner:
+            return real(self)
+        began = _iter_begins(self)
+        _inside = True
+        try:
+            iterator = real(self)
+        finally:
+            _inside = False
+            _ends(START, FETCHED)
+        try:
+            _passes.pop(id(iterator), None)
+            Pass(iterator, self, _length(self), began)
+        except Exception as e:
+            _broke(e)
+        return iterator
+    return __iter__
+
+
+def _iter_begins(loader: object) -> int:
+    global last, _before
+    moment = now()
+    try:
+        if not _step_from:
+            _start(moment)
+        _settle(moment)
+        spent[EVALUATION if _evaluating else OTHER] += moment - last
+        last = moment
+        if loader not in _trained:
+            _before = spent[:], moment
+    except Exception as e:
+        _broke(e)
+    return moment
+
+
+def _length(loader: object) -> int | None:
+    """Batches of a whole pass, where asking is harmless: torch's own samplers ask the same of the data at each pass."""
+    sampler = getattr(loader, "batch_sampler", None)
+    inner = getattr(sampler, "sampler", None)
+    if inner is None or not all(type(each).__module__.startswith("torch.utils.data") for each in (sampler, inner)):
+        return None
+    try:
+        return len(sampler)
+    except Exception:  # a length that nobody can tell
+        return None
+
+
+def _next(real: object) -> object:
+    def __next__(self):
+        global _inside, last, batches, samples, _after
+        if _inside or _get_ident() != owner:
+            return real(self)
+        moment, way = now(), _passes.get(id(self))
+        if way is not None and way.steady and _before is None and moment < write_at:
+            spent[OTHER] += moment - last
+            last = moment
+        else:
+            way = _fetch_begins(self, moment)
+        _inside = True
+        try:
+            data = real(self)
+        except StopIteration:
+            _inside = False
+            _pass_ends(way)
+            raise
+        finally:
+            _inside = False
+        if way is None or not way.steady:
+            _fetch_ends(way, data)
+            return data
+        moment = now()
+        spent[DATA] += moment - last
+        last, _after = moment, FETCHED
+        way.batches += 1
+        batches += 1
+        if type(data) is list and type(data[0]) is _tensor:
+            samples += len(data[0])
+        else:
+            samples += _size(data)
+        if device is not None:
+            device.begins()
+        return data
+    return __next__
+
+
+def _fetch_begins(iterator: object, moment: int) -> Pass | None:
+    """The long form, for a loader that nobody has trained on, and for the first batch of a pass."""
+    global last, current, _before
+    try:
+        if not _step_from:
+            _start(moment)
+        way = _passes.get(id(iterator))
+        if way is None:
+            way = Pass(iterator, None, None, moment)
+        if _before is not None and not way.first:
+            _settle(moment)
+        spent[OTHER] += moment - last
+        last = moment
+        if _before is None:
+            if moment >= write_at:
+                line_is_due(moment)
+            if not way.trained:
+                _before = spent[:], moment
+        if _after != FETCHED and _fetched:
+            _fetched.clear()
+        current = way
+        return way
+    except Exception as e:
+        _broke(e)
+        return None
+
+
+def _settle(moment: int) -> None:
+    """The last batch came from a loader that nobody has trained on, and was not trained on either: all of that was evaluation."""
+    global last, _before
+    if _before is None:
+        return
+    saved = spent[SAVE] - _before[0][SAVE], spent[LOG] - _before[0][LOG]
+    spent[:] = _before[0]
+    spent[SAVE] += saved[0]
+    spent[LOG] += saved[1]
+    spent[EVALUATION] += moment - _before[1] - sum(saved)
+    last, _before = moment, None
+
+
+def _fetch_ends(way: Pass | None, data: object) -> None:
+    global batches, samples
+    if way is None:
+        return
+    try:
+        _ends(START if way.first and way.workers else DATA, FETCHED)  # workers come up, and nothing has been prefetched
+        way.first = False
+        way.batches += 1
+        seen["batches"] += 1
+        if way.trained:
+            batches += 1
+            samples += _size(data)
+            way.steady = True
+        else:
+            _fetched.append(way)
+        if device is not None:
+            device.begins()
+    except Exception as e:
+        _broke(e)
+
+
+def _size(data: object) -> int:
+    """Samples in a batch: the first dimension of the first tensor in it."""
+    try:
+        return _first_dimension(data)
+    except Exception:  # a kind of batch that nobody knows
+        return 0
+
+
+def _first_dimension(data: object) -> int:
+    kind = type(data)
+    if kind is list or kind is tuple:
+        data = data[0] if data else None
+    elif isinstance(data, dict):
+        data = next(iter(data.values()), None)
+    if hasattr(data, "shape"):
+        return data.shape[0] if len(data.shape) else 1
+    return len(data) if isinstance(data, (list, tuple)) else 1
+
+
+def _pass_ends(way: Pass | None) -> None:
+    """There is no further batch."""
+    global last, _before, _after
+    if way is None:
+        return
+    try:
+        moment = now()
+        spent[DATA if way.trained else EVALUATION] += moment - last
+        last, _before, _after = moment, None, NOTHING
+        _fetched.clear()
+        if way.trained:
+            from . import book
+            book.epoch_ends(way, moment)
+    except Exception as e:
+        _broke(e)
+
+
+def settle_all() -> None:
+    """The process ends: what was not decided is, and what came after the last mark is the script's own."""
+    global last
+    moment = now()
+    _settle(moment)
+    spent[OTHER] += moment - last
+    last = moment
+
+
+# ---- what is one thing wherever it happens
+
+def timed(real: object, kind: int) -> object:
+    """`real`, its time taken out of whatever it happens in."""
+    def wrapper(*args, **kwargs):
+        global last, _timing
+        if _timing or _get_ident() != owner:
+            return real(*args, **kwargs)
+        _timing, began = True, now()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            took, _timing = now() - began, False
+            spent[kind] += took
+            last += took
+    return _as(real, wrapper)
+
+
+def timed_outside(real: object, kind: int) -> object:
+    """`timed`, but only where the script calls it itself."""
+    timed_one = timed(real, kind)
+
+    def wrapper(*args, **kwargs):
+        return real(*args, **kwargs) if _inside else timed_one(*args, **kwargs)
+    return _as(real, wrapper)

@@ -7,12 +7,13 @@ A check is taken out by a few lines added to the end of its file in a copy of th
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import HERE, Kill, Stage, Trial, read, vendored
+from harness import HERE, Kill, Stage, Trial, one_text, read, vendored
 
 NEAR = Kill("bare image", 0.25, 2)  # a short tail: what a difference does late is not yet in it
 
@@ -27,6 +28,7 @@ class Takeout:
     script: str
     kill: Kill = NEAR
     again: tuple[tuple[str, str], ...] = ()  # environment of the second life, where the check is about it
+    before: tuple[str, str] = ("", "")  # a file that lies there, and its text
     between: tuple[str, str] = ("", "")  # a file, and what somebody writes into it between the lives
     every: str = "40steps"
 
@@ -56,11 +58,12 @@ TAKEOUTS = (
     Takeout("no image while a graph is alive", "graphs.py", passes("alive", "''"), "graph_of_known_tensors"),
     Takeout("every living tensor and array is reached", "walk_closed.py", passes("unseen", "[]"), "tensor_in_a_future"),
     Takeout("unknown types of modules, data sets, optimizers", "walk_closed.py", passes("strange", "None"), "digest_in_a_module"),
-    Takeout("variables, stack and aliases as at the image", "restore.py", "_Restore.differs = lambda *_: None\n", "hook_counts_for_the_end"),
+    Takeout("variables, stack and aliases as at the image", "restore.py", "_Restore.differs = lambda *_: None\n", "forward_iterator"),
     Takeout("events come from the recorded place", "log.py", "Log._check_site = lambda *_: None\n", "swapped_parameters"),
     Takeout("same code", "checks.py", "_hash = _same_code = None\ndef compare(then):\n    return []\n", "module_edited_late",
             between=("ending.py", "def ending(total):\n    return total + 1\n")),
-    Takeout("same input", "checks.py", passes("_same_input", "True"), "test_set_changed", between=("test.txt", "\n".join(["1.5"] * 64))),
+    Takeout("same input", "checks.py", passes("_same_input", "True"), "test_set_changed", before=("test.txt", "0.25\n" * 64),
+            between=("test.txt", "1.25\n" * 64)),
     Takeout("same number of threads", "checks.py", passes("compare_at_image", "[]"), "threads_at_the_end", again=(("CORES", "2"),)),
     Takeout("programs started beside it", "allow.py", passes("_process", "None") + passes("strangers", "[]"), "subprocess_value"),
     Takeout("sockets", "allow.py", passes("_socket", "None"), "socket_talk"),
@@ -71,6 +74,12 @@ TAKEOUTS = (
 )
 
 
+def _fresh(stage: Stage, takeout: Takeout, clear) -> None:
+    clear()
+    if takeout.before[0]:
+        (stage.home / takeout.before[0]).write_text(takeout.before[1])
+
+
 def run(takeout: Takeout, base: Path, *, out: bool, script: str = "") -> Trial:
     """One run that is killed and started again, with the check in place or taken out."""
     path = next(p for p in (HERE / "adversaries" / f"{script or takeout.script}.py", Path(script or takeout.script)) if p.exists())
@@ -79,6 +88,7 @@ def run(takeout: Takeout, base: Path, *, out: bool, script: str = "") -> Trial:
         target = hooks / "stoker_hooks" / "ghost" / takeout.file
         target.write_text(f"{target.read_text('utf-8')}\n\n{takeout.lines}", "utf-8")
     stage = Stage(read(path), base / "run", hooks=hooks, every=takeout.every)
+    stage.fresh = functools.partial(_fresh, stage, takeout, stage.fresh)
     straight = stage.plain()
     stage.fresh()
     lives = [stage.live(1, takeout.kill)]
@@ -87,8 +97,6 @@ def run(takeout: Takeout, base: Path, *, out: bool, script: str = "") -> Trial:
             (stage.home / takeout.between[0]).write_text(takeout.between[1])
         again = Stage(stage.script, stage.base, hooks=hooks, every=takeout.every, env=dict(takeout.again))
         lives.append(again.live(2))
-    from harness import one_text
-
     text, last = one_text(lives)
     return stage._judge(straight, stage.final(lives[-1], text), lives, last)
 
@@ -109,7 +117,7 @@ def main() -> int:
                 without = run(takeout, Path(folder, "b"), out=True, script=script)
             needless += without.outcome != "WRONG"
             print(f"{takeout.check:50s} {script:24s} with: {held.outcome if held else '-':8s} without: {without.outcome:8s} "
-                  f"{(without.differs or [without.reason])[0][:110]}", flush=True)
+                  f"{(without.differs or [''])[0][:110]} {without.reason[:140]}", flush=True)
             if args.search and without.outcome == "WRONG":
                 break
     return bool(needless)

@@ -1,15 +1,15 @@
 # Tries: the file of the test set is another one when the killed script comes back; it is looked at only at the end.
 # expected: either
 # leftovers: yes
+# ignore: test.txt
 import os
 import torch
 from torch import nn
 
-if not os.path.exists("test.txt"):
-    with open("test.txt", "w") as f:
-        f.write("\n".join(str(j * 0.25) for j in range(64)))
-with open("test.txt") as f:
-    held_out = [line for line in f]
+held_out = ["0.5"] * 64
+if os.path.exists("test.txt"):
+    with open("test.txt") as f:
+        held_out = f.read().split()
 torch.manual_seed(0)
 X = torch.randn(320, 8)
 m = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))

@@ -1,5 +1,6 @@
 # Tries: the number of threads comes from outside; it rounds only a sum at the end that is large enough to be divided.
 # expected: either
+# leftovers: yes
 import os
 import torch
 from torch import nn

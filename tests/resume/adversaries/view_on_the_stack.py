@@ -20,7 +20,9 @@ def step(x):
 def run():
     total = torch.zeros(4)
     for i in range(1200):
-        total = torch.add(total[:], step(X[(i * 16) % 640:][:16]))
+        with torch.no_grad():
+            out = m(X[:4]).squeeze(1)
+        total += torch.add(out[:], step(X[(i * 16) % 640:][:16]))
         if i % 25 == 0:
             print(i, flush=True)
     return total

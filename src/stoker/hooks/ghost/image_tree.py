@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import sys
 
+from . import leaves
 from .leaves import PLAIN
 from .walk_kinds import ordinals
 
@@ -29,7 +30,7 @@ def pack(walk, thing, path: str) -> tuple:
         return ("same", walk.seen[id(thing)])
     if kind in (dict, collections.OrderedDict):
         pairs = []
-        for n, (key, value) in enumerate(dict.items(thing)):
+        for n, (key, value) in enumerate(leaves.items(thing)):
             odd = type(key) not in PLAIN or (type(key) is int and key > 0xFFFFFFFF)
             where = f"{path}[#{n}]" if odd else f"{path}[{key!r}]"
             pairs.append((pack(walk, key, where + "<key>") if odd else ("value", key), pack(walk, value, where)))

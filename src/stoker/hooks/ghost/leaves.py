@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import types
 import zlib
+from collections import OrderedDict
 
 PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
 LONG = 400  # characters of a string that is kept by its checksum only
@@ -97,6 +98,11 @@ def text(value: str):
 
 def all_plain(values) -> bool:
     return PLAIN.issuperset(map(type, values))
+
+
+def items(thing) -> list:
+    """(key, value) of a dictionary in its order, past methods of a subclass; an OrderedDict keeps an order of its own."""
+    return list((OrderedDict if isinstance(thing, OrderedDict) else dict).items(thing))
 
 
 def bulk(values) -> bool:

@@ -439,6 +439,12 @@ def _context_variable(walk, thing, path):
         walk.add(value, f"{path}<value>")
 
 
+def _thread_local(walk, thing, path):
+    """What it holds for this thread, the one that trains."""
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.add(threading.local.__getattribute__(thing, "__dict__"), f"{path}.__dict__")
+
+
 def _weak(walk, thing, path):
     walk.weak.append((path, thing))
 
@@ -463,7 +469,7 @@ _EXACT.update({
     functools._lru_cache_wrapper: _lru, type: _type, types.ModuleType: _module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
     types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
-    threading.local: _instance, threading.Event: _instance,
+    threading.local: _thread_local, threading.Event: _instance,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((
     types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,

@@ -80,14 +80,17 @@ def of_size(walk, thing, path, size):
 
 def of_dict(walk, thing, path):
     """Entries by key, in their order; keys that are no plain values, and large numbers that may be an id(), by place."""
-    keys = dict.keys(thing)
+    pairs = leaves.items(thing)
+    keys = [key for key, _ in pairs]
     size = len(keys)
     of_size(walk, thing, path, size)
     if size > BULK and leaves.all_plain(keys) and leaves.bulk(dict.values(thing)):
-        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(list(dict.items(thing))))
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(pairs))
         walk.bulk[path] = thing
         return
-    for n, (key, value) in enumerate(list(dict.items(thing))):
+    if size > 1 and leaves.all_plain(keys) and not any(type(k) is int and k > 0xFFFFFFFF for k in keys):
+        walk.facts[path] = (leaves.name_of(type(thing)), size, leaves.crc(keys))  # their order
+    for n, (key, value) in enumerate(pairs):
         kind = type(key)
         if kind is int and key > 0xFFFFFFFF:  # perhaps an id(): its number means nothing, its place does
             where = f"{path}[#{n}]"

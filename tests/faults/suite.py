@@ -132,6 +132,12 @@ def changed(case: Case, edits: list[dict[str, str]]) -> str:
     return source
 
 
+def lines(case: Case) -> list[int]:
+    """Where in the script the repair begins, by line: what a lint may point at."""
+    source = case.path.read_text("utf-8")
+    return sorted(source[: source.index(edit["old"])].count("\n") + 1 for edit in case.repair)
+
+
 @contextmanager
 def neighbour(wanted: bool = True) -> Iterator[None]:
     """Keep every usable core busy with a process of somebody else's."""

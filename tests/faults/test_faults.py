@@ -33,6 +33,7 @@ def test_a_truth_uses_known_words(case):
         assert {case.cause, *case.accept} <= suite.CAUSES.keys() and case.helps and not case.refuse
         assert case.cure in suite.CURES and case.risk in suite.RISKS
         assert case.repair or case.neighbour or case.measure != "time"
+        assert suite.lines(case) or case.cure == "advice" or case.measure == "none"
     elif case.kind == "refuse":
         assert case.reason in suite.REASONS and case.refuse and not case.cause
     else:

@@ -29,5 +29,5 @@ torch.manual_seed(6)
 loader = DataLoader(TensorDataset(get_data()), batch_size=32, shuffle=True)
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 8), nn.Linear(8, 256), nn.ReLU(), nn.Linear(256, 64))
 opt = optim.Adam(model.parameters(), lr=1e-3)
-for epoch in range(4):
+for epoch in range(2):
     print(f"epoch {epoch + 1}: {train_epoch(model, loader, opt):.5f}")

@@ -14,7 +14,7 @@ def make_loader(batch):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--epochs", type=int, default=6)
     args = parser.parse_args()
     torch.manual_seed(101)

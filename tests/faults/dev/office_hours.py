@@ -3,11 +3,7 @@ import argparse
 
 import torch
 from torch import nn
-
-
-def batches(x, y, size, generator):
-    for part in torch.randperm(len(x), generator=generator).split(size):
-        yield x[part], y[part]
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 def build(width):
@@ -23,8 +19,8 @@ def main():
     generator = torch.Generator().manual_seed(8)
     x = torch.randn(12800, 96, generator=generator)
     y = x[:, :6].argmax(1)
-    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_sampler=torch.utils.data.BatchSampler(
-        torch.utils.data.RandomSampler(range(len(x)), generator=generator), 256, False))
+    order = BatchSampler(RandomSampler(range(len(x)), generator=generator), 256, drop_last=False)
+    data = DataLoader(TensorDataset(x, y), sampler=order, batch_size=None)
     model = build(args.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for epoch in range(args.epochs):

@@ -5,7 +5,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Turbine(nn.Module):
-    def __init__(self, layers=6, width=96):
+    def __init__(self, layers=8, width=64):
         super().__init__()
         dims = [24] + [width] * layers
         self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(dims, dims[1:])])
@@ -26,9 +26,9 @@ def report(model, step, loss):
 
 def main():
     torch.manual_seed(13)
-    x = torch.randn(6400, 24)
+    x = torch.randn(3200, 24)
     y = x[:, :3].prod(1, keepdim=True)
-    loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
+    loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
     model = Turbine()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     step = 0

@@ -12,7 +12,10 @@ from .walk_kinds import ordinals
 
 _KINDS = {list: "list", tuple: "tuple", dict: "dict", collections.OrderedDict: "ordered"}
 _KINDS.update({set: "set", frozenset: "frozenset", collections.deque: "deque"})
+_KINDS.update({collections.Counter: "counter", collections.defaultdict: "defaultdict"})
 _MAKE = {word: kind for kind, word in _KINDS.items()}
+_DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+PAIRS = frozenset(_KINDS[kind] for kind in _DICTS)  # words of trees that hold pairs
 
 
 class CannotBuild(Exception):
@@ -28,7 +31,7 @@ def pack(walk, thing, path: str) -> tuple:
         return ("memory", path)
     if walk.seen.get(id(thing)) not in (path, None):
         return ("same", walk.seen[id(thing)])
-    if kind in (dict, collections.OrderedDict):
+    if kind in _DICTS:
         pairs = []
         for n, (key, value) in enumerate(leaves.items(thing)):
             odd = type(key) not in PLAIN or (type(key) is int and key > 0xFFFFFFFF)
@@ -51,7 +54,9 @@ def build(tree: tuple, find, now=None):
     if word in ("memory", "same"):
         return find(tree[1])
     kind = _MAKE[word]
-    if kind in (dict, collections.OrderedDict):
+    if kind in _DICTS:
+        if kind is collections.defaultdict and type(now) is not kind:
+            raise CannotBuild("a defaultdict")  # what it makes by default stands in no image
         old = now if type(now) is kind else kind()
         pairs = []
         for key, value in tree[1]:
@@ -60,7 +65,7 @@ def build(tree: tuple, find, now=None):
                 key = sys.intern(key)  # noqa: PLW2901  # one object for one name, as torch has it: pickles tell the difference
             pairs.append((key, build(value, find, old.get(key) if type(key) in PLAIN else None)))
         old.clear()
-        old.update(pairs)
+        (collections.OrderedDict if kind is collections.OrderedDict else dict).update(old, pairs)  # a Counter's own would count them
         return old
     held = list(now) if type(now) is kind else []
     values = [build(value, find, held[n] if n < len(held) and kind not in (set, frozenset) else None) for n, value in enumerate(tree[1])]

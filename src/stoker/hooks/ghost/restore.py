@@ -80,7 +80,7 @@ class _Restore:
             tree = trees.pop()
             if tree[0] == "same":
                 found.add(tree[1])
-            elif tree[0] in ("dict", "ordered"):
+            elif tree[0] in image_tree.PAIRS:
                 trees += [part for pair in tree[1] for part in pair]
             elif tree[0] not in ("value", "memory"):
                 trees += tree[1]

@@ -23,6 +23,7 @@ _pid = 0
 
 
 def install() -> None:
+    """Be told of every way in which this process ends."""
     global _pid
     _pid = os.getpid()
     atexit.register(_at_exit)
@@ -40,6 +41,7 @@ def listen() -> None:
 
 
 def end_of_ghost() -> None:
+    """Ctrl-C is the script's own again."""
     if signal.getsignal(signal.SIGINT) is _interrupted_as_ghost:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -150,7 +150,7 @@ def _two_steps(names: list[str]) -> None:
         if names and case.name not in names:
             continue
         started = time.process_time(), time.perf_counter()
-        outcome = run(case.path, args=case.args, steps=2, timeout=60)
+        outcome = run(case.path, args=case.args, steps=2, timeout=30)
         print(json.dumps({"name": case.name, "ended": outcome.ended, "steps": len(outcome.times), "error": outcome.error,
                           "wall_s": round(time.perf_counter() - started[1], 2)}), flush=True)
 

@@ -30,6 +30,8 @@ def train(rank, world, meeting):
             optimizer.step()
         if rank == 0:
             print(f"epoch {epoch} loss {loss.item():.4f}", flush=True)
+    dist.barrier()
+    del model, optimizer
     dist.destroy_process_group()
 
 

@@ -17,7 +17,7 @@ from stoker.base.errors import InvalidSpec, NotFound
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import State
-from stoker.cli import output
+from stoker.cli import output, rehearse
 from stoker.cli.options import Duration, json_option, plane
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Command(click.Argument):
 @click.option("--resume", type=click.Choice(["auto", "off"]), default="off", show_default=True,
               help="Record an unmodified training script, so that `stoker start` brings it back where it was.")
 @click.option("--no-hooks", is_flag=True, help="Put nothing of ours into its Python processes: no exact resume, no clock.")
+@click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
+              help="Run a few steps of a GPU script on the CPU, in a copy, as if there were N GPUs, to find its mistakes.")
 @click.option("--target", default="local", metavar="NAME", help="Where to run it.")
 @click.option("--yes", is_flag=True, help="If this command has an unfinished run here, continue it without asking.")
 @click.option("--new", is_flag=True, help="Make a new run without asking.")
@@ -92,13 +94,16 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
     if o["yes"] and o["new"]:
         raise InvalidSpec("--yes and --new exclude each other.")
+    rehearse.check(o)
     spec = make_spec(command, o)
     env = run_env(os.environ, o["env"], o["env_file"])
+    rehearse.apply(o, spec, env)
     stdin = _read(o["stdin_file"]) if o["stdin_file"] else None
     client = plane()
     spec["after"] = [client.run(ref)["id"] for ref in o["after"]]
     limits = {} if o["time_s"] is None else {"time_s": o["time_s"]}
-    unfinished = [] if o["name"] else client.candidates(spec["folder"], spec["command"])
+    asks = not o["name"] and o["rehearse"] is None
+    unfinished = [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)] if asks else []
     if unfinished and _continues(unfinished[0], o):
         before = unfinished[0]
         made = client.start(before["id"])

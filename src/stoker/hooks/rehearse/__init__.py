@@ -1,0 +1,39 @@
+"""A rehearsal: a script that was written for GPUs runs a few steps on a CPU, unmodified, with as many ranks as it will have, so that
+its mistakes show before a GPU is paid. What cannot be seen without a GPU is told at the end."""
+
+from __future__ import annotations
+
+import os
+
+RANKS = "STOKER_REHEARSE"  # how many GPUs are pretended; set by `stoker run --rehearse N`
+ROOM = "STOKER_REHEARSE_ROOM"  # the folder where the conducted processes say what they do; set by the conductor
+
+
+def begin(what: str, words: list) -> bool:
+    """Take part: as the conductor, which never returns, or as one of its processes. False: torch need not be pretended here."""
+    if what not in ("script", "worker"):
+        return False
+    if not os.environ.get(ROOM):
+        if what == "worker":
+            return False
+        from . import conduct
+
+        conduct.conduct(words)
+    from . import scratch, tell
+
+    tell.watch_the_end()
+    scratch.install()
+    return True
+
+
+def torch_is_here(torch: object) -> None:
+    """The script has imported torch: from here on it has GPUs."""
+    from . import ends, late, pretend, pretend_cuda, ranks, scratch, tell
+
+    late.stand_aside("torch._dynamo", pretend.off)
+    pretend.install(torch)
+    pretend_cuda.install(torch)
+    ranks.install(torch)
+    ends.install(torch)
+    scratch.torch_files(torch)
+    tell.tell("torch")

@@ -1,0 +1,243 @@
+"""What a rehearsal found, from what its processes told: a verdict, and lines that a person reads."""
+
+from __future__ import annotations
+
+WELL, MISTAKE, NOT_REHEARSED = 0, 1, 3
+NOT_CHECKED = [
+    "memory of the GPU: whether model and batch fit",
+    "kernels and numbers of the GPU: half precision, TF32, cuDNN",
+    "speed, overlap of copies and computing, streams",
+    "NCCL itself: its faults, the network between machines",
+]
+
+
+def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, seconds: float) -> dict:
+    """{"code", "verdict", "lines", "warnings", "not_checked", ...}. `lines` is None where there is nothing to say: no torch, no mistake."""
+    trained = {pid: events for pid, events in heard.items() if last(events, "step")}
+    errors = sorted((e for events in heard.values() for e in events if e["e"] == "error"), key=lambda e: e["t"])
+    bad = {rank: code for rank, code in ends.items() if code}
+    outcome = {
+        "code": WELL,
+        "ranks": len(trained),
+        "seconds": round(seconds, 1),
+        "steps": [last(e, "step")["n"] for e in trained.values()],
+        "lines": [],
+        "warnings": warnings(heard, trained),
+        "not_checked": not_checked(heard, plan),
+    }
+    if not heard and not bad:
+        return {**outcome, "lines": None}
+    refused = next((e for e in errors if e["kind"] == "CannotRehearse"), None)
+    if found.get("same_gpu"):
+        gpu, who = found["same_gpu"]
+        _mistake(outcome, f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); NCCL refuses that (Duplicate GPU detected)")
+        outcome["lines"].append("each rank takes its own: torch.cuda.set_device(local_rank), .to(local_rank), device_ids=[local_rank]")
+    elif found.get("stuck") and not errors:
+        _mistake(outcome, "the ranks wait for each other for ever")
+        outcome["lines"] += [
+            _stands(heard[pid], where) for pid, where in sorted(found["stuck"].items(), key=lambda i: str(rank_of(heard[i[0]])))
+        ]
+        outcome["lines"] += [f"rank {rank} has ended" for rank in found["gone"]]
+        outcome["lines"].append("every rank must come to the same collective calls, in the same order and equally often")
+    elif found.get("silent"):
+        outcome.update(code=NOT_REHEARSED, verdict="nothing happened any more; the rehearsal was ended")
+        outcome["lines"] += [_stands(heard[pid], where) for pid, where in found["silent"].items()]
+    elif refused:
+        outcome.update(code=NOT_REHEARSED, verdict=f"this script cannot be rehearsed: {refused['text']}")
+    elif errors and not [e for e in errors if not _was_left(e)] and 0 in ends.values():
+        _mistake(outcome, "a rank ended while another still waits for it; with NCCL that waits for ever")
+        outcome["lines"] += [f"rank {rank} had ended" for rank, code in ends.items() if code == 0]
+        outcome["lines"] += [
+            _stands(events, last(events, "into")) for events in heard.values() if any(_was_left(e) for e in events) and last(events, "into")
+        ]
+    elif errors:
+        first = next((e for e in errors if not _was_left(e)), errors[0])
+        who = f"rank {first['rank']}: " if first.get("rank") not in ("", None) else ""
+        _mistake(outcome, f"the script failed: {who}{first['kind']}: {first['text'].splitlines()[0] if first['text'] else ''}")
+        if first["at"]:
+            outcome["lines"].append(f"at {first['at']}; the traceback stands above")
+        outcome["lines"] += _hints(first)
+    elif bad:
+        rank, code = sorted(bad.items())[0]
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        _mistake(outcome, f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; what it said stands above")
+    elif not trained:
+        outcome.update(code=NOT_REHEARSED, verdict="the script ended well, but no optimizer made a step: nothing was trained")
+    elif _not_finite(trained):
+        _mistake(outcome, f"the loss is not finite at {_not_finite(trained)}")
+    else:
+        outcome["verdict"] = "rehearsed well"
+    outcome["lines"] = [*_ran(heard, trained, plan, ranks, seconds), *outcome["lines"]]
+    return outcome
+
+
+def _was_left(event: dict) -> bool:
+    """An error that only says that another rank is gone."""
+    return event["e"] == "error" and (event["kind"] == "ChildFailedError" or any(said in event["text"] for said in _LEFT))
+
+
+_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "recvValue failed")
+
+
+def as_text(outcome: dict) -> str:
+    """The report, as it is printed."""
+    lines = [f"stoker: {outcome['verdict']}", *(f"  {line}" for line in outcome["lines"])]
+    lines += [f"  look at: {line}" for line in outcome["warnings"]]
+    lines += ["  not checked without a GPU:", *(f"    {line}" for line in outcome["not_checked"])]
+    return "\n".join(lines) + "\n"
+
+
+def _mistake(outcome: dict, verdict: str) -> None:
+    outcome.update(code=MISTAKE, verdict=verdict)
+
+
+def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -> list:
+    lines = []
+    started = (
+        f", as {plan.launcher} starts them"
+        if plan.launcher
+        else {"slurm": ", as srun starts them", "ranks": ", as torchrun starts them"}.get(plan.style, "")
+    )
+    processes = [events for events in heard.values() if last(events, "joined")] or list(trained.values())
+    steps = sorted({last(events, "step")["n"] for events in trained.values()})
+    made = (
+        f"{steps[0]}{f' to {steps[-1]}' if len(steps) > 1 else ''} optimizer step{'s' * (steps != [1])}" if steps else "no optimizer step"
+    )
+    backend = next((e["backend"] for events in heard.values() for e in events if e["e"] == "dist"), "")
+    how = f"{len(processes)} rank{'s' * (len(processes) != 1)}{started}" if backend or plan.style != "alone" else "1 process"
+    lines.append(
+        f"ran: {how}, {made} each, {ranks} pretended GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
+        if len(trained) > 1
+        else f"ran: {how}, {made}, {ranks} pretended GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
+    )
+    if backend:
+        lines.append(f"{backend} was done by gloo" if backend != "gloo" else "gloo, as the script asks")
+    batch = next((e for events in heard.values() for e in events if e["e"] == "batch"), None)
+    if batch:
+        lines.append(f"first batch: {', '.join(batch['shapes'])}")
+    losses = [e["value"] for events in list(trained.values())[:1] for e in events if e["e"] == "loss" and e["finite"]]
+    if losses:
+        lines.append(f"loss: {losses[0]:.4g}{f' -> {losses[-1]:.4g}' if len(losses) > 1 else ''}, finite")
+    written = sorted({e["path"] for events in heard.values() for e in events if e["e"] == "outside"})
+    if written:
+        lines.append(f"written to a scratch folder instead: {', '.join(written[:5])}{' ...' if len(written) > 5 else ''}")
+    return lines
+
+
+def warnings(heard: dict, trained: dict) -> list:
+    """What is no failure, and looks like a mistake."""
+    said = []
+    for events in heard.values():
+        said += [f"{e['text']}{' (' + e['at'] + ')' if e.get('at') else ''}" for e in events if e["e"] == "lint"]
+        said += [f"{e['count']} parameters get no gradient, as {', '.join(e['names'][:3])}" for e in events if e["e"] == "no_grad"]
+    ranks = {rank_of(events): events for events in trained.values() if last(events, "joined")}
+    if len(ranks) > 1:
+        said += _between(ranks)
+    return list(dict.fromkeys(said))
+
+
+def _between(ranks: dict) -> list:
+    said = []
+    firsts = {rank: last(events, "batch") for rank, events in ranks.items()}
+    digests = [b["digest"] for b in firsts.values() if b and b["digest"]]
+    if len(digests) > 1 and len(set(digests)) == 1:
+        said.append("all ranks got the same first batch: without a DistributedSampler (or a seed of its own) each trains on the same data")
+    lengths = {rank: last(events, "loader") for rank, events in ranks.items()}
+    seen = {rank: e["length"] for rank, e in lengths.items() if e and e["length"] is not None}
+    if len(set(seen.values())) > 1:
+        told = ", ".join(f"rank {rank} has {n}" for rank, n in sorted(seen.items()))
+        said.append(f"the ranks have different numbers of batches ({told}): at the end of the epoch some wait for the others for ever")
+    steps = {rank: last(events, "step")["n"] for rank, events in ranks.items()}
+    if len(set(steps.values())) > 1:
+        said.append("the ranks made different numbers of steps: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(steps.items())))
+    meets = {rank: sum(e["e"] == "into" for e in events) for rank, events in ranks.items() if last(events, "done")}
+    if len(set(meets.values())) > 1:
+        said.append(
+            "the ranks made different numbers of collective calls: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(meets.items()))
+        )
+    return said
+
+
+def not_checked(heard: dict, plan: object) -> list:
+    """What nobody can know from this rehearsal."""
+    lines = list(NOT_CHECKED)
+    kinds = {e["e"]: e for events in heard.values() for e in events}
+    if "autocast" in kinds:
+        lines.append(f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of the CPU")
+    if "compile" in kinds:
+        lines.append("torch.compile: the model ran as it is written")
+    lines.append("what comes after the first shortened epochs, and files that only appear there")
+    return lines
+
+
+def same_gpu(heard: dict) -> object:
+    """(gpu, ranks) when two ranks of NCCL do their work on the same one."""
+    users: dict = {}
+    for events in heard.values():
+        if not last(events, "joined") or (last(events, "dist") or {}).get("backend") != "nccl":
+            continue
+        for e in events:
+            if e["e"] == "device":
+                users.setdefault(e["gpu"], set()).add(rank_of(events))
+    for gpu, who in users.items():
+        if len(who) > 1 and not any(other != gpu and who & them for other, them in users.items()):
+            return gpu, sorted(who)
+    return None
+
+
+def rank_of(events: list) -> object:
+    """Its rank, "" for a process that belongs to no group."""
+    joined = last(events, "joined") or last(events, "dist")
+    return joined["rank"] if joined else ""
+
+
+def last(events: list, kind: str) -> object:
+    return next((e for e in reversed(events) if e["e"] == kind), None)
+
+
+def done(events: list) -> bool:
+    return last(events, "done") is not None
+
+
+def waits(events: list) -> bool:
+    """Is it inside a call that needs the others?"""
+    into, out = last(events, "into"), last(events, "out")
+    return into is not None and (out is None or out["n"] < into["n"]) and not done(events)
+
+
+def where(events: list) -> dict:
+    """The call it waits in, {"done": True}, or {}."""
+    if done(events):
+        return {"done": True}
+    return last(events, "into") or {} if waits(events) else {}
+
+
+def _stands(events: list, at: dict) -> str:
+    who = f"rank {rank_of(events)}"
+    if at.get("done"):
+        return f"{who} has done its steps, and comes to no more calls"
+    if not at:
+        return f"{who} is in none of them"
+    what = f" of {at['what']}" if at["what"] else ""
+    return f"{who} waits in {at['op']}{what}, its call number {at['n']}, at {at['at']}"
+
+
+def _not_finite(trained: dict) -> str:
+    return next((e["at"] or "backward" for events in trained.values() for e in events if e["e"] == "loss" and not e["finite"]), "")
+
+
+def _hints(error: dict) -> list:
+    text = error["text"]
+    if "same device" in text:
+        return ["move the batch, and what is made in forward, to the device of the model"]
+    if "invalid device ordinal" in text:
+        return ["more GPUs are pretended with --rehearse N; or the rank's device is computed wrongly"]
+    if "No backend type associated with device type cpu" in text:
+        return ["NCCL works on tensors of the GPU only: .to(device) before the collective call"]
+    if "unrecognized arguments: --local" in text:
+        return ["torch.distributed.launch hands over --local-rank: accept it, or read os.environ['LOCAL_RANK'] and use torchrun"]
+    if error["kind"] in ("ImportError", "ModuleNotFoundError", "OSError") and any(
+        w in text for w in ("libcuda", "libcudart", "flash_attn", "triton", "apex")
+    ):
+        return ["extensions made for CUDA cannot be loaded without it: this part cannot be rehearsed"]
+    return []

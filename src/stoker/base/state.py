@@ -145,6 +145,7 @@ class _Fields(dict):
         return "unknown"
 
 
+EXIT_NOTHING_TRAINED = 7
 EXIT_CODES = {
     0: "done",
     1: "Stoker itself failed",
@@ -153,6 +154,7 @@ EXIT_CODES = {
     4: "not allowed",
     5: "the machine did not do what it was asked",
     6: "the run is in a state in which this cannot be done",
+    7: "`stoker run --strict`: the run ended without an error, but trained nothing",
     125: "`stoker run`: Stoker failed before the run could give a code of its own",
     130: "you pressed Ctrl-C while Stoker was waiting",
 }

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, StokerError, TargetError
+from stoker.base.rundir import ATTEMPTS, STEPS
 from stoker.base.state import State
 from stoker.cli import output
 from stoker.cli.beside import Beside
@@ -52,6 +53,7 @@ class Follower:
         self._told = ""  # what it waits for, as was said last
         self._come_back = f"stoker attach {output.type_ref(run)}"
         self._keys = Keys(run["id"], self._come_back, self.terminal, take_input=take_input, visiting=visiting)
+        self.nothing_trained = False  # it ended well, and was a training without a step
         self._beside: Beside | None = None
         self._looked_at = 0.0  # when it was looked whether only leftovers live
         self._err_open = True
@@ -255,12 +257,27 @@ class Follower:
         if run["state"] != State.DONE or run.get("exit_code"):
             following = f" Next: {run['next']}" if run.get("next") else ""
             self._say(f"{run.get('sentence') or run['state']}{following}")
+        elif _made_no_step(run):
+            with contextlib.suppress(StokerError, OSError):
+                told = plane().show(run["id"])
+                self.nothing_trained = bool(told.get("trained_nothing"))
+                if self.nothing_trained:
+                    self._say(output.shown(told["sentence"]))
         return self._code_of_run()
 
     def _code_of_run(self) -> int:
         if self.run.get("exit_code") is None:
             return {"start_failed": EXIT_OWN_FAILURE, "stopped_by_user": INTERRUPTED}.get(self.run.get("reason") or "", exit_code(self.run))
         return exit_code(self.run)
+
+
+def _made_no_step(run: dict) -> bool:
+    """Whether torch was imported in it and no step was seen: a look at one file, so that other runs wait for nothing at their end."""
+    try:
+        with open(os.path.join(run.get("folder") or "", ATTEMPTS, str(run.get("attempts") or 1), STEPS), "rb") as f:
+            return b'"first":true' not in f.read(4096)
+    except OSError:
+        return False
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -16,7 +16,7 @@ import click
 from stoker.base.errors import InvalidSpec, NotFound
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
-from stoker.base.state import State
+from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import output, rehearse
 from stoker.cli.options import Duration, json_option, plane
 
@@ -83,6 +83,7 @@ class Command(click.Argument):
 @click.option("--no-hooks", is_flag=True, help="Put nothing of ours into its Python processes: no exact resume, no clock.")
 @click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
               help="Run a few steps of a GPU script on the CPU, in a copy, as if there were N GPUs, to find its mistakes.")
+@click.option("--strict", is_flag=True, help="Exit with 7 when it ends without an error, but was a training that made no step.")
 @click.option("--target", default="local", metavar="NAME", help="Where to run it.")
 @click.option("--yes", is_flag=True, help="If this command has an unfinished run here, continue it without asking.")
 @click.option("--new", is_flag=True, help="Make a new run without asking.")
@@ -125,7 +126,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
                        f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
-    return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"])
+    return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"], o["strict"])
 
 
 def _named(client: Client, name: str) -> dict | None:
@@ -291,7 +292,7 @@ def _leave(made: dict, as_json: bool) -> int:
     return 0
 
 
-def _follow(made: dict, as_json: bool) -> int:
+def _follow(made: dict, as_json: bool, strict: bool) -> int:
     from stoker.cli.follow import Follower
 
     follower = Follower(made, attempt=next_attempt(made))
@@ -301,4 +302,4 @@ def _follow(made: dict, as_json: bool) -> int:
 
         print(json.dumps(follower.run), file=sys.stderr)
     follower.die_with_it()
-    return code
+    return EXIT_NOTHING_TRAINED if strict and follower.nothing_trained and not code else code

@@ -10,7 +10,7 @@ import click
 
 from stoker.base.state import STATE_SENTENCES, State
 from stoker.base.units import format_duration, format_size
-from stoker.cli import output
+from stoker.cli import output, split
 from stoker.cli.options import json_option, plane, ref_argument
 
 FILES_SHOWN = 20
@@ -61,6 +61,7 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Run", list(_facts(run))
     yield "Why", list(_evidence(run.get("evidence") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
+    yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
     yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
     yield "Exact resume", list(_resume(run.get("resume") or {}, run.get("hooks") or {}))
     yield "Files", list(_files(run.get("files") or []))

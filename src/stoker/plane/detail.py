@@ -12,7 +12,7 @@ from stoker.backends.base import Capacity, Observation
 from stoker.base import rundir
 from stoker.base.errors import StokerError
 from stoker.base.units import iso
-from stoker.plane import resume, stage
+from stoker.plane import resume, stage, steps
 from stoker.plane.lifecycle import exit_code
 from stoker.plane.present import begun
 from stoker.plane.record import Run
@@ -26,11 +26,12 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
     """The fields that `show` adds. A machine that cannot be reached leaves them empty."""
     asked = _Folder(target, run.id)
     attempts = [_attempt(asked, n, seen) for n in range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)]
+    files = _files(run, target, attempts)
     return {
         "evidence": run.evidence,
         "telemetry": seen.telemetry if seen else None,
         "attempts_detail": attempts,
-        "files": _files(run, target, attempts),
+        "files": files,
         "code": asked.json(f"{rundir.CODE}/commit.json"),
         "usage": _usage(run, target),
         "waits_for_input": bool(seen.waits_for_input) if seen and not run.state.final else False,
@@ -39,6 +40,8 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "spec": run.spec.to_json(),
         "resume": _resume(run, asked, attempts) if run.spec.resume != "off" else None,
         "hooks": _hooks(run, target) if run.spec.hooks else None,
+        "training": _training(run, target),
+        "trained_nothing": None if files else _trained_nothing(run, target),
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
     }
@@ -58,6 +61,20 @@ def _hooks(run: Run, target: Target) -> dict | None:
     if not target.here or not begun(run):
         return None
     return resume.hooked(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)), list(run.spec.argv or run.spec.command))
+
+
+def _training(run: Run, target: Target) -> dict | None:
+    if not run.spec.hooks or not target.here or not begun(run):
+        return None
+    return steps.summary(steps.read(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run))))
+
+
+def _trained_nothing(run: Run, target: Target) -> str | None:
+    """Only of a run that ended well, and left no file and no metric."""
+    if not run.spec.hooks or not target.here or run.reason != "exited" or run.exit_code or begun(run) != 1:
+        return None
+    attempt = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / "1"
+    return None if (attempt / rundir.METRICS).exists() else steps.trained_nothing(attempt)
 
 
 class _Folder:

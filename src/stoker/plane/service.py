@@ -14,7 +14,7 @@ from stoker.backends.base import Observation
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
-from stoker.base.state import HOLDING, State
+from stoker.base.state import HOLDING, REASONS, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
 from stoker.plane import detail, names, present
@@ -116,6 +116,8 @@ class Service:
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=run.id)
+        if more["trained_nothing"]:
+            more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
         return {**self._one(run), **more, "warnings": [*run.warnings, *named]}
 
     def start(self, ref: str) -> dict:

@@ -1,7 +1,7 @@
 """The clock: where the time of each step of an unmodified script goes, seen from a few calls of torch that every training makes.
 
-`install()` is all that the outside calls. marks.py: the calls, and what the time between them is; logs.py: what prints and logs;
-device.py: the same on a GPU, without waiting for it; book.py: what is written to steps.jsonl; length.py: how long the loop is.
+`install()` is all that the outside calls. marks.py: the calls, and what the time between them is; timed.py, logs.py: what saves, prints
+and logs; passes.py, made.py: loaders, and who trains at all; device.py: the same on a GPU, without waiting for it; book.py: steps.jsonl.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ def begin() -> None:
 
 def install_late() -> None:
     """A process that multiprocessing started: a loader's worker, which is left alone, or a rank, which makes an optimizer."""
-    from . import marks
-    marks.at_optimizer(install)
+    from . import made
+    made.watch(install)

@@ -70,15 +70,18 @@ def opened() -> bool:
     return _fd >= 0
 
 
-def again() -> None:
-    """A forked child that trains has a record of its own."""
+def again() -> bool:
+    """A forked child that trains has a record of its own. False where there is none."""
     global _pid, _lines, _first, _ended
+    if _fd < 0:
+        return False
     _pid, _lines, _first, _ended = os.getpid(), 0, None, False
     _epochs.clear()
     _rows.clear()
     marks.durations.clear()
     marks.samples = marks.batches = 0
     marks.spent[:] = [0] * len(marks.spent)
+    return True
 
 
 def begins(moment: int, setup: int) -> None:
@@ -187,4 +190,4 @@ def _at_exit() -> None:
         if marks.steps or any(marks.seen.values()):
             record(ended=marks.steps, **marks.seen)
     except Exception as e:
-        marks._broke(e)
+        marks.broke(e)

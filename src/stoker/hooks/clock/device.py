@@ -29,6 +29,7 @@ class Device:
             self._mark(BATCH)
 
     def forward_begins(self) -> None:
+        """The first module after a batch."""
         if self._kind == BATCH:
             self._mark(MODULE)
 
@@ -81,5 +82,6 @@ def look() -> None:
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return
     marks.device = Device(lambda: torch.cuda.Event(enable_timing=True))
+    from .timed import timed_outside
     for name in ("to", "cuda"):
-        setattr(torch.Tensor, name, marks.timed_outside(getattr(torch.Tensor, name), marks.TRANSFER))
+        setattr(torch.Tensor, name, timed_outside(getattr(torch.Tensor, name), marks.TRANSFER))

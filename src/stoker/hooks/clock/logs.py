@@ -6,13 +6,14 @@ import builtins
 
 from ..entry import imports
 from . import marks
+from .timed import timed
 
 WRITER = ("add_scalar", "add_scalars", "add_histogram", "add_image", "add_images", "add_figure", "add_text", "flush")
 
 
 def install() -> None:
     """Not beside exact resume, which has to see the very frames that print."""
-    builtins.print = marks.timed(builtins.print, marks.LOG)
+    builtins.print = timed(builtins.print, marks.LOG)
     imports.after("logging", lambda module: _time(module.Handler, "handle"))
     imports.after("tqdm.std", lambda module: _time(module.tqdm, "refresh"))
     imports.after("torch.utils.tensorboard.writer", lambda module: [_time(module.SummaryWriter, name) for name in WRITER])
@@ -20,4 +21,4 @@ def install() -> None:
 
 def _time(where: object, name: str) -> None:
     if hasattr(where, name):
-        setattr(where, name, marks.timed(getattr(where, name), marks.LOG))
+        setattr(where, name, timed(getattr(where, name), marks.LOG))

@@ -9,9 +9,11 @@ from __future__ import annotations
 import _thread
 import os
 import sys
-import weakref
 
 from ..entry import now
+from .passes import Pass, length_of, size_of
+from .passes import passes as _passes
+from .passes import trained as _trained
 
 KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
 DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHER = range(len(KINDS))
@@ -29,8 +31,7 @@ current = None  # the Pass that was asked last
 device = None  # a device.Device when the training is on a GPU
 each_step = None  # called after each step: the form for measuring
 write_at = 0  # the moment at which the next line is due
-write = None  # book.write
-first_step = None  # book.first_step
+write = first_step = None  # book's
 
 _get_ident = _thread.get_ident
 _grad_enabled = _compiling = _tensor = None
@@ -44,33 +45,8 @@ _step_from = _evaluated_then = 0
 _roots: dict = {}  # classes of modules that the script calls with gradients on
 _fetched: list = []  # passes asked since the last backward, with no module called in between
 _before: tuple | None = None  # (spent, moment) at the last fetch from a loader that nobody has trained on
-_passes: dict = {}  # id of an iterator -> its Pass
 _installed = False
 _hooked_at_fork = False
-_late = None
-_timing = False  # within what `timed` counts
-_pid = os.getpid()
-
-
-class Pass:
-    """One way through a loader."""
-
-    __slots__ = ("batches", "began", "first", "forget", "length", "loader", "number", "steady", "trained", "workers")
-
-    def __init__(self, iterator: object, loader: object, length: int | None, began: int) -> None:
-        key = id(iterator)
-        self.forget = weakref.ref(iterator, lambda _: _passes.pop(key, None))
-        self.loader = weakref.ref(loader) if loader is not None else None  # it may go, and its workers with it
-        self.length, self.began = length, began
-        self.workers = getattr(iterator, "_num_workers", 0)
-        self.number = seen["loaders"]
-        self.batches = 0
-        self.first, self.steady = True, False
-        self.trained = loader is not None and loader in _trained
-        _passes[key] = self
-
-
-_trained: weakref.WeakSet = weakref.WeakSet()  # loaders whose batches were trained on
 
 
 # ---- how it is put in place
@@ -86,25 +62,15 @@ def install() -> None:
     from torch.utils.data import dataloader
     _grad_enabled, _compiling = torch.is_grad_enabled, torch.compiler.is_compiling
     _tensor = torch.Tensor
-    _wrap(torch.nn.Module, "__call__", _module_call)
-    _wrap(torch.autograd, "backward", _backward)
-    _wrap(torch.autograd, "grad", _backward)
-    _wrap(dataloader.DataLoader, "__init__", _loader_made)
-    _wrap(dataloader.DataLoader, "__iter__", _iter)
-    _wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
+    wrap(torch.nn.Module, "__call__", _module_call)
+    wrap(torch.autograd, "backward", _backward)
+    wrap(torch.autograd, "grad", _backward)
+    wrap(dataloader.DataLoader, "__iter__", _iter)
+    wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
     optimizer.register_optimizer_step_post_hook(_step_ends)
-    torch.save = torch.serialization.save = timed(torch.save, SAVE)
-    at_optimizer(None)
-
-
-def at_optimizer(call: object) -> None:
-    """Count the optimizers that are made; with `call`, call it at the first one of this process."""
-    global _late
-    from torch.optim import Optimizer
-    if not hasattr(Optimizer.__init__, "of_stoker"):
-        _wrap(Optimizer, "__init__", _optimizer_made)
-        Optimizer.__init__.of_stoker = True
-    _late = call
+    from . import made, timed
+    torch.save = torch.serialization.save = timed.timed(torch.save, SAVE)
+    made.watch(None)
 
 
 def begin() -> None:
@@ -117,26 +83,43 @@ def begin() -> None:
     owner = _get_ident()
 
 
+def inside() -> bool:
+    return _inside
+
+
+def begin_anew() -> None:
+    """In a forked process that trains: nothing of its parent's counts."""
+    global steps, _lead, _lead_was, _step_from, _evaluated_then, _after, _before, _inside
+    steps = _lead = _lead_was = _step_from = _evaluated_then = 0
+    _after, _before, _inside = NOTHING, None, False
+    _passes.clear()
+    _fetched.clear()
+    _others.clear()
+    seen.update(dict.fromkeys(seen, 0), optimizers=1)
+    begin()
+
+
 def stop() -> None:
     """Count nothing any more: in a forked child, and after a fault of ours."""
     global owner
     owner = 0
 
 
-def _broke(error: Exception) -> None:
+def broke(error: Exception) -> None:
     """A fault of ours: the clock is taken out, the script goes on."""
     from ..entry import record
     stop()
     record(clock=f"stopped: {type(error).__name__}: {error}")
 
 
-def _wrap(where: object, name: str, make: object) -> None:
+def wrap(where: object, name: str, make: object) -> None:
+    """Put `make(real)` where `real` is."""
     real = getattr(where, name)
-    setattr(where, name, _as(real, make(real)))
+    setattr(where, name, dressed(real, make(real)))
 
 
-def _as(real: object, wrapper: object) -> object:
-    """As functools.wraps, which would be imported for this alone."""
+def dressed(real: object, wrapper: object) -> object:
+    """`wrapper` with the name of `real`: functools.wraps would be imported for this alone."""
     for word in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
         if hasattr(real, word):
             setattr(wrapper, word, getattr(real, word))
@@ -174,9 +157,9 @@ def _learn(module: object) -> None:
         _roots[kind] = True
         base = sys.modules["torch"].nn.Module
         if kind.__call__ is base.__call__ and _is_learning(base):
-            kind.__call__ = _as(base.__call__, _root_call(base))
+            kind.__call__ = dressed(base.__call__, _root_call(base))
     except Exception as e:
-        _broke(e)
+        broke(e)
 
 
 def _root_call(base: object) -> object:
@@ -198,9 +181,9 @@ def _root_call(base: object) -> object:
 def _learned() -> None:
     """The modules are known: all others are called as if we were not there."""
     module = sys.modules["torch"].nn.Module
-    ours = module.__call__
     if not _is_learning(module):
         return
+    ours = module.__call__
     module.__call__ = ours.__wrapped__
     known = sys.modules.get("torch._dynamo.utils")
     if getattr(known, "unpatched_nn_module_call", None) is ours:  # it was imported since, and took ours for torch's own
@@ -228,7 +211,7 @@ def _call_begins(module: object) -> int:
             _evaluating = False
         elif not module.training and type(module) in _roots:
             kind, gap, _evaluating = EVALUATION, EVALUATION if _evaluating else OTHER, True
-        if not steps and not _grad_enabled():
+        elif not steps:
             seen["evaluated"] += 1
         spent[gap] += moment - last
         last = moment
@@ -237,8 +220,8 @@ def _call_begins(module: object) -> int:
             device.forward_begins()
         return kind
     except Exception as e:
-        _broke(e)
-        return FORWARD
+        broke(e)
+    return FORWARD
 
 
 def _ends(kind: int, what: int) -> None:
@@ -304,40 +287,6 @@ def _trained_on() -> None:
 
 # ---- optimizers
 
-def _optimizer_made(real: object) -> object:
-    def __init__(self, *args, **kwargs):
-        global _late
-        seen["optimizers"] += 1
-        if _late is not None and _get_ident() == _thread_main():
-            call, _late = _late, None
-            try:
-                call()
-            except Exception as e:
-                _broke(e)
-        elif not owner and _installed and _pid != os.getpid():
-            _in_child()
-        return real(self, *args, **kwargs)
-    return __init__
-
-
-def _thread_main() -> int:
-    import threading
-    return threading.main_thread().ident
-
-
-def _in_child() -> None:
-    """A forked process that makes an optimizer is no loader's worker."""
-    global _pid, steps, _lead, _step_from, _after
-    _pid = os.getpid()
-    steps = _lead = _step_from = _after = 0
-    _passes.clear()
-    _fetched.clear()
-    seen.update(dict.fromkeys(seen, 0), optimizers=1)
-    from . import book
-    book.again()
-    begin()
-
-
 def _step_ends(optimizer: object, args: object, kwargs: object) -> None:
     """A step is done. What was between it and the last mark, clipping and unscaling included, was the optimizer's."""
     global owner, last, steps, _after, _lead, _step_from, _evaluated_then
@@ -373,7 +322,7 @@ def _step_ends(optimizer: object, args: object, kwargs: object) -> None:
             if steps == 1 or moment >= write_at:
                 line_is_due(moment)
     except Exception as e:
-        _broke(e)
+        broke(e)
 
 
 def line_is_due(moment: int) -> None:
@@ -389,13 +338,6 @@ def line_is_due(moment: int) -> None:
 
 # ---- loaders
 
-def _loader_made(real: object) -> object:
-    def __init__(self, *args, **kwargs):
-        real(self, *args, **kwargs)
-        seen["loaders"] += 1
-    return __init__
-
-
 def _iter(real: object) -> object:
     def __iter__(self):
         global _inside
@@ -410,9 +352,9 @@ def _iter(real: object) -> object:
             _ends(START, FETCHED)
         try:
             _passes.pop(id(iterator), None)
-            Pass(iterator, self, _length(self), began)
+            Pass(iterator, self, length_of(self), began, seen["loaders"])
         except Exception as e:
-            _broke(e)
+            broke(e)
         return iterator
     return __iter__
 
@@ -429,20 +371,8 @@ def _iter_begins(loader: object) -> int:
         if loader not in _trained:
             _before = spent[:], moment
     except Exception as e:
-        _broke(e)
+        broke(e)
     return moment
-
-
-def _length(loader: object) -> int | None:
-    """Batches of a whole pass, where asking is harmless: torch's own samplers ask the same of the data at each pass."""
-    sampler = getattr(loader, "batch_sampler", None)
-    inner = getattr(sampler, "sampler", None)
-    if inner is None or not all(type(each).__module__.startswith("torch.utils.data") for each in (sampler, inner)):
-        return None
-    try:
-        return len(sampler)
-    except Exception:  # a length that nobody can tell
-        return None
 
 
 def _next(real: object) -> object:
@@ -476,7 +406,7 @@ def _next(real: object) -> object:
         if type(data) is list and type(data[0]) is _tensor:
             samples += len(data[0])
         else:
-            samples += _size(data)
+            samples += size_of(data)
         if device is not None:
             device.begins()
         return data
@@ -491,7 +421,7 @@ def _fetch_begins(iterator: object, moment: int) -> Pass | None:
             _start(moment)
         way = _passes.get(id(iterator))
         if way is None:
-            way = Pass(iterator, None, None, moment)
+            way = Pass(iterator, None, None, moment, seen["loaders"])
         if _before is not None and not way.first:
             _settle(moment)
         spent[OTHER] += moment - last
@@ -506,7 +436,7 @@ def _fetch_begins(iterator: object, moment: int) -> Pass | None:
         current = way
         return way
     except Exception as e:
-        _broke(e)
+        broke(e)
         return None
 
 
@@ -534,33 +464,14 @@ def _fetch_ends(way: Pass | None, data: object) -> None:
         seen["batches"] += 1
         if way.trained:
             batches += 1
-            samples += _size(data)
+            samples += size_of(data)
             way.steady = True
         else:
             _fetched.append(way)
         if device is not None:
             device.begins()
     except Exception as e:
-        _broke(e)
-
-
-def _size(data: object) -> int:
-    """Samples in a batch: the first dimension of the first tensor in it."""
-    try:
-        return _first_dimension(data)
-    except Exception:  # a kind of batch that nobody knows
-        return 0
-
-
-def _first_dimension(data: object) -> int:
-    kind = type(data)
-    if kind is list or kind is tuple:
-        data = data[0] if data else None
-    elif isinstance(data, dict):
-        data = next(iter(data.values()), None)
-    if hasattr(data, "shape"):
-        return data.shape[0] if len(data.shape) else 1
-    return len(data) if isinstance(data, (list, tuple)) else 1
+        broke(e)
 
 
 def _pass_ends(way: Pass | None) -> None:
@@ -577,7 +488,7 @@ def _pass_ends(way: Pass | None) -> None:
             from . import book
             book.epoch_ends(way, moment)
     except Exception as e:
-        _broke(e)
+        broke(e)
 
 
 def settle_all() -> None:
@@ -587,30 +498,3 @@ def settle_all() -> None:
     _settle(moment)
     spent[OTHER] += moment - last
     last = moment
-
-
-# ---- what is one thing wherever it happens
-
-def timed(real: object, kind: int) -> object:
-    """`real`, its time taken out of whatever it happens in."""
-    def wrapper(*args, **kwargs):
-        global last, _timing
-        if _timing or _get_ident() != owner:
-            return real(*args, **kwargs)
-        _timing, began = True, now()
-        try:
-            return real(*args, **kwargs)
-        finally:
-            took, _timing = now() - began, False
-            spent[kind] += took
-            last += took
-    return _as(real, wrapper)
-
-
-def timed_outside(real: object, kind: int) -> object:
-    """`timed`, but only where the script calls it itself."""
-    timed_one = timed(real, kind)
-
-    def wrapper(*args, **kwargs):
-        return real(*args, **kwargs) if _inside else timed_one(*args, **kwargs)
-    return _as(real, wrapper)

@@ -1,0 +1,74 @@
+"""The lines of `stoker show` about a training: how fast, how far, and the bars of where its time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.base.units import format_duration
+
+WORDS = {
+    "data": "waiting for data", "start": "starting workers", "transfer": "copying to the GPU", "forward": "forward and loss",
+    "backward": "backward", "optimizer": "optimizer", "save": "saving", "log": "printing, logging", "evaluation": "evaluation",
+    "other": "other code of the script", "gap": "idle, waits for the script",
+}
+BAR = 30  # columns
+LEAST = 0.002  # a share below this is not shown
+
+
+def training(told: dict, live: bool) -> Iterator[tuple[str, str]]:
+    """Names and texts out of the `training` of a run."""
+    if not told:
+        return
+    yield "steps", _steps(told)
+    yield "a step", _step(told)
+    yield "epochs", _epochs(told, live)
+    yield "time", bars(told.get("split") or {})
+    yield "GPU time", bars(told.get("gpu") or {})
+
+
+def bars(split: dict[str, float]) -> str:
+    """A line for each kind: its share, a bar, its name. "" where nothing is known."""
+    shown = [(kind, share) for kind, share in split.items() if share >= LEAST]
+    return "\n".join(f"{100 * share:5.1f} %  {_bar(share):<{BAR}}  {WORDS.get(kind, kind)}" for kind, share in shown)
+
+
+def _bar(share: float) -> str:
+    eighths = round(share * BAR * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _steps(told: dict) -> str:
+    text = f"{told['step']:,}"
+    if told.get("steps_s"):
+        text += f", {_number(told['steps_s'])} a second"
+    if told.get("samples_s"):
+        text += f", {_number(told['samples_s'])} samples a second"
+    return text + (f", on each of {told['ranks']} ranks" if told.get("ranks", 1) > 1 else "")
+
+
+def _step(told: dict) -> str:
+    parts = []
+    if told.get("p50_ms") is not None:
+        middle, slow, slowest = (_number(told[name]) for name in ("p50_ms", "p90_ms", "max_ms"))
+        parts.append(f"{middle} ms, one in ten above {slow} ms, the slowest {slowest} ms")
+    if told.get("first_s") is not None:
+        parts.append(f"the first one took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation")
+    return "\n".join(parts)
+
+
+def _epochs(told: dict, live: bool) -> str:
+    parts = []
+    if told.get("epochs"):
+        parts.append(f"{told['epochs']:,} done, {_time(told['epoch_s'])} each")
+    if live and told.get("of") and told.get("batch") is not None:
+        left = f", {_time(told['eta_epoch_s'])} to go" if told.get("eta_epoch_s") is not None else ""
+        parts.append(f"batch {told['batch']:,} of {told['of']:,}{' of the next' if parts else ''}{left}")
+    return "; ".join(parts)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _time(seconds: float) -> str:
+    return format_duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"

@@ -1,0 +1,34 @@
+"""Calls that are one thing wherever they happen: saving, printing, copying."""
+
+from __future__ import annotations
+
+from _thread import get_ident as _get_ident
+
+from . import marks
+
+_timing = False  # within such a call
+
+
+def timed(real: object, kind: int) -> object:
+    """`real`, its time taken out of whatever it happens in."""
+    def wrapper(*args, **kwargs):
+        global _timing
+        if _timing or _get_ident() != marks.owner:
+            return real(*args, **kwargs)
+        _timing, began = True, marks.now()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            took, _timing = marks.now() - began, False
+            marks.spent[kind] += took
+            marks.last += took
+    return marks.dressed(real, wrapper)
+
+
+def timed_outside(real: object, kind: int) -> object:
+    """`timed`, but only where the script calls it itself."""
+    timed_one = timed(real, kind)
+
+    def wrapper(*args, **kwargs):
+        return real(*args, **kwargs) if marks.inside() else timed_one(*args, **kwargs)
+    return marks.dressed(real, wrapper)

@@ -1,0 +1,135 @@
+"""What the clock in a training tells: steps and samples a second, epochs, where the time goes, what is left. And whether anything was
+trained at all. Pure, but for the reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+
+from stoker.base import rundir
+
+BYTES_READ = 4 << 20  # of the end of steps.jsonl, which grows by some 3 MB a week
+RECENT_S = 60.0  # what "now" is
+EPOCHS_KEPT = 5
+
+
+def read(attempt_folder: Path) -> list[dict]:
+    """The lines of steps.jsonl that can be read, the last 4 MB of them."""
+    return _lines(attempt_folder / rundir.STEPS)
+
+
+def summary(lines: list[dict]) -> dict | None:
+    """What `show` tells of a training; None where no step was made. Of several ranks the first one is told of.
+
+    `{"step", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms", "split": {kind: share}, "seconds",
+    "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "gpu": {kind: share}}`; what is not known is None.
+    """
+    by_process: dict[int, list[dict]] = {}
+    for line in lines:
+        by_process.setdefault(line.get("pid", 0), []).append(line)
+    trained = {pid: own for pid, own in by_process.items() if own[-1].get("step")}
+    if not trained:
+        return None
+    own = min(trained.values(), key=lambda each: (_rank(each), -each[-1]["step"]))
+    first, steady = [x for x in own if x.get("first")], [x for x in own if not x.get("first")]
+    now = _recent(steady)
+    last, epochs = own[-1], [epoch for line in own for epoch in line.get("epochs") or ()]
+    rate = _rate(now, "steps")
+    known = statistics.median(epoch["s"] for epoch in epochs[-EPOCHS_KEPT:]) if epochs else None
+    return {
+        "step": last["step"], "ranks": len(trained), "at": last.get("at"), "steps_s": rate, "samples_s": _rate(now, "samples"),
+        "setup_s": first[0].get("setup_s") if first else None, "first_s": first[0].get("s") if first else None,
+        **{name: _middle(now, name) for name in ("p50_ms", "p90_ms")},
+        "max_ms": max((x["max_ms"] for x in now if x.get("max_ms") is not None), default=None),
+        "seconds": round(sum(x.get("s", 0) for x in steady), 3), "split": shares(steady, "ms"), "gpu": shares(steady, "gpu_ms") or None,
+        "epochs": len({epoch.get("step") for epoch in epochs}), "epoch_s": known, "batch": last.get("batch"), "of": last.get("of"),
+        "eta_epoch_s": _left(last, now),
+    }
+
+
+def shares(lines: list[dict], field: str) -> dict[str, float]:
+    """Kind -> its share of the time, the largest first."""
+    total: dict[str, float] = {}
+    for line in lines:
+        for kind, ms in (line.get(field) or {}).items():
+            total[kind] = total.get(kind, 0.0) + ms
+    whole = sum(total.values())
+    return {kind: round(ms / whole, 5) for kind, ms in sorted(total.items(), key=lambda each: -each[1])} if whole > 0 else {}
+
+
+def trained_nothing(attempt_folder: Path) -> str | None:
+    """Why a run that ended well has trained nothing, in half a sentence; None where it has, or did not mean to, or nobody knows.
+
+    Judged over all its processes: what starts ranks has made no optimizer, and a script that only evaluates is no training.
+    """
+    if any(line.get("step") for line in read(attempt_folder)):
+        return None
+    ended = [line for line in _lines(attempt_folder / rundir.HOOKS / "processes.jsonl") if "ended" in line]
+    meant = [line for line in ended if line.get("optimizers") or line.get("loaders")]
+    if not meant or any(line["ended"] or line.get("evaluated") for line in ended):
+        return None
+    if any(line.get("backward") for line in meant):
+        return "gradients were computed, but no optimizer made a step"
+    if any(line.get("batches") for line in meant):
+        return "batches were read, but no optimizer made a step" if any(line.get("optimizers") for line in meant) else None
+    return "an optimizer was made, but no step" if any(line.get("optimizers") for line in meant) else "a loader was made, but gave no batch"
+
+
+def _lines(path: Path) -> list[dict]:
+    try:
+        with open(path, "rb") as f:
+            size = os.fstat(f.fileno()).st_size
+            f.seek(max(0, size - BYTES_READ))
+            data = f.read(BYTES_READ)
+    except OSError:
+        return []
+    found = []
+    for text in data.splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:  # torn, or cut by where we began
+            continue
+        if isinstance(line, dict):
+            found.append(line)
+    return found
+
+
+def _rank(lines: list[dict]) -> int:
+    rank = lines[-1].get("rank")
+    return rank if isinstance(rank, int) else 0
+
+
+def _recent(lines: list[dict]) -> list[dict]:
+    """The last minute of them, at least one."""
+    seconds, chosen = 0.0, []
+    for line in reversed(lines):
+        chosen.append(line)
+        seconds += line.get("s", 0)
+        if seconds >= RECENT_S:
+            break
+    return chosen
+
+
+def _training_s(lines: list[dict]) -> float:
+    return sum(line.get("s", 0) - (line.get("ms") or {}).get("evaluation", 0) / 1000 for line in lines)
+
+
+def _rate(lines: list[dict], field: str) -> float | None:
+    """So many a second, evaluation left out."""
+    seconds, count = _training_s(lines), sum(line.get(field) or 0 for line in lines)
+    return round(count / seconds, 3) if seconds > 0 and count else None
+
+
+def _middle(lines: list[dict], field: str) -> float | None:
+    values = [line[field] for line in lines if line.get(field) is not None]
+    return round(statistics.median(values), 4) if values else None
+
+
+def _left(last: dict, now: list[dict]) -> float | None:
+    """Seconds to the end of the pass that goes on, where its length is known."""
+    rate = _rate(now, "batches")
+    if not rate or not last.get("of") or last.get("batch") is None or last["batch"] >= last["of"]:
+        return None
+    return round((last["of"] - last["batch"]) / rate, 1)

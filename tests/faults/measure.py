@@ -54,13 +54,13 @@ def _compare(with_it: Callable[[], float], without: Callable[[], float], blocks:
 
 
 def _ms(case: suite.Case, path: Path, steps: int, quiet: bool = False) -> float:
-    """Milliseconds for the work of one step of the script as it is."""
+    """Milliseconds for the work of one step of the script as it is. `quiet`: repaired, or as if it had its cores to itself."""
     with suite.neighbour(case.neighbour and not quiet):
         outcome = probe.run(path, args=case.args, steps=case.warm + steps)
     if len(outcome.times) < case.warm + steps:
         ended = f"{outcome.ended} after {len(outcome.times)} steps of {case.warm + steps}"
         raise SystemExit(f"{case.name}: {ended}\n{outcome.error}{outcome.out}")
-    return outcome.seconds(case.warm, others=case.crowd) / case.steps * 1e3
+    return outcome.seconds(case.warm, others=case.crowd and not (quiet and case.neighbour)) / case.steps * 1e3
 
 
 def _memory(case: suite.Case) -> dict:

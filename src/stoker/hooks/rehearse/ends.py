@@ -117,8 +117,21 @@ def _count(opt: object) -> None:
         _seen["steps"] = counts[id(opt)]
         tell("step", n=_seen["steps"])
     current = _loaders.get("now")
-    if current is not None:
+    if current is not None and not current["stepped"]:
         current["stepped"] = True
+        _note_epoch(current)
+
+
+def _note_epoch(current: dict) -> None:
+    """A DistributedSampler whose epoch is the one of the loop before gives the same order again."""
+    sampler = current.get("sampled_by")
+    epoch = getattr(sampler, "epoch", None)
+    if epoch is None or not getattr(sampler, "shuffle", False) or not hasattr(sampler, "set_epoch"):
+        return
+    if getattr(sampler, "_rehearsed_epoch", None) == epoch:
+        text = "sampler.set_epoch(epoch) is missing: each epoch has the samples in the same order"
+        once("lint", "set_epoch", text=text, at=current.get("at", ""))
+    sampler._rehearsed_epoch = epoch
 
 
 def _modules(torch: object) -> None:
@@ -177,9 +190,11 @@ def _loops(torch: object) -> None:
         self._pin_memory = False  # no thread for it: `after` calls it pinned
         self._num_workers = min(1, getattr(self, "_num_workers", 0))  # one shows what workers can get wrong
         _alive.add(self)
+        sampled_by = getattr(loader, "sampler", None)
         self._rehearsed = {
             "yielded": 0,
             "stepped": False,
+            "sampled_by": sampled_by,
             "pins": bool(getattr(loader, "pin_memory", False)),
             "length": _length(loader),
             "sampler": type(getattr(loader, "sampler", None)).__name__,
@@ -195,6 +210,8 @@ def _loops(torch: object) -> None:
             mine["yielded"] = 0
             raise StopIteration
         mine["yielded"] += 1
+        if mine["yielded"] == 1:
+            mine["at"], mine["stepped"] = place_in_script(), False
         _loaders["now"] = mine
         out = following(self)
         for tensor in pretend.tensors_in(out, 6):

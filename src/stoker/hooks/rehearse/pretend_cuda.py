@@ -109,8 +109,10 @@ def _zero(*args: object, **kwargs: object) -> int:
 
 
 def _set_device(device: object) -> None:
+    if isinstance(device, int) and device < 0:
+        return  # as torch: a number below zero changes nothing
     where = place(device)
-    if isinstance(where, int) and not (isinstance(device, int) and device < 0):
+    if isinstance(where, int):
         set_device_now(where)
 
 

@@ -38,7 +38,7 @@ def install(torch: object) -> None:
                 setattr(dist, name, wrapped)
     _data_parallel(torch)
     _refused(torch, dist)
-    _samplers(torch)
+    _norms(torch)
 
 
 def ddp() -> bool:
@@ -246,21 +246,14 @@ def _no_fsdp(*args: object, **kwargs: object) -> None:
     raise CannotRehearse("FSDP cannot be rehearsed: its sharding needs memory and collectives of GPUs")
 
 
-def _samplers(torch: object) -> None:
-    from torch.utils.data.distributed import DistributedSampler
+def _norms(torch: object) -> None:
+    """SyncBatchNorm has kernels of the GPU only."""
+    from torch.nn.modules import batchnorm
 
-    begin = DistributedSampler.__iter__
+    def forward(self: object, input: object) -> object:
+        if pretend.place_of(input) == pretend.CPU:
+            raise ValueError("SyncBatchNorm expected input tensor to be on cuda")
+        once("syncbn")
+        return batchnorm._BatchNorm.forward(self, input)
 
-    def each(self: object) -> object:
-        seen = self.__dict__.setdefault("_rehearsed_epochs", [])
-        if self.shuffle and seen and seen[-1] == self.epoch:
-            once(
-                "lint",
-                "set_epoch",
-                text="sampler.set_epoch(epoch) is missing: each epoch has the samples in the same order",
-                at=place_in_script(),
-            )
-        seen.append(self.epoch)
-        return begin(self)
-
-    DistributedSampler.__iter__ = each
+    torch.nn.SyncBatchNorm.forward = forward

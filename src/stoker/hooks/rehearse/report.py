@@ -104,7 +104,8 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
         f"{steps[0]}{f' to {steps[-1]}' if len(steps) > 1 else ''} optimizer step{'s' * (steps != [1])}" if steps else "no optimizer step"
     )
     backend = next((e["backend"] for events in heard.values() for e in events if e["e"] == "dist"), "")
-    how = f"{len(processes)} rank{'s' * (len(processes) != 1)}{started}" if backend or plan.style != "alone" else "1 process"
+    number = len(processes) or ranks
+    how = f"{number} rank{'s' * (number != 1)}{started}" if backend or plan.style != "alone" else "1 process"
     lines.append(
         f"ran: {how}, {made} each, {ranks} pretended GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
         if len(trained) > 1
@@ -150,7 +151,11 @@ def _between(ranks: dict) -> list:
     steps = {rank: last(events, "step")["n"] for rank, events in ranks.items()}
     if len(set(steps.values())) > 1:
         said.append("the ranks made different numbers of steps: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(steps.items())))
-    meets = {rank: sum(e["e"] == "into" for e in events) for rank, events in ranks.items() if last(events, "done")}
+    meets = {
+        rank: sum(e["e"] == "into" and e["op"] not in ("forward", "backward") for e in events)
+        for rank, events in ranks.items()
+        if last(events, "done")
+    }
     if len(set(meets.values())) > 1:
         said.append(
             "the ranks made different numbers of collective calls: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(meets.items()))
@@ -164,6 +169,8 @@ def not_checked(heard: dict, plan: object) -> list:
     kinds = {e["e"]: e for events in heard.values() for e in events}
     if "autocast" in kinds:
         lines.append(f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of the CPU")
+    if "syncbn" in kinds:
+        lines.append("SyncBatchNorm took the statistics of each rank alone")
     if "compile" in kinds:
         lines.append("torch.compile: the model ran as it is written")
     lines.append("what comes after the first shortened epochs, and files that only appear there")

@@ -11,6 +11,9 @@ _SPAWNS = re.compile(
 )
 _ENV = re.compile(r"""["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']|local[_-]rank\b|\btorchrun\b""")
 _HARD = re.compile(r"""environ\[\s*["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']\s*\]|int\(\s*os\.getenv\(\s*["'](?:LOCAL_RANK|RANK)["']\s*\)""")
+_SOFT = re.compile(
+    r"""(?:environ\.get|getenv)\(\s*["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']|["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']\s+(?:not\s+)?in\s+os\.environ"""
+)
 _SLURM = re.compile(r"""["']SLURM_(?:PROCID|LOCALID|NTASKS)["']""")
 _GROUP = re.compile(r"\binit_process_group\b|\bAccelerator\(")
 _LOCAL_IMPORT = re.compile(r"^\s*(?:from\s+(\.*[\w.]+)\s+import|import\s+([\w., ]+))", re.M)
@@ -113,7 +116,7 @@ def _torchrun(options: list, words: list, old: bool) -> Plan:
 
 
 def _style(text: str, ranks: int) -> str:
-    hard = bool(_HARD.search(text))
+    hard = bool(_HARD.search(text)) and (ranks > 1 or not _SOFT.search(text))
     if _SLURM.search(text) and not _ENV.search(text):
         return SLURM
     if _SPAWNS.search(text):

@@ -76,9 +76,29 @@ def watch_the_end() -> None:
             _tell_error(kind, value, trace)
         except Exception:  # a fault of ours must not hide the script's
             pass
-        before(kind, value, trace)
+        if not issubclass(kind, CannotRehearse):  # the report says it
+            before(kind, value, _without_ours(trace))
 
     sys.excepthook = hook
+
+
+def _without_ours(trace: object) -> object:
+    """The traceback as it would be on a GPU: frames of ours are left out."""
+    try:
+        while trace is not None and _is_ours(trace):
+            trace = trace.tb_next
+        each = trace
+        while each is not None:
+            while each.tb_next is not None and _is_ours(each.tb_next):
+                each.tb_next = each.tb_next.tb_next
+            each = each.tb_next
+    except Exception:  # a traceback that cannot be changed is shown as it is
+        pass
+    return trace
+
+
+def _is_ours(trace: object) -> bool:
+    return "stoker_hooks" in trace.tb_frame.f_code.co_filename
 
 
 def _tell_error(kind: type, value: BaseException, trace: object) -> None:

@@ -10,7 +10,7 @@ import collections
 import sys
 import types
 
-from . import leaves, walk_heap, walk_kinds, walk_strays
+from . import leaves, walk_heap, walk_kinds, walk_settings, walk_strays
 from .leaves import PLAIN
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
@@ -171,7 +171,7 @@ class Walk:
 
     def _library_roots(self) -> None:
         """What the script may have given to a library for keeps, and what is on its way back to the caller."""
-        for path, thing in walk_kinds.library_roots():
+        for path, thing in walk_settings.library_roots():
             self.add(thing, path)
         shields = sys.modules.get(f"{__package__}.shields")
         if shields is not None:

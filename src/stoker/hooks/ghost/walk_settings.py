@@ -1,0 +1,43 @@
+"""What a script may set for its whole process, and what it may leave within torch: roots and facts of the walk that no variable leads to."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
+
+
+def library_roots() -> list:
+    """(path, thing) that user code may have left within torch: hooks for all modules and optimizers, default modes."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn") or not hasattr(torch, "optim"):
+        return []
+    found = []
+    for short, name in (("modules", "torch.nn.modules.module"), ("optimizers", "torch.optim.optimizer")):
+        module = sys.modules.get(name)
+        for word, value in list(vars(module).items()) if module is not None else ():
+            if word.startswith("_global_") and isinstance(value, dict) and value:
+                found.append((f"L:{short}.{word}", value))
+    found.append(("L:torch.default_dtype", str(torch.get_default_dtype())))
+    found.append(("L:torch.grad_enabled", torch.is_grad_enabled()))
+    found.append(("L:torch.inference", torch.is_inference_mode_enabled()))
+    found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
+    found.append(("L:torch.threads", torch.get_num_threads()))
+    found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
+    printing = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
+    words = "precision threshold edgeitems linewidth sci_mode".split()
+    found.append(("L:torch.printing", repr([getattr(printing, word, None) for word in words])))
+    return found + _of_the_process()
+
+
+def _of_the_process() -> list:
+    """What a script may set for its whole process."""
+    environ = sorted((k, v) for k, v in os.environ.items() if _ENVIRON.get(k) != v) + sorted(_ENVIRON.keys() - os.environ.keys())
+    found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit())]
+    decimal, numpy = sys.modules.get("decimal"), sys.modules.get("numpy")
+    if decimal is not None:
+        found.append(("L:decimal.context", repr(decimal.getcontext())))
+    if hasattr(numpy, "geterr"):
+        found.append(("L:numpy.errors", repr((numpy.geterr(), numpy.get_printoptions()))))
+    return found

@@ -1,4 +1,4 @@
-"""What a script may set for its whole process, and what it may leave within torch: roots and facts of the walk that no variable leads to."""
+"""What a script may set for its whole process, or leave within torch: roots and facts of the walk that no variable leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way in, for `stoker` and `python -m stoker`. It imports the rest itself, so that a Ctrl-C in the first moments is quiet too."""
+"""The way in, `stoker`. It imports the rest itself, so that a Ctrl-C in the first moments is quiet too."""
 
 from __future__ import annotations
 

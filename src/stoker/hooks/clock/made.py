@@ -6,6 +6,7 @@ import os
 from _thread import get_ident as _get_ident
 
 from . import marks
+from .wrapping import wrap
 
 _late: object = None  # to be called at the first optimizer
 _pid = os.getpid()
@@ -19,10 +20,10 @@ def watch(late: object) -> None:
     _late = late
     if not _watched:
         _watched = True
-        marks.wrap(Optimizer, "__init__", _optimizer)
+        wrap(Optimizer, "__init__", _optimizer)
     if late is None:
         from torch.utils.data import DataLoader
-        marks.wrap(DataLoader, "__init__", _loader)
+        wrap(DataLoader, "__init__", _loader)
 
 
 def _optimizer(real: object) -> object:

@@ -14,6 +14,7 @@ from ..entry import now
 from .passes import Pass, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
+from .wrapping import dressed, wrap
 
 KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
 DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHER = range(len(KINDS))
@@ -112,22 +113,6 @@ def broke(error: Exception) -> None:
     record(clock=f"stopped: {type(error).__name__}: {error}")
 
 
-def wrap(where: object, name: str, make: object) -> None:
-    """Put `make(real)` where `real` is."""
-    real = getattr(where, name)
-    setattr(where, name, dressed(real, make(real)))
-
-
-def dressed(real: object, wrapper: object) -> object:
-    """`wrapper` with the name of `real`: functools.wraps would be imported for this alone."""
-    for word in ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__"):
-        if hasattr(real, word):
-            setattr(wrapper, word, getattr(real, word))
-    wrapper.__dict__.update(getattr(real, "__dict__", {}))
-    wrapper.__wrapped__ = real
-    return wrapper
-
-
 # ---- modules
 
 def _module_call(real: object) -> object:
@@ -137,7 +122,7 @@ def _module_call(real: object) -> object:
         if _inside or _get_ident() != owner:
             return real(self, *args, **kwargs)
         kind = _call_begins(self)
-        if kind == FORWARD and steps < LEARN and type(self) not in _roots and _grad_enabled():
+        if steps < LEARN and type(self) not in _roots and _grad_enabled():
             _learn(self)
         _inside = True
         try:
@@ -165,16 +150,22 @@ def _learn(module: object) -> None:
 def _root_call(base: object) -> object:
     """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
     def __call__(self, *args, **kwargs):
-        global _inside
+        global _inside, last, _after, _evaluating
         if _inside or _compiling() or _get_ident() != owner:
             return base.__call__(self, *args, **kwargs)
-        kind = _call_begins(self)
+        if _grad_enabled() and device is None:  # `_call_begins`, without the call
+            kind, moment = FORWARD, now()
+            spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
+            last, _evaluating = moment, False
+        else:
+            kind = _call_begins(self)
         _inside = True
         try:
             return base.__call__(self, *args, **kwargs)
         finally:
-            _inside = False
-            _ends(kind, CALLED)
+            moment = now()
+            spent[kind] += moment - last
+            last, _after, _inside = moment, CALLED, False
     return __call__
 
 
@@ -404,7 +395,7 @@ def _next(real: object) -> object:
         way.batches += 1
         batches += 1
         if type(data) is list and type(data[0]) is _tensor:
-            samples += len(data[0])
+            samples += data[0].size(0) if data[0].dim() else 1
         else:
             samples += size_of(data)
         if device is not None:

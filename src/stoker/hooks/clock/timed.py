@@ -5,6 +5,7 @@ from __future__ import annotations
 from _thread import get_ident as _get_ident
 
 from . import marks
+from .wrapping import dressed
 
 _timing = False  # within such a call
 
@@ -22,7 +23,7 @@ def timed(real: object, kind: int) -> object:
             took, _timing = marks.now() - began, False
             marks.spent[kind] += took
             marks.last += took
-    return marks.dressed(real, wrapper)
+    return dressed(real, wrapper)
 
 
 def timed_outside(real: object, kind: int) -> object:
@@ -31,4 +32,4 @@ def timed_outside(real: object, kind: int) -> object:
 
     def wrapper(*args, **kwargs):
         return real(*args, **kwargs) if marks.inside() else timed_one(*args, **kwargs)
-    return marks.dressed(real, wrapper)
+    return dressed(real, wrapper)

@@ -102,6 +102,7 @@ def test_a_planted_mistake_is_found(rehearse, name):
 
 LINTS = {
     "set_epoch": ([("sampler.set_epoch(epoch)", "pass")], "set_epoch"),
+    "map_location": ([(', map_location={"cuda:0": f"cuda:{local_rank}"})', ")"), ("== device", "is not None")], "without map_location brings tensors to cuda:0"),
     "no_sampler": ([("sampler=sampler, ", "shuffle=True, ")], "same first batch"),
 }
 
@@ -113,6 +114,13 @@ def test_what_looks_like_a_mistake_is_told(rehearse, name):
     seen = rehearse("train.py", text=changed("ddp_torchrun.py", *changes))
     assert seen.code == 0, seen.err
     assert any(said in line for line in seen.report["warnings"]), seen.err
+
+
+@pytest.mark.campaign
+def test_a_mistake_in_a_process_of_the_scripts_own(rehearse):
+    seen = rehearse("train.py", text=changed("ddp_spawn.py", ("torch.randn(20, 5).to(rank)", "torch.randn(20, 5)")))
+    assert seen.code == 1 and "Expected all tensors to be on the same device" in seen.report["verdict"], seen.err
+    assert any(line.startswith("at train.py:") for line in seen.report["lines"])
 
 
 def test_a_script_that_trains_nothing_was_not_rehearsed(rehearse):

@@ -6,10 +6,13 @@ from __future__ import annotations
 import os
 import threading
 
+from .tell import once, place_in_script
+
 torch = None  # the script's, set by `install`
 CPU = "cpu"
 current = threading.local()
 default = {"place": CPU}
+loading = {"unmapped": False}  # inside of a torch.load without map_location
 _MODE = None
 
 # Takes operands from several places, or only looks at sizes.
@@ -418,6 +421,9 @@ def _storages() -> None:
                 f"Attempting to deserialize object on CUDA device {index} but torch.cuda.device_count() is {count()}. Please use "
                 "torch.load with map_location to map your storages to an existing device."
             )
+        if loading["unmapped"] and index != device_now():
+            once("lint", "map_location", text=f"torch.load without map_location brings tensors to cuda:{index} in a process that works on "
+                 f"cuda:{device_now()}", at=place_in_script())
         storage._rehearsed = index
         return storage
 

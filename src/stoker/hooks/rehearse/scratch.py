@@ -7,6 +7,7 @@ import io
 import os
 import threading
 
+from . import pretend
 from .tell import once
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -193,7 +194,11 @@ def torch_files(torch: object) -> None:
         return save(obj, f, *args, **kwargs)
 
     def loaded(f: object, *args: object, **kwargs: object) -> object:
-        return load(for_reading(f) if isinstance(f, (str, os.PathLike)) else f, *args, **kwargs)
+        pretend.loading["unmapped"] = kwargs.get("map_location") is None and not args
+        try:
+            return load(for_reading(f) if isinstance(f, (str, os.PathLike)) else f, *args, **kwargs)
+        finally:
+            pretend.loading["unmapped"] = False
 
     torch.save, torch.load = saved, loaded
     for module in (torch.serialization,):

@@ -167,7 +167,7 @@ def rows(ground: Ground | None, short: bool) -> list[Row]:
 
 
 def tiny(pairs: Pairs, short: bool) -> Row:
-    on, off = pairs.of("tiny", steps=50, blocks=12 if short else 60, times=2 if short else 10)
+    on, off = pairs.of("tiny", steps=50, blocks=10 if short else 60, times=1 if short else 10)
     value, low, high = (1e6 * each for each in difference(on, off))
     return Row(name="the clock in a loop of tiny steps", value=value, low=low, high=high, target=TINY_US, unit="us a step", n=len(on),
                detail=f"CPU of a step {1e6 * statistics.median(off):.0f} us without")
@@ -177,7 +177,7 @@ def shares(pairs: Pairs, short: bool) -> Row:
     """The worst of the models."""
     found = {}
     for name in MODELS[-1:] if short else MODELS:
-        on, off = pairs.of(name, steps=10, blocks=8 if short else 40, times=2 if short else 6)
+        on, off = pairs.of(name, steps=10, blocks=6 if short else 40, times=1 if short else 6)
         found[name] = ([100 * (each - 1) for each in ratio(on, off)], 1e3 * statistics.median(off), len(on))
     worst = max(found, key=lambda name: found[name][0][0])
     value, low, high = found[worst][0]

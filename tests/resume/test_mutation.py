@@ -9,7 +9,7 @@ from harness import Kill, Stage, one_text, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-# Everything that can be dropped matters to this script, soon: dropout, BatchNorm, momentum, worker noise, place in the data, values that steer.
+# Everything that can be dropped matters to this script, soon: dropout, BatchNorm, momentum, worker noise, place in the data, a count that forward keeps.
 SCRIPT = """# A script to whom every part of its state matters within a few steps.
 import random
 import torch
@@ -31,7 +31,15 @@ class Data(Dataset):
         return self.x[i] + 0.1 * torch.randn(8) * random.random(), self.x[i].sum()
 
 
-m = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1))
+class Net(nn.Sequential):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (1 + 0.01 * (self.calls % 7))
+
+
+m = Net(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1))
 o = torch.optim.Adam(m.parameters(), 1e-2)
 loader = DataLoader(Data(), 16, shuffle=True, num_workers=2)
 smooth, n = 0.0, 0

@@ -62,7 +62,7 @@ TAKEOUTS = (
     Takeout("events come from the recorded place", "log.py", "Log._check_site = lambda *_: None\n", "swapped_parameters"),
     Takeout("same code", "checks.py", "_hash = _same_code = None\ndef compare(then):\n    return []\n", "module_edited_late",
             between=("ending.py", "def ending(total):\n    return total + 1\n")),
-    Takeout("same input", "checks.py", passes("_same_input", "True"), "test_set_changed", before=("test.txt", "0.25\n" * 64),
+    Takeout("same input", "checks.py", passes("_same_input", "True"), "held_out_set_changed", before=("test.txt", "0.25\n" * 64),
             between=("test.txt", "1.25\n" * 64)),
     Takeout("same number of threads", "checks.py", passes("compare_at_image", "[]"), "threads_at_the_end", again=(("CORES", "2"),)),
     Takeout("programs started beside it", "allow.py", passes("_process", "None") + passes("strangers", "[]"), "subprocess_value"),

@@ -90,7 +90,10 @@ def kill_after_an_image(ground: Ground, run: dict, attempt: int, behind: int = 0
         return json.loads(lines[-1])["pid"] if fresh else 0
 
     seen = {"step": (json.loads(state.read_bytes()).get("image") or {}).get("step", 0) if state.exists() else 0}
-    pid = until(trainer, 90, "an image")
+    try:
+        pid = until(trainer, 90, "an image")
+    except AssertionError as e:
+        raise AssertionError(f"{e}; attempt {attempt}: {state.read_text() if state.exists() else 'no state.json'}") from e
     size = (Path(run["folder"]) / "resume" / "log").stat().st_size
     until(lambda: (Path(run["folder"]) / "resume" / "log").stat().st_size > size + 200, 30, "a tail behind the image")
     os.kill(pid, signal.SIGKILL)

@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import time
-from time import monotonic as _monotonic
 
 from . import fate, life, words
 
+_monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 GRACE_S = 3.0
 EVENTS = 6  # events behind the image that are worth waiting for
 asked_at = 0.0

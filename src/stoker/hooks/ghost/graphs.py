@@ -8,12 +8,13 @@ import gc
 import os
 import re
 import sys
+import time
 import weakref
 from _thread import get_ident as _get_ident
-from time import monotonic as _monotonic  # the real one
 
 from . import fate, life, stand_ins, walk_heap
 
+_monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 FOLDER = "graphs"  # in life.folder: a file for each image whose graphs were let go
 _NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
 _KEPT = 64  # usable graphs at one point that are watched; more: none is
@@ -88,6 +89,7 @@ def guard() -> None:
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and thing.grad_fn is not None and _level(thing.grad_fn, known) == _USABLE:
             thing.grad_fn.register_prehook(stand_ins.poison)
+    _shown.clear()  # or the next image would find these tensors held by nothing of the script's
 
 
 class _Watch:

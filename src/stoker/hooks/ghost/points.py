@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import os
 import sys
-from time import monotonic as _monotonic  # the real one
+import time
 
 from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, words
 
+_monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
 GIVE_UP_S = 20.0
 _HERE = os.path.dirname(os.path.abspath(__file__))

@@ -108,6 +108,13 @@ class Running:
     def agent(self, n: int = 1) -> int:
         return self.record(n)["agent"]["pid"]
 
+    def kill_caretakers(self, n: int = 1) -> None:
+        """SIGKILL for both, in one moment as it were: an agent that saw the holder die would begin to end the tree."""
+        agent, holder = self.agent(n), self.holder(n)
+        kill(agent, signal.SIGSTOP)
+        kill(holder)
+        kill(agent)
+
     def run_pid(self, n: int = 1) -> int:
         wait_for(lambda: self.record(n)["run"], "the run's pid")
         return self.record(n)["run"]["pid"]

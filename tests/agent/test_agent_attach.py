@@ -163,13 +163,11 @@ def test_an_attachment_whose_reader_has_gone_leaves(new_run):
 
 
 def test_an_attachment_ends_when_the_caretakers_are_dead(new_run):
-    from agentkit import kill
     run = new_run(["sleep", "100"])
     run.start()
     attached = run.attach()
     attached.frame()
-    kill(run.holder())
-    kill(run.agent())
+    run.kill_caretakers()
     assert b"x" not in attached.rest()
     attached.leave()
 

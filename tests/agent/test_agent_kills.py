@@ -87,8 +87,7 @@ def test_both_killed_is_abandoned_and_one_stop_settles_it(new_run):
     run = new_run(["sh", "-c", "sleep 300 & setsid sleep 301 & echo up; wait"])
     run.start()
     run.wait_out(b"up")
-    kill(run.holder())
-    kill(run.agent())
+    run.kill_caretakers()
     run.wait_phase("abandoned")
     began = time.monotonic()
     assert run.stop()["phase"] == "ended"
@@ -102,8 +101,7 @@ def test_both_killed_is_abandoned_and_one_stop_settles_it(new_run):
 def test_many_stops_at_once_settle_once(new_run):
     run = new_run(["sleep", "300"])
     run.start()
-    kill(run.holder())
-    kill(run.agent())
+    run.kill_caretakers()
     run.wait_phase("abandoned")
     racers = [subprocess.Popen(run.argv("stop", run.dir), stdout=subprocess.PIPE) for _ in range(5)]
     assert all(json.loads(p.communicate(timeout=40)[0])["phase"] == "ended" for p in racers)

@@ -94,6 +94,15 @@ def test_an_end_that_comes_again_each_time_is_not_retried(new_run):
     assert end["reason"] == "nonzero_exit" and end["restart"] is None and end["evidence"]["not_restarted"]
 
 
+@pytest.mark.parametrize("after", ["os.kill(os.getpid(), 9)", "print('no network', file=sys.stderr); sys.exit(1)"])
+def test_an_error_that_was_caught_before_another_end_does_not_stop_the_retries(new_run, after):
+    code = f"import os, sys, traceback\ntry:\n    import no_such_module\nexcept ImportError:\n    traceback.print_exc()\n{after}"
+    run = new_run([sys.executable, "-u", "-c", code], restarts=1, retry_reasons=["nonzero_exit", "killed"], backoff_s=0.1)
+    run.start()
+    assert run.end(1)["restart"]["attempt"] == 2
+    run.end(2)
+
+
 def test_waiting_is_seen_and_a_stop_calls_the_restart_off(new_run):
     run = new_run(FAILS, restarts=3, retry_reasons=["nonzero_exit"], backoff_s=60)
     run.start()

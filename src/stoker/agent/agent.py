@@ -1980,7 +1980,7 @@ def plan_restart(att: Attempt, spec: dict, body: dict) -> dict | None:
     allowed = int(number(spec.get("restarts")))
     if allowed <= 0 or body["reason"] not in (spec.get("retry_reasons") or ()):
         return None
-    if (body["evidence"].get("exception") or {}).get("type") in NEVER_PASSES:
+    if comes_again(body):
         body["evidence"]["not_restarted"] = True
         return None
     backoff = number(spec.get("backoff_s"), 5.0)
@@ -1997,6 +1997,14 @@ def plan_restart(att: Attempt, spec: dict, body: dict) -> dict | None:
     if done >= allowed:
         return None
     return {"attempt": att.n + 1, "at": time.time() + backoff, "mono": time.monotonic() + backoff}
+
+
+def comes_again(body: dict) -> bool:
+    """Whether it died of an error that each attempt would meet: an error of that kind is the last that it said. One that it had caught and
+    printed before it was killed, or before it failed for another reason, says nothing."""
+    kind = (body["evidence"].get("exception") or {}).get("type")
+    last_line = (body["evidence"].get("tail") or "").rstrip().rpartition("\n")[2]
+    return body["reason"] == "nonzero_exit" and kind in NEVER_PASSES and last_line.startswith(kind)
 
 
 def notify_watchers(att: Attempt) -> None:

@@ -14,6 +14,7 @@ import time
 from . import fate, image, image_memory, image_tree, private, store, walk, walk_closed, walk_values, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
+_JOINTS = re.compile(r"[.\[<{]")  # where a path goes on to a part
 
 
 def resume(target) -> dict:
@@ -31,9 +32,6 @@ def resume(target) -> dict:
     work.now.stack[-1].f_locals  # noqa: B018 - a traced frame writes its snapshot back over cells that were just filled
     work.now.close()
     return {"put_back": sorted(set(work.put_back)), "seconds": round(_clock() - begun, 3)}
-
-
-_JOINTS = re.compile(r"[.\[<{]")
 
 
 class Stored:

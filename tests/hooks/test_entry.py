@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.backends.vendor import hooks_name, lay_out
+from stoker.base.vendor import hooks_name, lay_out
 
 
 @pytest.fixture

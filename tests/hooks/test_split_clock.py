@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.backends.vendor import lay_out
+from stoker.base.vendor import lay_out
 from stoker.plane import steps
 
 pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.backends.vendor import lay_out
+from stoker.base.vendor import lay_out
 
 SCRIPTS = Path(__file__).parent / "scripts"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.backends.vendor import lay_out
+from stoker.base.vendor import lay_out
 from stoker.hooks.rehearse import report, style
 
 TORCHRUN = "import os\nrank = int(os.environ['LOCAL_RANK'])\n"

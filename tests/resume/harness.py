@@ -416,7 +416,7 @@ def first_difference(a: bytes, b: bytes) -> str:
 
 def vendored(folder: Path) -> Path:
     """The hooks as they travel to a machine: the folder for PYTHONPATH."""
-    from stoker.backends.vendor import lay_out
+    from stoker.base.vendor import lay_out
 
     return Path(lay_out(folder))
 

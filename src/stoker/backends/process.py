@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import stoker.agent
-from stoker.backends import vendor
 from stoker.backends.base import Backend, Capacity, Observation
-from stoker.base import rundir
+from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
 from stoker.hosts.base import Finished, Host, Stream

@@ -54,6 +54,16 @@ class Home:
         return self.path / "runs"
 
     @property
+    def tune(self) -> Path:
+        """What the tuner keeps while it works: rooms of trials, the machine card."""
+        return self.path / "tune"
+
+    @property
+    def settings(self) -> Path:
+        """What the tuner found, a file a script."""
+        return self.path / "settings"
+
+    @property
     def config(self) -> Path:
         return self.path / "config.toml"
 

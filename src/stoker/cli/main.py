@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "wait": ("runs", "wait", "Wait for runs to end, and end with their exit code."),
     "stop": ("runs", "stop", "End runs: they are asked first, then made to."),
     "start": ("runs", "start", "Start an ended run again: one more attempt."),
+    "tune": ("tune", "tune", "Find what makes a training faster, and prove it."),
     "verify-resume": ("verify", "verify_resume", "Prove that a killed script comes back bit for bit."),
     "keep": ("runs", "keep", "Give a run more time, or pin it against gc."),
     "rm": ("runs", "rm", "Delete runs with their logs and copies."),
@@ -37,7 +38,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Runs": ("attach", "wait", "start", "verify-resume", "keep", "rm"),
+    "Runs": ("attach", "wait", "start", "tune", "verify-resume", "keep", "rm"),
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 

@@ -1,0 +1,157 @@
+"""Processes of a trial as /proc tells of them: who belongs to it, what they used, how long they waited for a core, who else was busy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+MARK = "STOKER_TUNE"  # in the environment of a trial: its room
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+END_S = 5.0  # so long SIGKILL is repeated
+
+
+def members(leader: int, room: str) -> list[int]:
+    """Living processes of the session that `leader` began, and whoever carries the trial's mark in its environment."""
+    mark = f"{MARK}={room}".encode()
+    found = []
+    for pid in _pids():
+        stat = _stat(pid)
+        if stat is None or stat[0] in ("Z", "X") or pid == os.getpid():
+            continue
+        if stat[1] == leader or (stat[2] and mark in _environ(pid)):
+            found.append(pid)
+    return found
+
+
+def end(leader: int, room: str) -> list[int]:
+    """SIGKILL the group, its session and what is left by the mark, until none is there; those that cannot be ended."""
+    with contextlib.suppress(OSError):
+        os.killpg(leader, signal.SIGKILL)
+    deadline = time.monotonic() + END_S
+    while left := members(leader, room):
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
+    return []
+
+
+def signal_all(leader: int, number: int, also: list[int]) -> None:
+    """To the group at once, then to those of the trial that left it."""
+    with contextlib.suppress(OSError):
+        os.killpg(leader, number)
+    for pid in also:
+        with contextlib.suppress(OSError):
+            if os.getpgid(pid) != leader:
+                os.kill(pid, number)
+
+
+@dataclass
+class Load:
+    """What the machine did between two looks. Seconds of cores; `own_s` ours, `foreign_s` of others, by name in `who`."""
+
+    wall_s: float = 0.0
+    own_s: float = 0.0
+    foreign_s: float = 0.0
+    waited_s: float = 0.0  # our main thread stood ready and had no core
+    steal_s: float = 0.0  # the host gave the core to another machine
+    who: dict[str, float] = field(default_factory=dict)
+
+
+class Watch:
+    """Who used the cores since the last look: `own` are the pids of a trial; we ourselves count as ours."""
+
+    def __init__(self, main: int, own: list[int]) -> None:
+        self._main = main
+        self._own = {*own, os.getpid()}
+        self._before = self._look()
+
+    def load(self, own: list[int] | None = None) -> Load:
+        """Since this watch began, or since the last call."""
+        if own is not None:
+            self._own |= set(own)
+        now, before = self._look(), self._before
+        self._before = now
+        own_s = sum(max(0.0, s - before["each"].get(pid, (0.0, ""))[0]) for pid, (s, _) in now["each"].items() if pid in self._own)
+        who: dict[str, float] = {}
+        for pid, (seconds, name) in now["each"].items():
+            used = seconds - before["each"].get(pid, (0.0, ""))[0] if pid in before["each"] else min(seconds, now["at"] - before["at"])
+            if pid not in self._own and used > 0:
+                who[name] = who.get(name, 0.0) + used
+        foreign_s = now["busy"] - before["busy"] - own_s  # also of those that came and went, which no look at the table sees
+        return Load(wall_s=now["at"] - before["at"], own_s=own_s, foreign_s=max(0.0, foreign_s),
+                    waited_s=max(0.0, now["waited"] - before["waited"]), steal_s=max(0.0, now["steal"] - before["steal"]), who=who)
+
+    def _look(self) -> dict:
+        busy, steal = _machine()
+        return {"at": time.monotonic(), "busy": busy, "steal": steal, "each": {pid: _used(pid) for pid in _pids()},
+                "waited": _run_delay(self._main)}
+
+
+def cpu_s(pids: list[int]) -> float:
+    """Processor seconds that these have used so far."""
+    return sum(_used(pid)[0] for pid in pids)
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def _stat(pid: int) -> tuple[str, int, bool] | None:
+    """(state, session, is it one of this user's) of a process."""
+    raw = _read(f"/proc/{pid}/stat")
+    if b")" not in raw:
+        return None
+    rest = raw[raw.rindex(b")") + 2:].split()
+    try:
+        return rest[0].decode(), int(rest[3]), os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _environ(pid: int) -> list[bytes]:
+    return _read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def _used(pid: int) -> tuple[float, str]:
+    """(processor seconds, name); nothing for one that is gone."""
+    raw = _read(f"/proc/{pid}/stat")
+    if b")" not in raw:
+        return 0.0, ""
+    rest = raw[raw.rindex(b")") + 2:].split()
+    name = raw[raw.index(b"(") + 1:raw.rindex(b")")].decode("utf-8", "replace")
+    try:
+        return (int(rest[11]) + int(rest[12])) * TICK_S, name
+    except (ValueError, IndexError):
+        return 0.0, name
+
+
+def _machine() -> tuple[float, float]:
+    """(busy, stolen) seconds of all cores since the machine began."""
+    for line in _read("/proc/stat").splitlines():
+        if line.startswith(b"cpu "):
+            user, nice, system, _, _, irq, soft, steal, *_ = [int(x) for x in line.split()[1:]] + [0] * 8
+            return (user + nice + system + irq + soft) * TICK_S, steal * TICK_S
+    return 0.0, 0.0
+
+
+def _run_delay(pid: int) -> float:
+    """Seconds that the main thread stood ready without a core."""
+    words = _read(f"/proc/{pid}/schedstat").split()
+    return int(words[1]) / 1e9 if len(words) > 1 else 0.0

@@ -253,7 +253,9 @@ exec {python} "$@"
 def test_a_start_that_hangs_while_the_server_is_killed_and_the_run_stopped_comes_too_late(ground, attempt, wish):
     if attempt == 2:
         quiet = ground.server()
-        quiet(*ground.counter("mine"))
+        quiet(*ground.counter("mine", 1000, 0.1))  # so long that no attempt ends by itself before it hears the wish
+        until(lambda: ground.starts("mine") == 1, "the first attempt")
+        quiet("stop", "mine")
         ground.final(quiet, "mine")
         quiet.end()
     slow, waits = ground.root / "python", ground.root / "waits"

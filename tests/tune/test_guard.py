@@ -1,0 +1,84 @@
+"""The statistics of the accuracy guard: what passes, what must not, and how often chance decides."""
+
+import random
+
+import pytest
+
+from stoker.tune import guard
+
+
+def rate(harm: float, *, noise: float, level: float = 2.0, deviation: float = 0.05, rounds: int = 1500) -> float:
+    """How often `harm` passes, in pairs whose differences have the deviation `noise`."""
+    draw = random.Random(1)
+    passed = 0
+    for _ in range(rounds):
+        without = [draw.gauss(level, deviation) for _ in range(3)]
+        passed += guard.compare(without, [w + draw.gauss(harm, noise) for w in without], 0.5).shown
+    return passed / rounds
+
+
+def test_a_harm_as_large_as_another_seed_passes_one_time_in_twenty() -> None:
+    assert rate(0.05, noise=0.0) < 0.06
+    assert rate(0.05, noise=0.02) < 0.06
+    assert rate(0.05, noise=0.1) < 0.06
+    assert rate(0.1, noise=0.02) < 0.005
+
+
+def test_what_is_as_good_is_rarely_missed() -> None:
+    assert rate(0.0, noise=0.002) > 0.95
+    assert rate(0.0, noise=0.005) > 0.85
+    assert rate(0.0, noise=0.005, deviation=0.0) > 0.5  # the margin is half a per cent
+
+
+def test_noise_is_no_proof() -> None:
+    assert rate(0.0, noise=0.2) < 0.1
+
+
+def test_seeds_that_differ_much_do_not_excuse_everything() -> None:
+    c = guard.compare([1.0, 2.0, 3.0], [1.3, 2.3, 3.3], fall=1.0)
+    assert not c.shown
+    assert c.harmful
+
+
+def test_equal_losses_pass_and_small_ones_too() -> None:
+    assert guard.compare([1.0, 1.1, 1.2], [1.0, 1.1, 1.2]).shown
+    assert guard.compare([-5.0, -5.0, -5.0], [-4.99, -4.99, -4.99]).shown
+    assert not guard.compare([-5.0, -5.0, -5.0], [-4.9, -4.9, -4.9]).shown
+
+
+def lines(cosine: float | None, n: int = 4, **more: object) -> list[dict]:
+    return [{"same": True, "cosine": cosine, "finite": True, "null": 1.0, **more} for _ in range(n)]
+
+
+@pytest.mark.parametrize(("told", "knob", "state"), [
+    (lines(0.9995), "bf16", guard.SAFE),
+    (lines(0.9995), "tf32", guard.SAFE),
+    (lines(0.995), "tf32", guard.HARMFUL),
+    (lines(0.98), "bf16", guard.HARMFUL),
+    (lines(0.9995)[:3], "bf16", guard.UNSHOWN),
+    (lines(0.9995, finite=False), "bf16", guard.HARMFUL),
+    (lines(None), "bf16", guard.HARMFUL),
+    (lines(0.9995, null=0.9), "bf16", guard.UNSHOWN),
+    ([{"same": False}] * 12, "bf16", guard.UNSHOWN),
+    ([], "bf16", guard.UNSHOWN),
+])
+def test_gradients(told: list[dict], knob: str, state: str) -> None:
+    assert guard.gradients(told, knob)[0] == state
+
+
+def test_what_the_guard_costs_is_weighed_against_what_it_brings() -> None:
+    long = guard.plan(ms=50, ratio=0.6, setup_s=3, remaining_s=7200)
+    assert not long.why
+    assert guard.STEPS_MIN <= long.steps <= guard.STEPS_MAX
+    assert long.seconds < 7200 * 0.4
+    short = guard.plan(ms=50, ratio=0.95, setup_s=3, remaining_s=600)
+    assert "saves" in short.why
+    assert guard.plan(ms=20_000, ratio=0.6, setup_s=3).why
+    assert guard.plan(ms=5, ratio=0.6, setup_s=1, epoch_steps=300).steps <= 300
+
+
+def test_settings_are_merged_at_each_depth() -> None:
+    kept = {"loaders": {"a": {"workers": 2}}, "threads": 2}
+    assert guard.merged(kept, {"loaders": {"a": {"pin": True}}, "precision": "bf16"}) == {
+        "loaders": {"a": {"workers": 2, "pin": True}}, "threads": 2, "precision": "bf16"}
+    assert kept == {"loaders": {"a": {"workers": 2}}, "threads": 2}

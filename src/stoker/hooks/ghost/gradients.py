@@ -10,22 +10,39 @@ from . import fate, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"
 _OURS = os.path.dirname(os.path.abspath(__file__))
-_leaves: list = []  # weak references to parameters of modules and optimizers, in order of first use
-_known: dict = {}  # id -> place in _leaves
+_leaves: dict = {}  # number -> weak reference to a parameter of a module or optimizer, in order of first use; dead ones go now and then
+_known: dict = {}  # id -> number in _leaves
+_count = 0
+_purge_at = 1000
 _inputs: list = []  # leaves that were handed to a module since the last backward (an attack on an image, a style transfer)
 _patterns: dict = {}  # pattern -> its number
 _by_number: list = []
 _last = None  # the pattern of the last backward
 _places: dict = {}  # where backward is called from -> [how often, whether its graphs lead to leaves that nobody knows]
-_grads: dict = {}  # place in _leaves -> stand-in
+_grads: dict = {}  # number in _leaves -> stand-in
+_skipped: dict = {}  # file -> whether it is torch's or ours
 
 
 def know(params: object) -> None:
+    global _count
     for p in params:
-        i = _known.get(id(p))
-        if i is None or _leaves[i]() is not p:
-            _known[id(p)] = len(_leaves)
-            _leaves.append(weakref.ref(p))
+        if not _is_known(p):
+            _known[id(p)] = _count
+            _leaves[_count] = weakref.ref(p)
+            _count += 1
+    if len(_leaves) > _purge_at:
+        _purge()
+
+
+def _purge() -> None:
+    """A script that trains one model after the other leaves many dead leaves behind."""
+    global _purge_at
+    for i in [i for i, leaf in _leaves.items() if leaf() is None]:
+        del _leaves[i]
+        _grads.pop(i, None)
+    for number in [number for number, i in _known.items() if i not in _leaves]:
+        del _known[number]
+    _purge_at = max(1000, 2 * len(_leaves))
 
 
 def know_input(arg: object) -> None:
@@ -35,8 +52,9 @@ def know_input(arg: object) -> None:
         del _inputs[:-16]
 
 
-def before(tensors: object) -> list:
-    """Leaves, beside the known ones, that this backward may reach. While the graph is there."""
+def before(tensors: object) -> tuple:
+    """What `after` and `stand_in` are to be told: leaves, beside the known ones, that this backward may reach, while the graph is there;
+    and the numbers of those that have a gradient already."""
     place = _places.setdefault(_place(), [0, False])
     place[0] += 1
     found = list(_inputs)
@@ -45,48 +63,76 @@ def before(tensors: object) -> list:
         more = [leaf for leaf in _of_graph(tensors) if not _is_known(leaf) and not any(leaf is each for each in found)]
         place[1] = place[1] or bool(more)
         found += more
-    return found
+    return found, _with_gradient()
 
 
 def _place() -> tuple:
     frame = sys._getframe(2)
-    while frame.f_back is not None and (frame.f_code.co_filename.startswith(_OURS) or _TORCH in frame.f_code.co_filename):
+    while frame.f_back is not None and _is_skipped(frame.f_code.co_filename):
         frame = frame.f_back
     return id(frame.f_code), frame.f_lasti
 
 
-def after(found: list) -> object:
-    """Who has a gradient now: None if the same as after the last backward, else the pattern's number, with the pattern if it is new."""
+def _is_skipped(file: str) -> bool:
+    found = _skipped.get(file)
+    if found is None:
+        found = _skipped[file] = file.startswith(_OURS) or _TORCH in file
+    return found
+
+
+def _with_gradient() -> list:
+    return [i for i, leaf in _leaves.items() if (p := leaf()) is not None and p.grad is not None]
+
+
+def after(told: tuple) -> object:
+    """Whose gradient came or went with this backward: None if the same as with the last one, else the pattern's number, with the pattern if
+    it is new.
+
+    What the backward did not change is left out, for leaves that nobody can reach any more are among it, and when the garbage collector
+    takes those is not the same in two lives."""
     global _last
-    pattern = bytes([0 if (p := leaf()) is None or p.grad is None else 1 for leaf in _leaves])
-    if found:
-        pattern += b"/" + bytes([leaf.grad is not None for leaf in found])
+    found, had = told
+    came, went = _with_gradient(), ()
+    if had:
+        has, then = set(came), set(had)
+        came = [i for i in came if i not in then]
+        went = [i for i in had if i not in has and (leaf := _leaves.get(i)) is not None and leaf() is not None]
+    pattern = tuple(came), tuple(went), tuple([leaf.grad is not None for leaf in found])
     if pattern == _last:
         return None
     _last = pattern
     number = _patterns.get(pattern)
     if number is not None:
         return number
-    _refuse_sparse(found)
+    _refuse_sparse([leaf for i in came if (leaf := _leaves[i]()) is not None] + found)
     return _new(pattern), pattern
 
 
-def stand_in(told: object, found: list) -> None:
-    """Give gradients to those who had one at this place in the record."""
+def stand_in(pattern: object, told: tuple) -> None:
+    """Give gradients to those who got one at this place in the record, and take them from those who lost theirs."""
     global _last
-    if type(told) is tuple:
-        _new(told[1])
-        _last = told[1]
-    elif told is not None:
-        _last = _by_number[told]
-    known, _, others = _last.partition(b"/")  # the bytes are 0 and 1
-    for i, has in enumerate(known):
-        p = _leaves[i]() if has else None
+    if type(pattern) is tuple:
+        _new(pattern[1])
+        _last = pattern[1]
+    elif pattern is not None:
+        _last = _by_number[pattern]
+    came, went, others = _last
+    for i in came:
+        p = _alive(i)
         if p is not None and p.grad is None:
             p.grad = _stand_in_of(i, p)
-    for has, leaf in zip(others, found):  # noqa: B905 - Python 3.9
+    for i in went:
+        p = _alive(i)
+        if p is not None:
+            p.grad = None
+    for has, leaf in zip(others, told[0]):  # noqa: B905 - Python 3.9
         if has and leaf.grad is None:
             leaf.grad = _nan_like(leaf)
+
+
+def _alive(i: int) -> object:
+    leaf = _leaves.get(i)
+    return leaf() if leaf is not None else None
 
 
 def _stand_in_of(i: int, p: object) -> object:
@@ -107,7 +153,7 @@ def _nan_like(p: object) -> object:
         return torch.full_like(p, float("nan"), requires_grad=False)
 
 
-def _new(pattern: bytes) -> int:
+def _new(pattern: tuple) -> int:
     _patterns[pattern] = len(_by_number)
     _by_number.append(pattern)
     return _patterns[pattern]
@@ -115,13 +161,13 @@ def _new(pattern: bytes) -> int:
 
 def _is_known(leaf: object) -> bool:
     i = _known.get(id(leaf))
-    return i is not None and _leaves[i]() is leaf
+    return i is not None and _alive(i) is leaf
 
 
-def _refuse_sparse(found: list) -> None:
+def _refuse_sparse(leaves: list) -> None:
     import torch
-    for leaf in [*[leaf() for leaf in _leaves], *found]:
-        if leaf is not None and leaf.grad is not None and leaf.grad.layout != torch.strided:
+    for leaf in leaves:
+        if leaf.grad is not None and leaf.grad.layout != torch.strided:
             fate.refuse(words.SPARSE_GRAD)
             return
 

@@ -151,21 +151,27 @@ def _backward(real: object) -> object:
     kind = _kinds["backward"]
 
     def ghost(tensors: object, *args: object, **kwargs: object) -> None:
-        found = gradients.before(tensors)
-        value = life.log.take(kind)
-        gradients.stand_in(value[1] if type(value) is tuple else None, found)
+        try:
+            reach = gradients.before(tensors)
+            value = life.log.take(kind)
+            gradients.stand_in(value[1] if type(value) is tuple else None, reach)
+        except Exception as e:
+            fate.broke(e)
 
     def record(tensors: object, *args: object, **kwargs: object) -> object:
-        found = gradients.before(tensors)
-        loss = _bits(tensors)
+        try:
+            reach, loss = gradients.before(tensors), _bits(tensors)
+        except Exception as e:
+            fate.broke(e)
+            return real(tensors, *args, **kwargs)
         out = real(tensors, *args, **kwargs)
-        _fenced("backward", _put_backward, kind, loss, found)
+        _fenced("backward", _put_backward, kind, loss, reach)
         return out
     return _shielded(real, ghost, record, graph_freed=True)
 
 
-def _put_backward(kind: int, loss: object, found: list) -> None:
-    pattern = gradients.after(found)
+def _put_backward(kind: int, loss: object, reach: tuple) -> None:
+    pattern = gradients.after(reach)
     life.log.put(kind, loss if pattern is None else (loss, pattern))
 
 

@@ -128,7 +128,7 @@ class Pairs:
     """The process that forks them."""
 
     def __init__(self, base: Path) -> None:
-        from stoker.backends.vendor import lay_out
+        from stoker.base.vendor import lay_out
 
         (base / "attempt" / "hooks").mkdir(parents=True)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}

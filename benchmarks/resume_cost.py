@@ -114,7 +114,7 @@ class Lives:
     """Scripts in a folder of their own, plain or under the hooks."""
 
     def __init__(self, base: Path) -> None:
-        from stoker.backends.vendor import lay_out
+        from stoker.base.vendor import lay_out
 
         self._hooks, self.base, self._started = Path(lay_out(base / "hooks")), base, []
         (base / "probe").mkdir()

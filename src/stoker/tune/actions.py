@@ -1,0 +1,217 @@
+"""What could be done about the causes: settings from outside, diffs, advice; each with the step time that it is forecast to bring. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.tune import diffs, feeding
+from stoker.tune.findings import Action, Cause, Range, Refusal
+from stoker.tune.reading import Reading
+from stoker.tune.view import View
+
+LEAST_GAIN = 0.03
+_FREE = 0.5  # of the free memory: what a cache may take
+_GUESS = 0.15  # a forecast without a measurement is so far off, either way
+
+_ADVICE = {
+    "neighbour": "End or move the other process, or train when it is done; measured again then, the numbers may differ.",
+    "storage": "Bring the data near: copy it to a local disk or pack the small files into one.",
+    "worker_lock": "Let each worker open the reader for itself, instead of sharing one behind a lock.",
+    "slow_sample": "Prepare the few long samples once, before the training.",
+    "sample_work": "Prepare the samples once, or work on whole batches instead of single samples.",
+    "repeated_work": "Prepare the samples once and keep the result.",
+    "collate": "Fill the batch from whole rows, not from single values.",
+    "duplicates": "Give each worker its own share in __iter__, by torch.utils.data.get_worker_info().",
+    "unshuffled": "Give the training loader shuffle=True on every branch.",
+    "sync": "Sum on the device and fetch the value each N steps.",
+    "ping_pong": "Keep the values on the device.",
+    "cleanup": "Take it out of the loop: memory is reused without it.",
+    "logging": "Print or log each 50 steps.",
+    "checkpoint": "Save by time or each N steps: as often as you could bear to lose.",
+    "validation": "Validate after an epoch, or each N steps.",
+    "double": "Make data and model float32: numpy's default is float64.",
+    "layout": "Choose one layout, and keep it from the loader on.",
+    "graph_kept": "detach() what is carried from step to step, and leave retain_graph=True out.",
+    "per_parameter": "Use one call for all: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused optimizer.",
+    "optimizer": "Use a fused or foreach optimizer.",
+    "zero_grad": "Drop the gradients: zero_grad(set_to_none=True), the default.",
+    "time_loop": "Use the module that takes the whole sequence (nn.LSTM instead of LSTMCell), or torch.compile.",
+    "padding": "Put samples of like length into one batch (a sampler by length), or pack them.",
+    "replicas": "Use DistributedDataParallel, or one device.",
+    "anomaly": "Turn set_detect_anomaly off.",
+    "memory_jump": "Ask for the largest batch with `stoker tune --batch`: it counts the optimizer's state.",
+    "tiny_batch": "Try a larger batch: it changes what is learned, so that the learning rate is yours to choose again.",
+    "threads": "Set as many threads as there are cores.",
+    "too_many_workers": "Use fewer workers.",
+}
+_OTHER_MATHS = ("tiny_batch", "double", "graph_kept", "unshuffled", "duplicates", "memory_jump", "per_parameter")
+_OTHER_ROUNDING = ("time_loop", "padding", "replicas", "optimizer", "layout")
+_WORLD = ("neighbour", "memory_jump", "storage")
+
+
+def find(view: View, reading: Reading, causes: tuple[Cause, ...], refusals: tuple[Refusal, ...]) -> tuple[Action, ...]:
+    """Actions that are not refused and bring something, the best first (gain times the chance that it works)."""
+    refused = {r.knob for r in refusals}
+    if "all" in refused:
+        return ()
+    found = [a for a in _settings(view, reading) if a.name not in refused and a.gain >= LEAST_GAIN]
+    found += [a for c in causes if (a := _change(reading, c, view)) is not None and (c.name != "tiny_batch" or "batch" not in refused)]
+    return tuple(sorted(found, key=lambda a: -a.gain * a.chance))
+
+
+# --- changes of the script ---------------------------------------------------------------------------------------------------
+
+def _change(reading: Reading, cause: Cause, view: View) -> Action | None:
+    text = _ADVICE.get(cause.name)
+    if text is None:
+        return None
+    share = cause.share or Range(0.0, 0.0, 0.0)
+    ratio = Range(1 - share.value, 1 - share.high, 1 - share.low)
+    if cause.name == "tiny_batch" and view.step_model and view.batch:
+        larger = 8 * view.batch
+        value = view.step_model.at(larger) / 8 / view.step_model.at(view.batch)
+        ratio = Range(value, 0.8 * value, min(1.0, 1.3 * value))
+        text = f"Try a batch of about {min(larger, view.step_model.knee()):.0f}: it changes what is learned; the learning rate is yours."
+    risk = "C" if cause.name in _OTHER_MATHS else "B" if cause.name in _OTHER_ROUNDING else "A"
+    diff = diffs.offer(reading, cause)
+    name = "batch" if cause.name in ("tiny_batch", "memory_jump") else cause.name
+    return Action(name, "advice" if cause.name in _WORLD else "diff", risk, text, ratio, 0.9 if diff else 0.6, cause.name, {}, cause.file,
+                  cause.line, diff)
+
+
+# --- settings ----------------------------------------------------------------------------------------------------------------
+
+def _settings(view: View, reading: Reading) -> Iterator[Action]:
+    if view.loader is not None and not view.loader.get("own_iter") and not view.loader.get("framework"):
+        yield from _feeding(view, reading)
+    yield from _computing(view)
+
+
+def _loader(view: View, **knobs: object) -> dict:
+    return {"loaders": {str((view.loader or {}).get("id")): knobs}}
+
+
+def _feeding(view: View, reading: Reading) -> Iterator[Action]:
+    waits, whole = feeding.waited(view), view.step_s("R0")
+    if waits is None or not whole:
+        return
+    yield from _workers(view, whole)
+    n, loader = view.workers, view.loader or {}
+    starting = view.clock_share("start")
+    if n and not loader.get("persistent") and starting >= LEAST_GAIN:
+        yield Action("persistent_workers", "setting", _order_risk(view), "Keep the workers from epoch to epoch.",
+                     Range(1 - 0.9 * starting, 1 - starting, 1 - 0.5 * starting), 0.9, "worker_start", _loader(view, persistent=True))
+    p50, longest = view.samples.get("p50_s"), view.samples.get("max_s")
+    if n and p50 and longest and longest > 4 * p50 and waits.value > LEAST_GAIN:
+        deeper = max(4, 2 * int(loader.get("prefetch") or 2))
+        won = 0.3 * waits.value
+        yield Action("prefetch", "setting", "A", f"Let each worker prepare {deeper} batches: a slow sample is waited for in advance.",
+                     Range(1 - won, 1 - waits.value, 1.0), 0.5, "slow_sample", _loader(view, prefetch=deeper))
+    copy = view.copy
+    if view.facts.get("cuda") and copy and copy.value > 0.02 and not loader.get("pin"):
+        yield Action("pin_memory", "setting", "A", "Copy from pinned memory.", Range(1 - 0.5 * copy.value, 1 - copy.value, 1.0), 0.7, "",
+                     _loader(view, pin=True))
+    yield from _kept(view, reading, whole, waits)
+
+
+def _workers(view: View, whole: float) -> Iterator[Action]:
+    model, now = view.loader_model, view.workers
+    compute = view.step_s("R1") or whole * (1 - view.clock_share("data", "start"))
+    if view.dataset.get("iterable") and not now:
+        return
+    measured = {int(p[8:]): r for p in view.phases if p.startswith("workers=") and (r := view.ratio(p))}
+    offered = dict(measured)
+    if model is not None:
+        busy = view.per_step("R1", "cpu_s")
+        best = model.advised(compute, busy, most=_most(view))
+        start = float((view.loader or {}).get("start_s") or 0.05 * best) / max(1, (view.loader or {}).get("pass_steps") or 100)
+        if best != now and best not in offered:
+            value = (model.step_s(best, compute, busy) + (start if best else 0.0)) / whole
+            offered[best] = Range(value, value * (1 - _GUESS), value * (1 + _GUESS))
+    if not offered:
+        return
+    best, ratio = min(offered.items(), key=lambda o: (round(o[1].value, 2), o[0]))
+    if best != now:
+        many = f"in {best} worker{'' if best == 1 else 's'} instead of {now}" if best else "without workers"
+        yield Action("workers", "setting", _order_risk(view), f"Make the batches {many}.", ratio, 0.9 if best in measured else 0.7,
+                     "sample_work", _loader(view, workers=best))
+
+
+def _most(view: View) -> int:
+    """Workers of use at most: as many as cores, and more only where samples wait."""
+    work, wait = view.per_sample("cpu_s") or 0.0, view.per_sample("wait_s") or 0.0
+    waiting = 1 + wait / max(work, 1e-6)
+    limit = breaks_at(view)[0]
+    return max(1, min(16, round(view.cores * min(waiting, 8)), (limit or 17) - 1))
+
+
+def breaks_at(view: View) -> tuple[int | None, str]:
+    """So many workers run into a limit of the machine, and which."""
+    loader, card = view.loader or {}, view.card
+    prefetch = int(loader.get("prefetch") or 2)
+    size = (view.facts.get("batch") or {}).get("bytes")
+    found = []
+    if size and card.get("shm_bytes"):
+        found.append((int(card["shm_bytes"] / (size * prefetch)) + 1, "shared memory is full"))
+    if card.get("files_limit"):
+        found.append((int((card["files_limit"] - 64) / (8 + 3 * prefetch)) + 1, "too many open files"))
+    resident = [size for _, size in view.facts.get("memory") or []]
+    if resident and card.get("memory_bytes"):
+        own = 0.15 * max(resident)  # what a forked worker comes to write on
+        found.append((int(max(0, card["memory_bytes"] - max(resident)) / max(own, 1)) + 1, "memory is full"))
+    return min(found, default=(None, ""))
+
+
+def _order_risk(view: View) -> str:
+    """Workers draw random numbers of their own; where samples are the same each time, nobody sees it."""
+    return "A" if view.samples.get("same") and not view.dataset.get("iterable") else "B"
+
+
+def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[Action]:
+    proof = (view.loader or {}).get("proof") or {}
+    compute = view.step_s("R1") or whole * (1 - waits.value)
+    if proof.get("batched") is True:
+        ratio = view.ratio("batched") or _forecast(compute + 0.15 * waits.value * whole, whole)
+        yield Action("batched", "setting", "A", "Fetch whole batches at once, proven equal on sampled items.", ratio,
+                     0.95 if view.ratio("batched") else 0.8, "sample_work", _loader(view, feed="batched"))
+    size = (view.samples.get("bytes") or 0) * (view.dataset.get("len") or 0)
+    free = view.card.get("memory_free") or view.card.get("memory_bytes")
+    fits = bool(size) and bool(free) and size <= _FREE * free
+    if fits and feeding.repeats(view, reading) and proof.get("cache", True) is True:
+        together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
+        ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
+        text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, nothing in them is random."
+        settings = {**_loader(view, feed="cache"), "cache_bytes": int(size * 1.25)}
+        yield Action("cache", "setting", "A", text, ratio, 0.9, "repeated_work", settings)
+
+
+def _forecast(seconds: float, whole: float) -> Range:
+    value = min(1.0, seconds / whole)
+    return Range(value, value * (1 - _GUESS), min(1.0, value * (1 + _GUESS)))
+
+
+_MEASURED = {
+    "bf16": ("C", "Compute in bfloat16 where that is safe (autocast), results in float32.", {"precision": "bf16"}, "precision"),
+    "tf32": ("C", "Let matrix products use TF32.", {"precision": "tf32"}, "precision"),
+    "channels_last": ("B", "Keep pictures and filters in channels_last.", {"channels_last": True}, "memory_format"),
+    "fused": ("B", "Let the optimizer do all its work in one call (fused).", {"fused": True}, "optimizer"),
+    "compile": ("B", "Compile the model (torch.compile).", {"compile": True}, ""),
+}
+
+
+def _computing(view: View) -> Iterator[Action]:
+    for name, (risk, text, settings, cause) in _MEASURED.items():
+        ratio = view.ratio(name)
+        if ratio is not None:
+            yield Action(name, "setting", risk, text, ratio, 0.95 if ratio.high < 1 else 0.5, cause, dict(settings))
+    threads = [(r, int(p[8:])) for p in view.phases if p.startswith("threads=") and (r := view.ratio(p))]
+    if threads:
+        ratio, n = min(threads, key=lambda t: t[0].value)
+        text = f"Compute with {n} thread{'' if n == 1 else 's'} instead of {view.facts.get('threads')}."
+        yield Action("threads", "setting", "B", text, ratio, 0.95 if ratio.high < 1 else 0.5, "threads", {"threads": n})
+    computing = view.clock_share("forward", "backward")
+    fixed = view.step_model.fixed_share(view.batch) if view.step_model and view.batch else 0.0
+    if view.ratio("compile") is None and view.facts.get("cuda") and not view.model.get("compiled") and fixed * computing > 0.3:
+        won = 0.4 * fixed * computing
+        yield Action("compile", "setting", "B", "Compile the model (torch.compile): many small operations become few.",
+                     Range(1 - won, 1 - 2 * won, 1.0), 0.5, "", {"compile": True})

@@ -1,0 +1,200 @@
+"""Why a step takes as long as it does: one row a cause, each with the share of the step that it explains. Pure.
+
+A cause is named only where it explains a tenth of the step, by differencing, by the clock or by the sampler; wrong data need no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.tune import costs, feeding
+from stoker.tune.findings import Cause, Range
+from stoker.tune.reading import Reading
+from stoker.tune.view import View
+
+LEAST = 0.10  # of the step: what explains less is not named
+
+CAUSES = {
+    "sample_work": "the work of one sample, in Python or a decoder, takes longer than the step",
+    "repeated_work": "the same sample is worked out anew in each epoch, though nothing in it is random",
+    "collate": "putting the samples of a batch together takes longer than making them",
+    "storage": "reading waits for the storage, not for a core",
+    "slow_sample": "a few samples are far slower than the rest, and the batch waits for them",
+    "worker_lock": "the workers wait for each other",
+    "too_many_workers": "more workers than cores: starting them and switching between them costs more than they bring",
+    "worker_start": "the workers are started anew in each epoch",
+    "duplicates": "every worker yields the whole stream, so that an epoch holds each sample several times",
+    "unshuffled": "one branch trains on unshuffled data",
+    "threads": "more threads than cores",
+    "neighbour": "another process has the cores",
+    "sync": "the host waits for the device in each step",
+    "ping_pong": "tensors go from the device to the host and back inside the step",
+    "cleanup": "memory is swept in each step",
+    "logging": "printing or logging in each step",
+    "checkpoint": "saving in each step",
+    "validation": "validation inside the training loop, far too often",
+    "tiny_batch": "the batch is so small that the fixed cost of a step rules",
+    "precision": "float32 where a shorter format is faster on this machine",
+    "double": "float64 by accident",
+    "memory_format": "convolutions on NCHW where channels_last is faster on this machine",
+    "layout": "tensors are copied into another layout again and again",
+    "graph_kept": "the graph of earlier steps is kept: memory and time grow",
+    "per_parameter": "a Python loop over the parameters in each step",
+    "optimizer": "the optimizer goes through very many small parameters one by one",
+    "zero_grad": "gradients are filled with zeros instead of being dropped",
+    "time_loop": "a Python loop over time steps where one call does",
+    "padding": "long and short samples share a batch, and most of it is padding",
+    "replicas": "the model is copied and its outputs gathered in each step",
+    "anomaly": "a debugging mode was left on",
+    "memory_jump": "memory jumps behind the first backward, when the optimizer makes its state",
+}
+_WRONG_DATA = ("duplicates", "unshuffled")  # no clock shows them, and they come before all speed
+_OTHER_MATHS = ("precision", "tiny_batch")  # the cure changes what is learned: behind everything that does not
+
+
+def find(view: View, reading: Reading) -> tuple[Cause, ...]:
+    """All causes, the first that to begin with. A disturbed machine is told first: what else was measured then is not worth much."""
+    timed = [c for c in _all(view, reading) if c.share is not None and c.share.value >= LEAST]
+    others = [c for c in _all(view, reading) if c.share is None]
+    best: dict[str, Cause] = {}
+    for cause in timed:
+        if cause.name not in best or cause.share.value > best[cause.name].share.value:
+            best[cause.name] = cause
+    ranked = sorted(best.values(), key=lambda c: (c.name != "neighbour", c.name in _OTHER_MATHS, -c.share.value))
+    first = [c for c in others if c.name in _WRONG_DATA]
+    same_maths = [c for c in ranked if c.name not in _OTHER_MATHS]
+    return (*first, *same_maths, *(c for c in others if c.name not in _WRONG_DATA), *(c for c in ranked if c.name in _OTHER_MATHS))
+
+
+def _all(view: View, reading: Reading) -> Iterator[Cause]:
+    yield from feeding.causes(view, reading)
+    yield from costs.causes(view, reading)
+    yield from _machine(view)
+    yield from _compute(view, reading)
+    yield from _memory(view)
+
+
+# --- the machine -------------------------------------------------------------------------------------------------------------
+
+def _machine(view: View) -> Iterator[Cause]:
+    if (foreign := view.foreign) >= LEAST:
+        who = view.card.get("now", {}).get("who") or []
+        names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in who[:3])
+        yield Cause("neighbour", f"Another process has the cores for {foreign:.0%} of the step{': ' + names if names else ''}.",
+                    _about(foreign), "counted")
+    threads = int(view.facts.get("threads") or 0)
+    if threads > view.cores:
+        fewer = [(r, p) for p in view.phases if p.startswith("threads=") and int(p[8:]) < threads and (r := view.ratio(p))]
+        if fewer:
+            ratio, phase = min(fewer, key=lambda f: f[0].value)
+            yield Cause("threads", f"torch computes with {threads} threads on {view.cores:g} cores; with {phase[8:]} a step takes "
+                        f"{ratio.value:.2f} of the time.", gained(ratio), "differencing")
+
+
+# --- the computation ---------------------------------------------------------------------------------------------------------
+
+def _compute(view: View, reading: Reading) -> Iterator[Cause]:
+    yield from _format(view)
+    yield from _anomaly(view)
+    yield from _graph(view, reading)
+    yield from _padding(view)
+    yield from _tiny(view)
+    fused, tensors = view.ratio("fused"), sum(int(o.get("tensors") or 0) for o in view.facts.get("optimizers") or [])
+    share = view.clock_share("optimizer")
+    if tensors >= costs.MANY_TENSORS and fused and share >= LEAST:
+        won = min(1 - fused.value, share)
+        yield Cause("optimizer", f"The optimizer goes through {tensors} tensors one by one: {share:.0%} of the step; fused, a step takes "
+                    f"{fused.value:.2f} of the time.", Range(won, min(won, 1 - fused.high), max(won, 1 - fused.low)), "differencing")
+
+
+def _format(view: View) -> Iterator[Cause]:
+    dtype = str(view.model.get("dtype") or "")
+    computing = view.clock_share("forward", "backward", "optimizer")
+    if "float64" in dtype or "double" in dtype:
+        won = computing * 0.4
+        yield Cause("double", f"The model computes in float64, which takes about twice as long as float32: {computing:.0%} of the step.",
+                    _about(won), "counted")
+        return
+    half = view.ratio("bf16")
+    if half and not _fails_in_half(view):
+        yield Cause("precision", f"In bfloat16 a step takes {half.value:.2f} of the time on this machine.", gained(half), "differencing")
+    last = view.ratio("channels_last")
+    if last and view.model.get("conv2d") and not view.model.get("channels_last"):
+        yield Cause("memory_format", f"With channels_last a step takes {last.value:.2f} of the time.", gained(last), "differencing")
+
+
+def _fails_in_half(view: View) -> bool:
+    half = view.facts.get("bf16") or {}
+    return half.get("finite") is False or (half.get("cosine") is not None and half["cosine"] < 0.99)
+
+
+def _anomaly(view: View) -> Iterator[Cause]:
+    if not view.flags.get("anomaly"):
+        return
+    without = view.ratio("anomaly=off")
+    text = "torch.autograd.set_detect_anomaly is on: it keeps a traceback for each operation and checks each gradient"
+    if without:
+        yield Cause("anomaly", f"{text}; without it a step takes {without.value:.2f} of the time.", gained(without), "differencing")
+        return
+    share = view.clock_share("forward", "backward")
+    yield Cause("anomaly", f"{text}: most of the {share:.0%} of the step that forward and backward take.",
+                Range(0.6 * share, 0.2 * share, 0.9 * share), "clock")
+
+
+def _graph(view: View, reading: Reading) -> Iterator[Cause]:
+    slope = (view.facts.get("growth") or {}).get("backward")
+    lint = reading.lint("retain-graph", "loss-graph")
+    if not slope and not view.flags.get("retain_graph"):
+        return
+    steps = sorted((w for w in view.windows("R0") if w.get("step_ms")), key=lambda w: w.get("block") or 0)
+    series = [ms for w in steps for ms in w["step_ms"]]
+    if not slope or len(series) < 8:
+        return
+    whole = (view.step_s("R0") or 0) * 1000
+    seen = int(view.facts.get("steps_seen") or len(series))
+    share = min(0.95, slope * seen / 2 / whole) if whole else 0.0
+    kept = ", kept by retain_graph=True" if view.flags.get("retain_graph") else ""
+    text = f"Each backward takes {slope:.3g} ms longer than the one before: it goes through the graph of all steps so far{kept}."
+    yield Cause("graph_kept", text, _about(share), "clock", lint.file if lint else "", lint.lines[0] if lint else 0)
+
+
+def _padding(view: View) -> Iterator[Cause]:
+    part = float((view.facts.get("batch") or {}).get("padding") or 0)
+    share = part * view.clock_share("forward", "backward")
+    if part >= 0.35:
+        yield Cause("padding", f"{part:.0%} of a batch is padding: short samples are filled up to the longest one beside them.",
+                    Range(share, 0.5 * share, share), "counted")
+
+
+def _tiny(view: View) -> Iterator[Cause]:
+    model, batch = view.step_model, view.batch
+    if model is None or not batch or batch > 16:
+        return
+    computing = view.ratio("R1")
+    fixed = model.fixed_share(batch) * (computing.value if computing else 1.0)
+    if fixed >= 0.5:
+        yield Cause("tiny_batch", f"A step takes {model.fixed_s * 1e3:.3g} ms + {model.sample_s * 1e3:.2g} ms a sample: with {batch:g} "
+                    f"samples {fixed:.0%} of it does not depend on the batch.", _about(fixed), "differencing")
+
+
+# --- memory ------------------------------------------------------------------------------------------------------------------
+
+def _memory(view: View) -> Iterator[Cause]:
+    dots = [(int(step), float(size)) for step, size in view.facts.get("memory") or []]
+    first = [size for step, size in dots if step <= 0] or [size for step, size in dots[:1]]
+    later = [size for step, size in dots if step >= 1]
+    if not first or not later:
+        return
+    before, after = first[-1], max(later[:3])
+    if after - before >= 48 * 2**20 and after >= 1.15 * before:
+        yield Cause("memory_jump", f"Memory jumps from {before / 2**20:,.0f} to {after / 2**20:,.0f} MiB within the first steps, when the "
+                    "optimizer makes its state: what the first forward needs says too little about the largest batch.", None, "counted")
+
+
+def gained(ratio: Range) -> Range:
+    """The share of the step that a change takes away, from the ratio of the times."""
+    return Range(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
+
+
+def _about(share: float) -> Range:
+    return Range(share, 0.8 * share, min(1.0, 1.2 * share))

@@ -1,0 +1,132 @@
+"""What the script itself does in each step beside computing: waiting for the device, printing, saving, sweeping, looping in Python. Pure.
+
+The shares are the sampler's, by line; the doctor's lints and the places of the lines say what they are. The clock knows some of them too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from stoker.tune.findings import Cause, Range
+from stoker.tune.places import Place
+from stoker.tune.reading import Reading
+from stoker.tune.view import Line, View
+
+MANY_TENSORS = 40  # parameters from which on an optimizer's loop over them shows
+
+_SYNC = re.compile(r"(^|\.)(item|tolist|nonzero|__float__|__int__|__bool__|__index__|__format__|__repr__|synchronize|equal|allclose)$")
+_OUT = re.compile(r"(^|\.)(cpu|numpy|__array__)$")
+_SWEEP = re.compile(r"(^|\.)(gc\.collect|empty_cache|malloc_trim|reset_peak_memory_stats)$|^gc\.")
+_SAVE = re.compile(r"(^|\.)(torch\.save|save_file|save_pretrained|save_checkpoint|pickle\.dump|dump|savez?|joblib\.dump|fsync|copyfile)$")
+_LOG = re.compile(
+    r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerow|write)$|^logging\.")
+_LAYOUT = re.compile(r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$")
+_COPIES = re.compile(r"(^|\.)(deepcopy|replicate|scatter|gather|parallel_apply|data_parallel|load_state_dict|DataParallel\S*)$")
+_ZERO = re.compile(r"(^|\.)(zero_grad|zero_|fill_)$")
+
+
+def causes(view: View, reading: Reading) -> Iterator[Cause]:
+    """Causes among the script's own lines, each with its share of the step."""
+    lines = [(line, reading.place(line.file, line.line)) for line in view.lines]
+    yield from _waits(view, reading, lines)
+    for name, test, text in (
+        ("cleanup", _sweeps, "Memory is swept in each step"),
+        ("checkpoint", _saves, "A checkpoint is written in each step"),
+        ("validation", _validates, "Validation runs inside the training loop"),
+        ("logging", _logs, "It prints or logs in each step"),
+        ("replicas", _copies, "The model is copied, and its outputs are put together, in each step"),
+        ("per_parameter", _loops_over_parameters, "A Python loop over the parameters runs in each step"),
+        ("time_loop", _loops_over_time, "A Python loop over time steps runs in each forward"),
+        ("zero_grad", _zeroes, "Gradients are filled with zeros in each step"),
+        ("layout", _copies_layout, "Tensors are copied into another layout in each step"),
+    ):
+        yield from _of(view, lines, name, test, text)
+
+
+Placed = list[tuple[Line, Place]]
+
+
+def _of(view: View, lines: Placed, name: str, test: Callable[[Line, Place], bool], text: str) -> Iterator[Cause]:
+    found = [(line, place) for line, place in lines if test(line, place)]
+    by_clock = {"checkpoint": "save", "logging": "log", "validation": "evaluation"}.get(name)
+    sampled = sum(line.own for line, _ in found)
+    clock = view.clock_share(by_clock) if by_clock else 0.0
+    if name == "validation" and not any(place.in_step for _, place in found):
+        clock = 0.0  # between two epochs it is in its place
+    share = max(sampled, clock)
+    if not share:
+        return
+    top = max(found, key=lambda f: f[0].own)[0] if found else None
+    wide = 2 * (sampled * (1 - sampled) / max(view.sampled, 1)) ** 0.5 if view.sampled else 0.2 * share
+    yield Cause(name, f"{text}: {share:.0%} of the time.", Range(share, max(0.0, share - wide), min(1.0, share + wide)),
+                "clock" if clock > sampled else "sampler", top.file if top else "", top.line if top else 0)
+
+
+# --- waiting for the device --------------------------------------------------------------------------------------------------
+
+def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
+    """A wait for the device costs at most what the host could have done meanwhile."""
+    taken = [(line, place) for line, place in lines if _syncs(line, place)]
+    wait = sum(line.own for line, _ in taken)
+    if not wait:
+        return
+    share = min(wait, 1 - wait)
+    out = sum(line.own for line, place in taken if _OUT.search(line.call) or _goes_out(place))
+    trip = reading.lint("cpu-round-trip")
+    name = "ping_pong" if out >= 0.5 * wait or (trip and any(line.line in trip.lines for line, _ in taken)) else "sync"
+    if name == "ping_pong":
+        share = max(share, min(wait, 0.5))
+    top = max(taken, key=lambda t: t[0].own)[0]
+    what = "Tensors go from the device to the host and back" if name == "ping_pong" else "The host waits for the device"
+    yield Cause(name, f"{what} in each step: {wait:.0%} of the time is spent there, and up to {share:.0%} of the step could be overlapped.",
+                Range(share, 0.5 * share, min(1.0, 1.3 * share)), "sampler", top.file, top.line)
+
+
+def _syncs(line: Line, place: Place) -> bool:
+    if (place.text and not place.in_step) or place.reports or "parameters" in place.loops:
+        return False
+    return bool(_SYNC.search(line.call) or _OUT.search(line.call))
+
+
+def _goes_out(place: Place) -> bool:
+    return any(_OUT.search(call) for call in place.calls) and not any(_SYNC.search(call) for call in place.calls)
+
+
+# --- what the lines are ------------------------------------------------------------------------------------------------------
+
+def _sweeps(line: Line, place: Place) -> bool:
+    return bool(_SWEEP.search(line.call) or (not line.call and any(_SWEEP.search(c) for c in place.calls)))
+
+
+def _saves(line: Line, place: Place) -> bool:
+    return line.kind == "save" or (bool(_SAVE.search(line.call)) and line.kind not in ("forward", "backward", "optimizer"))
+
+
+def _validates(line: Line, place: Place) -> bool:
+    return (line.kind == "evaluation" or place.evaluates) and not _saves(line, place)
+
+
+def _logs(line: Line, place: Place) -> bool:
+    return line.kind == "log" or bool(_LOG.search(line.call)) or (place.reports and line.kind not in ("forward", "backward", "data"))
+
+
+def _copies(line: Line, place: Place) -> bool:
+    return bool(_COPIES.search(line.call))
+
+
+def _loops_over_parameters(line: Line, place: Place) -> bool:
+    return "parameters" in place.loops and not place.reports and not _saves(line, place)
+
+
+def _loops_over_time(line: Line, place: Place) -> bool:
+    return "time" in place.loops and "parameters" not in place.loops and line.kind in ("forward", "other", "") and (
+        place.forward or place.in_step) and not place.evaluates and not place.reports
+
+
+def _zeroes(line: Line, place: Place) -> bool:
+    return bool(_ZERO.search(line.call)) and ("zero_grad" in line.call + place.text or ".grad" in place.text)
+
+
+def _copies_layout(line: Line, place: Place) -> bool:
+    return bool(_LAYOUT.search(line.call)) and (place.forward or place.in_step) and line.kind != "data"

@@ -1,0 +1,160 @@
+"""Why a step waits for its input: samples, collate, storage, workers; and what is wrong with the data itself. Pure.
+
+The whole stall is measured by differencing; which part of the loader it belongs to comes from samples made one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.tune.findings import Cause, Range
+from stoker.tune.reading import Reading
+from stoker.tune.view import View
+
+_SLOW = 4.0  # a sample so many times slower than the middle one is slow
+_WAITS = 0.6  # from this part on, a sample waits rather than works
+
+
+def causes(view: View, reading: Reading) -> Iterator[Cause]:
+    """Causes on the side of the data."""
+    yield from _wrong(view, reading)
+    stall = waited(view)
+    if stall is None or stall.value <= 0 or view.loader is None:
+        return
+    yield from _of_workers(view, stall)
+    yield from _of_samples(view, reading, stall)
+
+
+def waited(view: View) -> Range | None:
+    """The part of the step that goes with the input: by differencing; where that was not measured, by the clock."""
+    if view.stall is not None:
+        return view.stall
+    share = view.clock_share("data", "start")
+    return Range(share, 0.8 * share, share) if view.clock else None
+
+
+def _where(view: View) -> tuple[str, int]:
+    """File and line of the training loader, out of its id "train.py:40#0"."""
+    file, _, rest = str((view.loader or {}).get("id") or "").rpartition(":")
+    number = rest.partition("#")[0]
+    return (file, int(number)) if number.isdigit() else ("", 0)
+
+
+# --- wrong data --------------------------------------------------------------------------------------------------------------
+
+def _wrong(view: View, reading: Reading) -> Iterator[Cause]:
+    loader = view.loader or {}
+    if loader.get("duplicates"):
+        n = view.workers
+        yield Cause("duplicates", f"Each of {n} workers yields the whole stream: an epoch holds each sample {n} times.",
+                    None, "counted", *_where(view))
+    lint = reading.lint("unshuffled")
+    in_order = str(loader.get("sampler") or "") == "SequentialSampler" and not view.dataset.get("iterable")
+    if in_order and loader.get("labels_sorted"):
+        yield Cause("unshuffled", "It trains on unshuffled data whose labels come one class after the other.", None, "counted",
+                    *((lint.file, lint.lines[0]) if lint else _where(view)))
+
+
+# --- workers -----------------------------------------------------------------------------------------------------------------
+
+def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
+    n = view.workers
+    if not n:
+        return
+    starting = view.clock_share("start")
+    if n > view.cores and _crowded(view, n):
+        yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting them and switching between them costs "
+                    f"{stall.value:.0%} of the step.", stall, "differencing", *_where(view))
+    elif starting >= 0.5 * stall.value and not (view.loader or {}).get("persistent"):
+        took = (view.loader or {}).get("start_s")
+        yield Cause("worker_start", f"The {n} workers are started anew in each epoch{f', {took:.2g} s each time' if took else ''}: "
+                    f"{starting:.0%} of the time.", Range(starting, 0.8 * starting, min(1.0, stall.high)), "clock", *_where(view))
+    elif _locked(view, n):
+        one, many = rates(view).get(1), max((r for w, r in rates(view).items() if w > 1), default=None)
+        seen = f"; {max(rates(view))} bring {many / one:.2f} of the rate of one" if one and many else ""
+        yield Cause("worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view))
+
+
+def rates(view: View) -> dict[int, float]:
+    """Samples/s of the loader alone, by workers."""
+    return {int(d["workers"]): float(d["rate"]) for d in view.facts.get("alone") or [] if d.get("rate")}
+
+
+def _crowded(view: View, n: int) -> bool:
+    """More workers than cores, and they do not wait for storage (then they would be of use)."""
+    work, wait = view.per_sample("cpu_s"), view.per_sample("wait_s")
+    if work is None:
+        return True
+    fewer = [rate for w, rate in rates(view).items() if 0 < w <= max(1, view.cores)]
+    now = rates(view).get(n)
+    if fewer and now:
+        return max(fewer) >= 0.9 * now or view.clock_share("start") > 0.3
+    return (wait or 0) < _WAITS * (work + (wait or 0)) or (wait or 0) * (view.batch or 1) < 1e-3
+
+
+def _locked(view: View, n: int) -> bool:
+    """Two at once take twice as long, or more workers bring nothing, though there are cores for them."""
+    if n < 2:
+        return False
+    alone, beside = view.samples.get("again_s"), view.samples.get("beside_s")
+    work, wait = view.per_sample("cpu_s") or 0.0, view.per_sample("wait_s") or 0.0
+    slower = alone and beside and beside >= 1.6 * alone
+    waits = wait >= _WAITS * (work + wait)
+    by_workers = rates(view)
+    flat = len(by_workers) > 1 and 1 in by_workers and max(r for w, r in by_workers.items() if w > 1) < 1.25 * by_workers[1]
+    return bool(waits and (slower or flat)) or bool(slower and flat and view.cores >= 2)
+
+
+# --- samples -----------------------------------------------------------------------------------------------------------------
+
+def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
+    work, wait, collate = (view.per_sample(f) for f in ("cpu_s", "wait_s", "collate_s"))
+    if work is None:
+        return
+    wait, collate = wait or 0.0, collate or 0.0
+    sample, batch = work + wait, view.batch or 1
+    whole = max(sample + collate, 1e-12)
+    place = _where(view)
+    if (slow := _slow_part(view)) > 0.5:
+        p50, longest = view.samples.get("p50_s") or 0, view.samples.get("max_s") or 0
+        text = f"Most samples take {p50 * 1e3:.2g} ms, a few up to {longest * 1e3:.3g} ms, and the batch waits for them."
+        yield Cause("slow_sample", text, _part(stall, slow * sample / whole), "differencing", *place)
+        return
+    if collate > sample:
+        text = f"Putting a batch together takes {collate * batch * 1e3:.3g} ms, making its samples {sample * batch * 1e3:.3g} ms."
+        yield Cause("collate", text, _part(stall, collate / whole), "differencing", *place)
+    if wait >= _WAITS * sample:
+        yield Cause("storage", f"A sample waits {wait * 1e3:.3g} ms and works {work * 1e3:.2g} ms: it is the storage that takes the time.",
+                    _part(stall, sample / whole), "differencing", *place)
+        return
+    share = _part(stall, sample / whole)
+    each = f"{work * 1e3:.3g} ms of CPU a sample, {sample * batch * 1e3:.3g} ms a batch"
+    if repeats(view, reading):
+        text = f"{each}, in each epoch again, though the same sample gives the same result."
+        yield Cause("repeated_work", text, share, "differencing", *place)
+    yield Cause("sample_work", f"{each}: longer than the step has time for.", _part(share, 0.999), "differencing", *place)
+
+
+def _slow_part(view: View) -> float:
+    """The part of the samples' time that a few slow ones take."""
+    n, p50, p90, longest = (view.samples.get(k) for k in ("n", "p50_s", "p90_s", "max_s"))
+    work, wait = view.per_sample("cpu_s"), view.per_sample("wait_s")
+    if not n or p50 is None or longest is None or work is None or longest < _SLOW * max(p50, 1e-5):
+        return 0.0
+    mean = work + (wait or 0.0)
+    if p90 is not None and p90 > _SLOW * max(p50, 1e-5):
+        return 0.0  # not a few
+    return max(0.0, 1 - p50 / mean) if mean else 0.0
+
+
+def repeats(view: View, reading: Reading) -> bool:
+    """True where a sample is surely the same each time, and will be needed again."""
+    same = view.samples.get("same")
+    again, n = view.samples.get("again_s"), view.samples.get("n")
+    first = (view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)
+    kept = again is not None and n and first and again / n < 0.3 * first  # the data set keeps what it made
+    return bool(same) and not kept and (reading.epochs or ((view.loader or {}).get("passes") or 0) > 1) and not view.dataset.get("iterable")
+
+
+def _part(whole: Range, part: float) -> Range:
+    return Range(whole.value * part, whole.low * part, whole.high * part)

@@ -1,0 +1,189 @@
+"""Small models behind the forecasts: a loader by workers, a step and its memory by batch, ratios of paired windows. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stoker.tune.findings import Range
+
+SEED = 20  # of the bootstrap: the same facts give the same interval
+DRAWS = 400
+HANDOVER_S = 0.0003  # what a batch from a worker costs the main process, at least
+_WIDE = (0.90, 1.10)  # what one pair alone may be wrong by
+
+
+# --- ratios ------------------------------------------------------------------------------------------------------------------
+
+def paired(windows: Sequence[dict], phase: str, against: str) -> Range | None:
+    """Step time in `phase` over that in `against`: neighbours in time within each block make a pair; 90 % bootstrap over pairs."""
+    ratios = _pairs(windows, phase, against)
+    if not ratios:
+        one, two = _mean_s(windows, phase), _mean_s(windows, against)
+        if not one or not two:
+            return None
+        value = one / two
+        return Range(value, value * _WIDE[0], value * _WIDE[1])
+    return interval(ratios)
+
+
+def _pairs(windows: Sequence[dict], phase: str, against: str) -> list[float]:
+    blocks: dict[object, list[dict]] = defaultdict(list)
+    for w in windows:
+        if w.get("steps") and w.get("wall_s") and w.get("block") is not None and w["phase"] in (phase, against):
+            blocks[w["block"]].append(w)
+    ratios = []
+    for found in blocks.values():
+        ours, theirs = ([w["wall_s"] / w["steps"] for w in found if w["phase"] == p] for p in (phase, against))
+        ratios += [a / b for a, b in zip(ours, theirs, strict=False) if b]  # A B B A: first with first, second with second
+    return ratios
+
+
+def _mean_s(windows: Sequence[dict], phase: str) -> float | None:
+    found = [w for w in windows if w["phase"] == phase and w.get("steps")]
+    steps = sum(w["steps"] for w in found)
+    return sum(w["wall_s"] for w in found) / steps if steps else None
+
+
+def interval(ratios: Sequence[float]) -> Range:
+    """Median with a 90 % interval by seeded bootstrap; of one or two values at least what a single pair may be wrong by."""
+    value = statistics.median(ratios)
+    if len(ratios) < 3:
+        return Range(value, min(*ratios, value * _WIDE[0]), max(*ratios, value * _WIDE[1]))
+    draw = random.Random(SEED)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    return Range(value, medians[DRAWS // 20], medians[-DRAWS // 20 - 1])
+
+
+# --- the loader --------------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class LoaderModel:
+    """Samples a second of a DataLoader by its workers.
+
+    work_s: CPU of one sample (c). wait_s: its waiting (w). collate_s: of one batch (g). copy_s: a batch's way out of a worker.
+    cores: that workers may have. lock, cross: the retrograde term 1 + lock(n-1) + cross n(n-1) (Gunther's scalability law).
+    """
+
+    work_s: float
+    wait_s: float
+    collate_s: float
+    batch: float
+    cores: float
+    copy_s: float = HANDOVER_S
+    lock: float = 0.0
+    cross: float = 0.0
+
+    def batch_s(self) -> float:
+        """Seconds to make one batch in one process."""
+        return (self.work_s + self.wait_s) * self.batch + self.collate_s
+
+    def cpu_s(self) -> float:
+        """CPU seconds of one batch."""
+        return self.work_s * self.batch + self.collate_s
+
+    def rate(self, workers: int, cores: float | None = None) -> float:
+        """Samples a second of the loader alone. 0 workers: made by the main process."""
+        whole = max(self.batch_s(), 1e-9)
+        if workers <= 0:
+            return self.batch / whole
+        free = max(cores if cores is not None else self.cores, 0.25)
+        each = min(workers / whole, free / max(self.cpu_s(), 1e-9), 1 / self.copy_s)
+        slower = 1 + self.lock * (workers - 1) + self.cross * workers * (workers - 1)
+        return self.batch * each / slower
+
+    def step_s(self, workers: int, compute_s: float, compute_cpu_s: float | None = None) -> float:
+        """Seconds of a training step whose batches come from so many workers, beside a computation that has the same cores."""
+        if workers <= 0:
+            return self.batch_s() + compute_s
+        busy = compute_s if compute_cpu_s is None else compute_cpu_s
+        together = (self.cpu_s() + busy + self.copy_s) / max(self.cores, 1)  # no core can do more
+        return max(compute_s + self.copy_s, self.batch / self.rate(workers), together)
+
+    def advised(self, compute_s: float, compute_cpu_s: float | None = None, most: int = 16) -> int:
+        """The fewest workers within 2 % of the best step."""
+        times = {n: self.step_s(n, compute_s, compute_cpu_s) for n in range(most + 1)}
+        best = min(times.values())
+        return next(n for n, t in times.items() if t <= best * 1.02)
+
+
+def corrected(model: LoaderModel, dots: Sequence[tuple[int, float]]) -> LoaderModel:
+    """The model with the retrograde term that fits the measured rates best (log error, on a grid), and its scale set by one worker."""
+    alone = next((rate for n, rate in dots if n == 1), None)
+    if alone and alone < model.rate(1):  # a worker is slower than the direct calls were: its wait is longer
+        longer = (model.batch / alone - model.batch_s()) / model.batch
+        model = replace(model, wait_s=model.wait_s + max(0.0, min(longer, 10 * (model.batch_s() / model.batch) + 1e-3)))
+    many = [(n, rate) for n, rate in dots if n > 1]
+    if not many:
+        return model
+    grid = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0]
+
+    def error(trial: LoaderModel) -> float:
+        return sum((_log(trial.rate(n)) - _log(rate)) ** 2 for n, rate in many)
+
+    return min((replace(model, lock=lock, cross=cross) for lock in grid for cross in (0.0, 0.002, 0.01, 0.03, 0.1)), key=error)
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, 1e-9))
+
+
+# --- the step and its memory -------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class StepModel:
+    """Seconds of a step by its batch: fixed_s + sample_s * B."""
+
+    fixed_s: float
+    sample_s: float
+
+    def at(self, batch: float) -> float:
+        return self.fixed_s + self.sample_s * batch
+
+    def fixed_share(self, batch: float) -> float:
+        """Part of a step that a larger batch would not pay again."""
+        whole = self.at(batch)
+        return self.fixed_s / whole if whole else 0.0
+
+    def knee(self, share: float = 0.2) -> float:
+        """The batch from which the fixed part is at most this share of the step."""
+        return self.fixed_s * (1 - share) / (share * self.sample_s) if self.sample_s > 0 else float("inf")
+
+
+def fit_step(dots: Sequence[tuple[float, float]]) -> StepModel | None:
+    """(batch, seconds) of at least two different batches; least squares, neither part below zero."""
+    if len({b for b, _ in dots}) < 2:
+        return None
+    slope, fixed = statistics.linear_regression([b for b, _ in dots], [s for _, s in dots])
+    if slope <= 0:
+        return StepModel(statistics.fmean(s for _, s in dots), 0.0)
+    if fixed < 0:
+        return StepModel(0.0, sum(b * s for b, s in dots) / sum(b * b for b, _ in dots))
+    return StepModel(fixed, slope)
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Bytes by batch: fixed + sample * B."""
+
+    fixed: float
+    sample: float
+
+    def at(self, batch: float) -> float:
+        return self.fixed + self.sample * batch
+
+    def largest(self, limit: float, margin: float = 0.92) -> int | None:
+        """The largest batch within a part of a limit; None where the batch does not show in the memory."""
+        return int((margin * limit - self.fixed) / self.sample) if self.sample > 0 else None
+
+
+def fit_memory(dots: Sequence[tuple[float, float]]) -> MemoryModel | None:
+    """(batch, peak bytes) of at least two different batches."""
+    if len({b for b, _ in dots}) < 2:
+        return None
+    slope, fixed = statistics.linear_regression([b for b, _ in dots], [m for _, m in dots])
+    return MemoryModel(fixed, max(0.0, slope))

@@ -1,0 +1,192 @@
+"""Where the lines of a training script stand: within a loop over parameters or over time, in a report, in an evaluation, in each step.
+
+Reads the doctor's picture of the file (flow, loops); says nothing where that is not sure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from stoker.doctor.flow import Function, Loop, Program, keyword
+from stoker.doctor.loops import Training
+from stoker.doctor.source import Source
+
+Spot = tuple[str, int]  # file, line
+
+_PARAMETERS = re.compile(r"\b(named_)?(parameters|buffers|modules|children)\(|\bparam(eter)?s\b|param_groups|\bgrads\b|state_dict\(\)")
+_TIME = re.compile(r"^(range|reversed|zip|enumerate)\(|\.(unbind|split|chunk|unfold|transpose|permute)\(|\.size\(|\.shape\[")
+_REPORTS = re.compile(
+    r"(^|\.)(print|log|debug|info|warning|write|writerow|add_scalars?|add_histogram|add_image|log_metrics?|log_dict|set_postfix)$")
+_EVALUATES = re.compile(r"eval|valid|(^|_)val(_|$)|test|accuracy|score|metric", re.IGNORECASE)
+_TAKES = re.compile(r"(^|\.)(unlink|remove|rmtree|popleft|get_nowait|recv|recv_bytes|readline)$")
+_CHANGES = re.compile(r"^(set_|update|resample|reshuffle|shuffle|advance|next_|step|on_epoch|grow|anneal)")
+_PAIRS = re.compile(r"(^|[._])(cdist|pdist|pairwise_distance|cosine_similarity)$")
+_WITHIN_BATCH = re.compile(r"arange\(|eye\(|diag|masked_fill|hardest|negatives?\b|margin")
+_MATMULS = ("torch.matmul", "torch.mm", "torch.einsum")
+_FORWARD = ("forward", "__call__")
+_READERS = ("__getitem__", "__getitems__", "__iter__", "__next__")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a line stands."""
+
+    text: str = ""
+    loops: frozenset[str] = frozenset()  # "parameters", "time": of the loops around it, those over batches and epochs aside
+    function: str = ""
+    reports: bool = False  # its function prints or logs, and goes neither forward nor back
+    evaluates: bool = False  # its function is an evaluation
+    forward: bool = False  # within a module's forward
+    each_step: bool = False  # runs at each pass of a training loop, whatever a test says
+    in_step: bool = False  # runs within the training loop, perhaps under a test
+    calls: tuple[str, ...] = ()
+
+
+class Sites:
+    """One file, asked for the places that rules care about."""
+
+    def __init__(self, real: str, one: Source) -> None:
+        self.real, self.text = real, one.text
+        self.program = Program(one.tree, one.text)
+        self.training = Training(self.program)
+        self.lines = one.text.splitlines()
+        loops = [e for loop in self.training.batch_loops for e in self.training.events(loop) if hasattr(e.node, "lineno")]
+        self.in_step = {e.node.lineno for e in loops}
+        self.each_step = {e.node.lineno for e in loops if e.each}
+
+    def places(self) -> dict[Spot, Place]:
+        """A Place for each line on which a statement or an expression begins."""
+        found: dict[Spot, Place] = {}
+        for node in self.program.nodes:
+            if not isinstance(node, ast.stmt | ast.expr) or isinstance(node, ast.ClassDef):
+                continue
+            key = (self.real, node.lineno)
+            old = found.get(key) or self._place(node)
+            name = self.program.name(node.func) or getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+            found[key] = replace(old, loops=old.loops | self._loops(node), calls=(*old.calls, name) if name else old.calls)
+        return found
+
+    def _place(self, node: ast.AST) -> Place:
+        function = node if isinstance(node, Function) else next((n for n in self.program.around(node) if isinstance(n, Function)), None)
+        text = self.lines[node.lineno - 1].strip() if node.lineno <= len(self.lines) else ""
+        step = {"each_step": node.lineno in self.each_step, "in_step": node.lineno in self.in_step}
+        if function is None:
+            return Place(text, **step)
+        trains = self._trains(function)
+        return Place(text, function=function.name, reports=not trains and self._reports(function), forward=function.name in _FORWARD,
+                     evaluates=not trains and bool(_EVALUATES.search(function.name)), **step)
+
+    def _trains(self, function: ast.AST) -> bool:
+        calls = [c for c in ast.walk(function) if isinstance(c, ast.Call)]
+        return any(self.training.goes_back(c) or self.training.steps(c) is not None for c in calls)
+
+    def _reports(self, function: ast.AST) -> bool:
+        names = (self.program.name(c.func) or getattr(c.func, "attr", "") for c in ast.walk(function) if isinstance(c, ast.Call))
+        return any(_REPORTS.search(name) for name in names)
+
+    # --- loops ---------------------------------------------------------------------------------------------------------------
+
+    def _loops(self, node: ast.AST) -> frozenset[str]:
+        kinds: set[str] = set()
+        for around in [node, *self.program.around(node)]:
+            if isinstance(around, Function):
+                break
+            for head in _heads(around):
+                kinds |= self._kind(head, around)
+        return frozenset(kinds)
+
+    def _kind(self, head: ast.expr, loop: ast.AST) -> set[str]:
+        if loop in self.training.step_loops or any(loop in outer for outer in self.training.outer.values()):
+            return set()
+        behind = [o for n in ast.walk(head) if isinstance(n, ast.Name) for o in self.program.origins(n) if o is not None]
+        texts = [ast.unparse(head), *(ast.unparse(o) for o in behind)]
+        if any(_PARAMETERS.search(t) for t in texts):
+            return {"parameters"}
+        return {"time"} if any(_TIME.search(t) for t in texts) else set()
+
+    # --- what the whole file says --------------------------------------------------------------------------------------------
+
+    def epochs(self) -> bool:
+        """The loop over batches stands in another loop."""
+        return any(self.training.outer[loop] for loop in self.training.step_loops)
+
+    def turns(self) -> bool:
+        """Optimizers of two names step in one loop, with a backward between them."""
+        for loop in self.training.step_loops:
+            last, since = "", False
+            for _, call in self.training.calls(loop):
+                since = since or self.training.goes_back(call)
+                if (optimizer := self.training.steps(call)) is not None:
+                    name = ast.unparse(optimizer)
+                    if last and since and name != last:
+                        return True
+                    last, since = name, False
+        return False
+
+    def batch_pairs(self) -> Spot | None:
+        """`a @ b.t()` beside `arange(len(a))`, cdist and their like in a step: samples of one batch are compared with each other."""
+        if not _WITHIN_BATCH.search(self.text):
+            return None
+        for node in self.program.nodes:
+            if self._compares(node) and (node.lineno in self.in_step or self._place(node).forward):
+                return self.real, node.lineno
+        return None
+
+    def _compares(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return _turned(node.right)
+        if not isinstance(node, ast.Call):
+            return False
+        name = self.program.name(node.func) or getattr(node.func, "attr", "")
+        return bool(_PAIRS.search(name)) or (name in _MATMULS and any(_turned(a) for a in node.args[1:]))
+
+    def sets_on_dataset(self) -> Spot | None:
+        """`train_set.level = epoch` or `train_set.set_epoch(epoch)` in a loop around the loop over batches."""
+        made = [keyword(call, "dataset", 0) for call in self.program.calls if self.training.is_loader(call)]
+        names = {ast.unparse(node) for node in made if node is not None}
+        for loop in {o for outer in self.training.outer.values() for o in outer}:
+            for event in self.training.events(loop):
+                if any(self._is_data(target, names) for target in self._changed(event.node)):
+                    return self.real, event.node.lineno
+        return None
+
+    def _changed(self, node: ast.AST) -> Iterator[ast.expr]:
+        """The objects whose attributes a statement sets, or a call surely changes."""
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        yield from (t.value for t in targets if isinstance(t, ast.Attribute | ast.Subscript))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            reached = list(self.program.reached(node))
+            sets = any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for f in reached for n in ast.walk(f))
+            if sets or (not reached and _CHANGES.search(node.func.attr)):
+                yield node.func.value
+
+    @staticmethod
+    def _is_data(node: ast.expr, names: set[str]) -> bool:
+        text = ast.unparse(node)
+        return text in names or text.endswith(".dataset") or any(text.startswith(f"{name}.") for name in names)
+
+    def takes_away(self) -> Spot | None:
+        """A data set that removes, or takes out of a queue, what it has read."""
+        for owner in self.program.classes.values():
+            for method in (m for name in _READERS for m in self.program.methods(owner, name)):
+                for call in (n for n in ast.walk(method) if isinstance(n, ast.Call)):
+                    if _TAKES.search(self.program.name(call.func) or getattr(call.func, "attr", "")):
+                        return self.real, call.lineno
+        return None
+
+
+def _heads(node: ast.AST) -> list[ast.expr]:
+    """What a loop or a comprehension goes through."""
+    if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+        return [g.iter for g in node.generators]
+    return [node.iter] if isinstance(node, Loop) and not isinstance(node, ast.While) else []
+
+
+def _turned(node: ast.expr) -> bool:
+    """`x.t()`, `x.T`, `x.transpose(...)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("t", "transpose", "permute")
+    return isinstance(node, ast.Attribute) and node.attr in ("T", "mT")

@@ -1,0 +1,144 @@
+"""What must be left alone, and why: a reason a row, with its sentence and what the user can do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stoker.tune.findings import LOADER_KNOBS, Refusal
+from stoker.tune.reading import Reading
+from stoker.tune.view import View
+
+FEWEST_STEPS = 30
+
+REASONS = {
+    "own_iter": "the loader has an __iter__ of its own",
+    "order_matters": "the stream has to come in its order, from one reader",
+    "random_samples": "samples are drawn anew each time",
+    "dataset_changes": "the dataset is changed between epochs",
+    "precision_sensitive": "the training fails in a shorter format",
+    "needs_stdin": "it asks at the terminal",
+    "fails_itself": "it ends with an error of its own",
+    "too_short": "fewer than 30 steps",
+    "no_loader": "it has no DataLoader",
+    "several_optimizers": "several optimizers take turns",
+    "distributed": "several ranks wait for each other",
+    "network_writes": "it writes to somebody's server",
+    "not_replayable": "its data cannot be read twice",
+    "batch_is_maths": "the loss depends on which samples share a batch",
+}
+
+
+def find(view: View, reading: Reading) -> tuple[Refusal, ...]:
+    """All refusals; those of the whole tuning ("all") first."""
+    found = {(r.knob, r.reason): r for r in _all(view, reading)}
+    return tuple(sorted(found.values(), key=lambda r: r.knob != "all"))
+
+
+def _all(view: View, reading: Reading) -> Iterator[Refusal]:
+    whole = list(_whole(view, reading))
+    yield from whole[:1]  # the first reason is reason enough
+    if not whole:
+        yield from _of_loader(view, reading)
+        yield from _of_maths(view, reading)
+
+
+def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
+    facts, effects = view.facts, view.effects
+    steps = facts.get("steps_seen")
+    if effects.get("stdin"):
+        yield Refusal("all", "needs_stdin", "The script asks at the terminal, and nobody answers there while it is measured.",
+                      "Give its answers as arguments, and tune that.")
+    if effects.get("network"):
+        where = ", ".join(str(n) for n in effects["network"][:3])
+        yield Refusal("all", "network_writes", f"The script writes to {where}, and each trial would do so again.",
+                      "Turn that off for the tuning, or allow it with --allow network.")
+    if facts.get("ended") == "error":
+        error = facts.get("error") or {}
+        place = f", {error['file']}:{error['line']}" if error.get("file") else ""
+        said = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": ")
+        yield Refusal("all", "fails_itself", f"The script ends with an error of its own: {said}{place}.",
+                      "Run it by itself and mend that first.")
+    if int(facts.get("ranks") or 1) > 1 or view.flags.get("distributed"):
+        yield Refusal("all", "distributed", "Several ranks train together and wait for each other; one cannot be changed alone.",
+                      "Tune the script in one process, then start the ranks.")
+    if _turns(view, reading):
+        yield Refusal("all", "several_optimizers", "Several optimizers take turns, so that one step is not like the next.",
+                      "Only the diagnosis is of use here; try changes by hand.")
+    if (why := _once(view, reading)) and not view.workers:
+        yield Refusal("all", "not_replayable", f"Its data cannot be read twice{why}.", "Keep the data in files, and read those.")
+    if facts.get("ended") == "script" and steps is not None and steps < FEWEST_STEPS:
+        many = f"{steps} step{'' if steps == 1 else 's'}"
+        yield Refusal("all", "too_short", f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",
+                      "Tune it on more data, or leave it: it will not run long.")
+
+
+def _turns(view: View, reading: Reading) -> bool:
+    stepping = [o for o in view.facts.get("optimizers") or [] if o.get("steps", 1)]
+    if "turns" in view.flags:
+        return bool(view.flags["turns"])
+    return len(stepping) > 1 and reading.turns
+
+
+def _once(view: View, reading: Reading) -> str:
+    told = (view.loader or {}).get("replay")
+    if isinstance(told, str):
+        return f": {told}"
+    if told is True:
+        return ""
+    return f" ({_spot(reading.takes_away)} takes away what it has read)" if reading.takes_away else ""
+
+
+# --- of the loader -----------------------------------------------------------------------------------------------------------
+
+def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
+    loader = view.loader
+    if loader is None:
+        for knob in LOADER_KNOBS:
+            yield Refusal(knob, "no_loader", "It has no DataLoader: there is nothing to set.", "Batches of its own are left as they are.")
+        return
+    if loader.get("own_iter"):
+        for knob in LOADER_KNOBS:
+            yield Refusal(knob, "own_iter", "Its loader has an __iter__ of its own, which may do anything.",
+                          "Change it in the script, if it is what costs.")
+        return
+    if view.dataset.get("iterable"):
+        yield from _of_stream(view)
+    spot = _spot(reading.sets_on_dataset)
+    if view.dataset.get("changed") or reading.sets_on_dataset:
+        names = ", ".join(map(str, view.dataset.get("changed") or [])) or spot
+        for knob in ("persistent_workers", "cache"):
+            yield Refusal(knob, "dataset_changes", f"The dataset is changed between epochs ({names}); workers or samples that are kept "
+                          "would not see it.", "Leave the workers to be started anew.")
+    if view.samples.get("same") is False:
+        yield Refusal("cache", "random_samples", "Its samples are drawn anew each time: kept ones would repeat in each epoch.",
+                      "Keep what comes before the random part, in the dataset.")
+    proof = loader.get("proof") or {}
+    if isinstance(proof.get("batched"), str) and view.samples.get("same") is False:
+        yield Refusal("batched", "random_samples", f"A batch at once would not give the same samples: {proof['batched']}.",
+                      "Write __getitems__ in the dataset, if order of the random numbers is of no matter.")
+
+
+def _of_stream(view: View) -> Iterator[Refusal]:
+    if not view.workers:
+        yield Refusal("workers", "order_matters", "It trains on a stream, which has to come in its order, from one reader.",
+                      "Share the stream among workers in its __iter__ (get_worker_info), if the order is of no matter.")
+    for knob in ("cache", "batched"):
+        yield Refusal(knob, "order_matters", "It trains on a stream: its samples have no numbers to ask for.",
+                      "Use a dataset with __getitem__, if there is room for it.")
+
+
+# --- of the maths ------------------------------------------------------------------------------------------------------------
+
+def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
+    half = view.facts.get("bf16") or {}
+    if half.get("finite") is False or (half.get("cosine") is not None and half["cosine"] < 0.99):
+        infinite = half.get("finite") is False
+        seen = "the loss is no longer finite" if infinite else f"the gradients have a cosine of {half['cosine']:.3f} only"
+        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Leave it in float32.")
+    if reading.batch_pairs:
+        yield Refusal("batch", "batch_is_maths", f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
+                      "A smaller or larger batch is another training: choose it by its result.")
+
+
+def _spot(spot: tuple[str, int] | None) -> str:
+    return f"{spot[0].rpartition('/')[2]}:{spot[1]}" if spot else ""

@@ -1,0 +1,91 @@
+"""From what was measured to what it means: facts of the probe, the machine card and the script's text -> Findings. Pure."""
+
+from __future__ import annotations
+
+from stoker.tune import actions, causes, feeding, refusals, tips
+from stoker.tune.findings import Action, Cause, Curve, Findings, Refusal, Stage
+from stoker.tune.reading import Reading
+from stoker.tune.view import View
+
+OPEN = 0.10  # the sum may leave so much of the step unexplained
+_FOREIGN = 0.10
+_SPREAD = 0.25  # between the windows of one phase
+
+
+def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
+    """Causes, actions, tips, refusals of one script on one machine (facts: contract, section 9; card: card.py; reading: reading.read)."""
+    view, text = View(facts, card), reading or Reading()
+    refused = refusals.find(view, text)
+    whole = view.step_s("R0")
+    found = causes.find(view, text)
+    offered = actions.find(view, text, found, refused)
+    told = tips.find(view, found, offered, refused)
+    stall, copy = view.stall, view.copy
+    floor = (view.step_s("R0") or 0) * (1 - (stall.value if stall else 0) - (copy.value if copy else 0)) if whole and stall else None
+    return Findings(_verdict(view, found, offered, refused), 1e3 * whole if whole else None, 1e3 * floor if floor is not None else None,
+                    stall, copy, view.residual, noise(view), found, offered, told, refused, _stages(view, offered), _curve(view, offered))
+
+
+def noise(view: View) -> str:
+    """Who disturbed, in a sentence; "" where it was quiet enough."""
+    if view.foreign >= _FOREIGN:
+        return f"Another process had the cores for {view.foreign:.0%} of the time."
+    each = [w["wall_s"] / w["steps"] for w in view.windows("R0")]
+    if len(each) >= 3:
+        middle = sorted(each)[len(each) // 2]
+        spread = (max(each) - min(each)) / middle
+        if spread > _SPREAD and not (view.facts.get("growth") or {}).get("backward"):
+            return f"The same steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one window to the next."
+    return ""
+
+
+# --- words -------------------------------------------------------------------------------------------------------------------
+
+def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], refused: tuple[Refusal, ...]) -> str:
+    whole = view.step_s("R0")
+    if refused and refused[0].knob == "all":
+        return f"Not tuned: {refused[0].text}"
+    if not whole:
+        return "No step could be measured."
+    step = f"{1e3 * whole:.3g} ms a step"
+    if not found:
+        best = max((a.gain for a in offered if a.cure == "setting"), default=0.0)
+        left = f"the best change would win {best:.0%}" if best >= actions.LEAST_GAIN else "nothing that was tried would win 3 %"
+        return f"Already good: {step}, {left}."
+    cause = found[0]
+    waits = feeding.waited(view)
+    side = f"{waits.value:.0%} of it waits for data" if waits and waits.value >= causes.LEAST else ""
+    head = ", ".join(p for p in (step, side) if p)
+    best = next((a for a in offered if a.cure == "setting"), None)
+    most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
+    return f"{head}. {cause.text}{most}"
+
+
+# --- numbers -----------------------------------------------------------------------------------------------------------------
+
+def _stages(view: View, offered: tuple[Action, ...]) -> tuple[Stage, ...]:
+    """The clock's kinds in R0; `after`: with the best setting of each side."""
+    whole = sum(view.clock.values())
+    if not whole:
+        return ()
+    feeds = min((a.ratio.value for a in offered if a.cure == "setting" and "loaders" in a.settings), default=None)
+    computes = min((a.ratio.value for a in offered if a.cure == "setting" and "loaders" not in a.settings), default=None)
+    waiting = sum(view.clock.get(k, 0.0) for k in ("data", "start"))
+    rest = whole - waiting
+    left_wait = max(0.0, waiting - (1 - feeds) * whole) / waiting if feeds is not None and waiting else 1.0
+    left_rest = max(0.0, rest - (1 - computes) * whole) / rest if computes is not None and rest else 1.0
+    how = {"data": "clock; " + ("differencing" if view.stall else "not differenced"), "start": "clock"}
+    return tuple(Stage(kind, ms, ms / whole, ms * (left_wait if kind in ("data", "start") else
+                                                   left_rest if kind in ("forward", "backward", "optimizer") else 1.0),
+                       how.get(kind, "clock")) for kind, ms in view.clock.items() if ms / whole >= 0.002)
+
+
+def _curve(view: View, offered: tuple[Action, ...]) -> Curve:
+    model, batch = view.loader_model, view.batch
+    compute = view.step_s("R1")
+    limit, why = actions.breaks_at(view)
+    dots = tuple(sorted(feeding.rates(view).items()))
+    advised = next((next(iter(a.settings["loaders"].values())).get("workers") for a in offered if a.name == "workers"), None)
+    most = max([8, 2 * round(view.cores), *(n for n, _ in dots), view.workers, advised or 0])
+    line = tuple((n, model.rate(n)) for n in range(min(most, 32) + 1)) if model else ()
+    return Curve(dots, line, batch / compute if batch and compute else None, view.cores, view.workers, advised, limit, why)

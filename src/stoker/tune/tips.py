@@ -1,0 +1,176 @@
+"""The nine tips of the tutorials, each judged on this script and this machine: done, of use, of no use, unsafe, not tested. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.tune import feeding
+from stoker.tune.findings import Action, Cause, Range, Refusal, Tip
+from stoker.tune.view import View
+
+NOTHING = 0.03  # a change of the step time below this is none
+
+TIPS = {
+    "num_workers": "use several loader workers",
+    "pin_memory": "pin_memory=True",
+    "prefetch": "persistent_workers=True, a larger prefetch_factor",
+    "batch_size": "a larger batch",
+    "precision": "mixed precision (bfloat16)",
+    "channels_last": "channels_last for convolutions",
+    "compile": "torch.compile",
+    "optimizer": "a fused optimizer, zero_grad(set_to_none=True)",
+    "syncs": "no .item(), print or log in each step",
+}
+
+
+def find(view: View, causes: tuple[Cause, ...], actions: tuple[Action, ...], refusals: tuple[Refusal, ...]) -> tuple[Tip, ...]:
+    """All nine, in the order of TIPS."""
+    judge = _Judge(view, causes, actions, refusals)
+    rows: dict[str, Callable[[], Tip]] = {
+        "num_workers": judge.workers, "pin_memory": judge.pin, "prefetch": judge.prefetch, "batch_size": judge.batch,
+        "precision": judge.precision, "channels_last": judge.channels_last, "compile": judge.compiled, "optimizer": judge.optimizer,
+        "syncs": judge.syncs,
+    }
+    return tuple(row() for row in rows.values())
+
+
+def more(ratio: float) -> float:
+    """Throughput gained, from a ratio of step times."""
+    return 1 / ratio - 1 if ratio > 0 else 0.0
+
+
+class _Judge:
+    def __init__(self, view: View, causes: tuple[Cause, ...], actions: tuple[Action, ...], refusals: tuple[Refusal, ...]) -> None:
+        self.view = view
+        self.causes = {c.name: c for c in causes}
+        self.actions = {a.name: a for a in actions}
+        self.refusals = refusals
+
+    def _refused(self, name: str, knob: str) -> Tip | None:
+        found = next((r for r in self.refusals if r.knob in ("all", knob)), None)
+        if found is None:
+            return None
+        unsafe = found.reason not in ("no_loader", "too_short", "needs_stdin", "fails_itself", "network_writes")
+        return Tip(name, "UNSAFE" if unsafe else "NOT TESTED", found.text)
+
+    def _helps(self, name: str, knob: str) -> Tip | None:
+        action = self.actions.get(knob)
+        if action is None:
+            return None
+        ratio = (action.confirmed or action.ratio).value
+        if 1 - ratio < NOTHING:
+            return None
+        return Tip(name, "HELPS", action.text, more(ratio))
+
+    def _measured(self, name: str, ratio: Range | None, what: str) -> Tip:
+        if ratio is None:
+            return Tip(name, "NOT TESTED", f"{what} was not tried.")
+        gain = more(ratio.value)
+        word = "slower" if gain < -NOTHING else "the same"
+        return Tip(name, "NO EFFECT", f"{what}: {ratio.value:.2f} of the step time, {word}.", gain)
+
+    def workers(self) -> Tip:
+        if tip := self._refused("num_workers", "workers") or self._helps("num_workers", "workers"):
+            return tip
+        waits = feeding.waited(self.view)
+        if waits is not None and waits.value < NOTHING:
+            text = f"Only {waits.value:.1%} of the step waits for data."
+            return Tip("num_workers", "DONE" if self.view.workers else "NO EFFECT", text, 0.0)
+        measured = [r for p in self.view.phases if p.startswith("workers=") and (r := self.view.ratio(p))]
+        if measured:
+            return self._measured("num_workers", min(measured, key=lambda r: r.value), "The best number of workers")
+        if waits is not None and self.view.loader_model is not None:
+            text = f"{waits.value:.0%} of the step waits for data, but workers would not change that here."
+            return Tip("num_workers", "NO EFFECT", text, 0.0)
+        return Tip("num_workers", "NOT TESTED", "The loader could not be measured.")
+
+    def pin(self) -> Tip:
+        if not self.view.facts.get("cuda"):
+            return Tip("pin_memory", "NO EFFECT", "There is no GPU: nothing is copied to one.", 0.0)
+        if (self.view.loader or {}).get("pin"):
+            return Tip("pin_memory", "DONE", "Batches are pinned already.")
+        if tip := self._refused("pin_memory", "pin_memory") or self._helps("pin_memory", "pin_memory"):
+            return tip
+        copy = self.view.copy
+        if copy is not None:
+            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step goes with copies that nothing hides.", 0.0)
+        return Tip("pin_memory", "NOT TESTED", "The copies could not be measured.")
+
+    def prefetch(self) -> Tip:
+        for knob in ("persistent_workers", "prefetch"):
+            if tip := self._helps("prefetch", knob):
+                return tip
+        if tip := self._refused("prefetch", "prefetch"):
+            return tip
+        if not self.view.workers:
+            return Tip("prefetch", "NO EFFECT", "There are no workers that could be kept or prepare more.", 0.0)
+        starting = self.view.clock_share("start")
+        if (self.view.loader or {}).get("persistent"):
+            return Tip("prefetch", "DONE", "The workers are kept from epoch to epoch.")
+        if refused := self._refused("prefetch", "persistent_workers"):
+            return refused
+        return Tip("prefetch", "NO EFFECT", f"{starting:.1%} of the time goes with starting workers.", 0.0)
+
+    def batch(self) -> Tip:
+        if tip := self._refused("batch_size", "batch"):
+            return tip
+        model, batch = self.view.step_model, self.view.batch
+        if model is None or not batch:
+            return Tip("batch_size", "NOT TESTED", "Ask with `stoker tune --batch`.")
+        gain = more(model.at(2 * batch) / 2 / model.at(batch)) if model.at(batch) else 0.0
+        if gain < NOTHING:
+            return Tip("batch_size", "NO EFFECT", f"Twice the batch takes twice the time: {gain:+.1%} samples a second.", gain)
+        return Tip("batch_size", "HELPS", f"Twice the batch of {batch:g} brings more samples a second; it changes what is learned.", gain)
+
+    def precision(self) -> Tip:
+        if tip := self._refused("precision", "bf16"):
+            return tip
+        dtype = str(self.view.model.get("dtype") or "")
+        if "16" in dtype or self.view.flags.get("autocast"):
+            return Tip("precision", "DONE", "It computes in a short format already.")
+        for knob in ("bf16", "tf32"):
+            if tip := self._helps("precision", knob):
+                return tip
+        return self._measured("precision", self.view.ratio("bf16"), "bfloat16")
+
+    def channels_last(self) -> Tip:
+        model = self.view.model
+        if "conv2d" in model and not model["conv2d"]:
+            return Tip("channels_last", "NO EFFECT", "The model has no 2d convolutions.", 0.0)
+        if model.get("channels_last"):
+            return Tip("channels_last", "DONE", "The model is in channels_last already.")
+        return self._refused("channels_last", "channels_last") or self._helps("channels_last", "channels_last") or self._measured(
+            "channels_last", self.view.ratio("channels_last"), "channels_last")
+
+    def compiled(self) -> Tip:
+        if self.view.model.get("compiled"):
+            return Tip("compile", "DONE", "The model is compiled already.")
+        if tip := self._refused("compile", "compile"):
+            return tip
+        action = self.actions.get("compile")
+        if action is not None and action.confirmed is None and self.view.ratio("compile") is None:
+            return Tip("compile", "NOT TESTED", f"Forecast: {more(action.ratio.value):+.0%}; compiling takes minutes.")
+        return self._helps("compile", "compile") or self._measured("compile", self.view.ratio("compile"), "torch.compile")
+
+    def optimizer(self) -> Tip:
+        if "zero_grad" in self.causes:
+            share = self.causes["zero_grad"].share
+            return Tip("optimizer", "HELPS", self.causes["zero_grad"].text, more(1 - share.value) if share else None)
+        if tip := self._refused("optimizer", "fused") or self._helps("optimizer", "fused"):
+            return tip
+        optimizers = self.view.facts.get("optimizers") or []
+        if optimizers and all(o.get("fused") for o in optimizers):
+            return Tip("optimizer", "DONE", "The optimizer is fused already.")
+        if self.view.ratio("fused") is None and optimizers and (share := self.view.clock_share("optimizer")) and share < NOTHING:
+            return Tip("optimizer", "NO EFFECT", f"The optimizer takes {share:.1%} of the step.", 0.0)
+        return self._measured("optimizer", self.view.ratio("fused"), "A fused optimizer")
+
+    def syncs(self) -> Tip:
+        for name in ("sync", "ping_pong", "logging", "checkpoint", "cleanup"):
+            cause = self.causes.get(name)
+            if cause is not None and cause.share is not None:
+                return Tip("syncs", "HELPS", cause.text, more(1 - cause.share.value))
+        if not self.view.sampled and not self.view.clock:
+            return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
+        text = f"Printing and logging take {self.view.clock_share('log'):.1%} of the step, waits for a value less than a tenth."
+        return Tip("syncs", "NO EFFECT", text, 0.0)

@@ -1,0 +1,207 @@
+"""The probe's facts, read: windows by phase, the loader that trains, shares of the clock and of the sampler. What is missing is None."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from stoker.tune.findings import Range
+from stoker.tune.model import HANDOVER_S, LoaderModel, StepModel, corrected, fit_step, paired
+
+_WAITING = ("data", "start")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's on which time goes: shares of the training's time. own: it was the innermost line of the user's."""
+
+    file: str
+    line: int
+    call: str
+    kind: str
+    share: float
+    own: float
+
+
+@dataclass(frozen=True)
+class View:
+    """Facts and card with the questions that rules ask of them."""
+
+    facts: dict
+    card: dict
+
+    # --- windows -------------------------------------------------------------------------------------------------------------
+
+    def windows(self, phase: str) -> list[dict]:
+        return [w for w in self.timed if w.get("phase") == phase]
+
+    @cached_property
+    def timed(self) -> list[dict]:
+        """The windows that times may be taken from: the sampler did not run in them."""
+        return [w for w in self.facts.get("windows") or [] if w.get("steps") and not w.get("sampled")]
+
+    @cached_property
+    def phases(self) -> list[str]:
+        """All phases that were measured, in their order."""
+        return list(dict.fromkeys(w["phase"] for w in self.timed))
+
+    def step_s(self, phase: str) -> float | None:
+        """Seconds a step over all windows of a phase."""
+        found = self.windows(phase)
+        steps = sum(w["steps"] for w in found)
+        return sum(w["wall_s"] for w in found) / steps if steps else None
+
+    def per_step(self, phase: str, field: str) -> float | None:
+        """A field of the windows (cpu_s, stolen_s, ...), a step."""
+        found = [w for w in self.windows(phase) if w.get(field) is not None]
+        steps = sum(w["steps"] for w in found)
+        return sum(w[field] for w in found) / steps if steps else None
+
+    def ratio(self, phase: str, against: str = "R0") -> Range | None:
+        """Step time in a phase as a ratio of that `against`, within the blocks in which both stand."""
+        return paired(self.timed, phase, against)
+
+    @cached_property
+    def clock(self) -> dict[str, float]:
+        """ms a step of each kind of the clock, in R0."""
+        found = [w for w in self.windows("R0") if w.get("ms")]
+        steps = sum(w["steps"] for w in found)
+        total: dict[str, float] = defaultdict(float)
+        for w in found:
+            for kind, ms in w["ms"].items():
+                total[kind] += ms
+        return {kind: ms / steps for kind, ms in total.items()} if steps else {}
+
+    def clock_share(self, *kinds: str) -> float:
+        """Their part of the step, by the clock; 0 where it was not seen."""
+        whole = sum(self.clock.values())
+        return sum(self.clock.get(k, 0.0) for k in kinds) / whole if whole else 0.0
+
+    @cached_property
+    def stall(self) -> Range | None:
+        """Share of the step that goes with the input: 1 - T1/T0."""
+        ratio = self.ratio("R1")
+        return Range(max(0.0, 1 - ratio.value), max(0.0, 1 - ratio.high), max(0.0, 1 - ratio.low)) if ratio else None
+
+    @cached_property
+    def copy(self) -> Range | None:
+        """Share of the step that goes with copies to the device that nothing hides: (T1 - T2)/T0."""
+        one, two = self.ratio("R1"), self.ratio("R2")
+        if one is None or two is None:
+            return None
+        return Range(max(0.0, one.value - two.value), max(0.0, one.low - two.high), max(0.0, one.high - two.low))
+
+    @cached_property
+    def residual(self) -> float | None:
+        """What the sum leaves open, over T0: the clock's wait plus the step without a loader (R4, where workers take cores) against T0."""
+        whole = self.step_s("R0")
+        rest = self.ratio("R4") if self.workers and self.windows("R4") else self.ratio("R1")
+        if not whole or rest is None or not self.clock:
+            return None
+        return abs(1 - self.clock_share(*_WAITING) - rest.value)
+
+    # --- loaders -------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def loader(self) -> dict | None:
+        """The loader that trains; of several the one with the most steps behind it."""
+        found = [d for d in self.facts.get("loaders") or [] if d.get("train")]
+        return max(found, key=lambda d: (d.get("pass_steps") or 0) * max(1, d.get("passes") or 1), default=None)
+
+    @property
+    def dataset(self) -> dict:
+        return (self.loader or {}).get("dataset") or {}
+
+    @property
+    def workers(self) -> int:
+        return int((self.loader or {}).get("workers") or 0)
+
+    @cached_property
+    def batch(self) -> float | None:
+        """Samples a step."""
+        samples, steps = 0, 0
+        for w in self.windows("R0"):
+            samples, steps = samples + (w.get("samples") or 0), steps + w["steps"]
+        if samples:
+            return samples / steps
+        size = (self.facts.get("batch") or {}).get("size") or (self.loader or {}).get("batch_size")
+        return float(size) if size else None
+
+    @property
+    def samples(self) -> dict:
+        return self.facts.get("samples") or {}
+
+    def per_sample(self, field: str) -> float | None:
+        """cpu_s, wait_s, collate_s of one sample (the facts hold them for all n together)."""
+        n, value = self.samples.get("n"), self.samples.get(field)
+        return value / n if n and value is not None else None
+
+    @cached_property
+    def cores(self) -> float:
+        """Cores that are ours."""
+        return float(self.card.get("cores") or self.facts.get("cores") or 1)
+
+    @cached_property
+    def loader_model(self) -> LoaderModel | None:
+        """From samples made one by one, then corrected by the rates that were measured with workers; None without samples."""
+        work, wait, batch = self.per_sample("cpu_s"), self.per_sample("wait_s"), self.batch
+        if work is None or not batch:
+            return None
+        size = (self.facts.get("batch") or {}).get("bytes") or (self.samples.get("bytes") or 0) * batch
+        copy = HANDOVER_S + size / (1e9 * (self.card.get("memcpy_gbs") or 1) / 4)  # written and read, by two processes
+        plain = LoaderModel(work, max(0.0, wait or 0.0), (self.per_sample("collate_s") or 0.0) * batch, batch, self.cores, copy)
+        return corrected(plain, [(d["workers"], d["rate"]) for d in self.facts.get("alone") or [] if d.get("rate")])
+
+    @cached_property
+    def step_model(self) -> StepModel | None:
+        """t(B) = a + bB, from windows over batches from memory."""
+        sizes = [(self.per_step(p, "samples"), self.step_s(p)) for p in self.phases if p == "R1" or p.startswith("batch=")]
+        return fit_step([(size, took) for size, took in sizes if size and took])
+
+    # --- the sampler ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Lines of the sampler, the largest first."""
+        found = (self.facts.get("stacks") or {}).get("lines") or []
+        told = [Line(d.get("file") or "", int(d.get("line") or 0), d.get("call") or "", d.get("kind") or "", float(d.get("share") or 0),
+                     float(d.get("self", d.get("share")) or 0)) for d in found]
+        return sorted(told, key=lambda line: -line.own)
+
+    @property
+    def sampled(self) -> int:
+        return int((self.facts.get("stacks") or {}).get("n") or 0)
+
+    # --- the rest ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> dict:
+        return self.facts.get("model") or {}
+
+    @property
+    def flags(self) -> dict:
+        return self.facts.get("flags") or {}
+
+    @property
+    def effects(self) -> dict:
+        return self.facts.get("side_effects") or {}
+
+    @cached_property
+    def foreign(self) -> float:
+        """Share of the step for which the main thread stood ready and somebody else's process had the core.
+
+        Where our own processes could take all cores, the wait is our own.
+        """
+        share, own = 0.0, 0.0
+        found = [w for w in self.windows("R0") + self.windows("R1") if w.get("stolen_s") is not None]
+        for phase in ("R0", "R1"):
+            some = [w for w in found if w["phase"] == phase]
+            wall = sum(w["wall_s"] for w in some)
+            if not wall:
+                continue
+            busy = sum((w.get("cpu_s") or 0) + (w.get("children_cpu_s") or 0) for w in some)
+            own = min(1.0, busy / (wall * self.cores))
+            stolen = sum(w["stolen_s"] for w in some) / wall
+            share = max(share, min(stolen, 1 - own)) if phase == "R0" else share
+        return share

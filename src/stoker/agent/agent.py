@@ -27,7 +27,7 @@ VERSION = 1
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
 AGENT, HEARTBEAT, OUT, ERR = "agent.json", "heartbeat", "out.log", "err.log"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
-HOOKS, RESUME = "hooks", "resume"
+HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
 CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
 # blocks kept back so that last words, and the wish for them, fit on a full disk
 STATUS_SPARE, EXIT_SPARE, STOP_SPARE = ".status.spare", ".exit.spare", ".stop.spare"
@@ -1438,6 +1438,13 @@ def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: di
         return  # a full disk: the run is worth more than what we would remember of it
     env[b"PYTHONPATH"] = b":".join([encode(hooks), *([env[b"PYTHONPATH"]] if env.get(b"PYTHONPATH") else [])])
     ours.update({"STOKER_HOOKS": records, "STOKER_RESUME": spec.get("resume") or "off", "STOKER_RESUME_DIR": resume})
+    if spec.get("settings"):
+        settings = os.path.join(att.run_dir, SETTINGS)
+        try:
+            write_json(settings, spec["settings"])
+            ours["STOKER_SETTINGS"] = settings
+        except OSError:
+            pass  # it runs as the script has it
     if spec.get("resume") == "auto" and b"PYTHONHASHSEED" not in env:
         import zlib
         ours["PYTHONHASHSEED"] = str(zlib.crc32(encode(att.id)))  # sets of text have the same order in each life

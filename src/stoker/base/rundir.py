@@ -21,6 +21,7 @@ ATTEMPTS = "attempts"
 CODE = "code"  # manifest.json, commit.json, diff.patch: what the code was when the run began
 HOOKS = "hooks"  # a link to the hooks that this run began with; in an attempt's folder what hooked processes say of themselves
 RESUME = "resume"  # what exact resume keeps over all attempts: log, images, state.json
+SETTINGS = "settings.json"  # what `stoker tune` had found when the run was made, for the hooks
 KEEP_WISH = "keep.json"  # a `keep` typed on the machine
 
 AGENT = "agent.json"

@@ -13,7 +13,7 @@ from stoker.base.errors import InvalidSpec
 NAME_MAX = 80
 _CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
 _NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit",
-                          "machine_env"})
+                          "machine_env", "settings"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,7 @@ class Spec:
     unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
     hooks: bool = False  # our sitecustomize stands in its PYTHONPATH
     resume: str = "off"  # "off" | "auto": unmodified training scripts are recorded, and come back where they were (needs hooks)
+    settings: dict = field(default_factory=dict)  # found by `stoker tune`, for the hooks; the same in all attempts
     env_names: tuple[str, ...] = ()  # variables that were named one by one; a run on another machine gets only these
     machine_env: bool = False  # they are added to what a login there has, instead of being the whole environment
     inherit: dict = field(default_factory=dict)  # what a process has from its shell besides the environment; see `inheritance`

@@ -17,7 +17,7 @@ from stoker.base.errors import InvalidSpec, NotFound
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
-from stoker.cli import output, rehearse
+from stoker.cli import output, rehearse, tuned
 from stoker.cli.options import Duration, json_option, plane
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Command(click.Argument):
 @click.option("--resume", type=click.Choice(["auto", "off"]), default="off", show_default=True,
               help="Record an unmodified training script, so that `stoker start` brings it back where it was.")
 @click.option("--no-hooks", is_flag=True, help="Put nothing of ours into its Python processes: no exact resume, no clock.")
+@click.option("--no-settings", is_flag=True, help="Leave out what `stoker tune` found for this script.")
 @click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
               help="Run a few steps of a GPU script on the CPU, in a copy, as if there were N GPUs, to find its mistakes.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when it ends without an error, but was a training that made no step.")
@@ -99,6 +100,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     spec = make_spec(command, o)
     env = run_env(os.environ, o["env"], o["env_file"])
     rehearse.apply(o, spec, env)
+    told = tuned.apply(o, spec, env)
     stdin = _read(o["stdin_file"]) if o["stdin_file"] else None
     client = plane()
     spec["after"] = [client.run(ref)["id"] for ref in o["after"]]
@@ -124,6 +126,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         if unfinished and not o["new"] and not output.can_ask():
             output.say(f"{output.shown(unfinished[0]['name'])} ran this command here and is unfinished. "
                        f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
+        for line in told if not named or named["id"] != made["id"] else ():
+            output.say(line)
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
     return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"], o["strict"])

@@ -15,6 +15,7 @@ from stoker.cli.options import json_option, plane, ref_argument
 
 FILES_SHOWN = 20
 LEFT_NAMED = 5
+LINES_SHOWN = 12
 
 
 @click.command("show")
@@ -63,6 +64,7 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
     yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
     yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
+    yield "Tuned", list(_tuned(run))
     yield "Exact resume", list(_resume(run.get("resume") or {}, run.get("hooks") or {}))
     yield "Files", list(_files(run.get("files") or []))
     yield "Settings", list(_settings(run))
@@ -104,6 +106,17 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):
         yield "hooks", output.shown(hooks["why"])
+
+
+def _tuned(run: dict) -> Iterator[tuple[str, str]]:
+    """What `stoker tune` had found, and what the hooks made of it."""
+    told = (run.get("hooks") or {}).get("settings") or {}
+    if told.get("applied"):
+        yield "applied", "\n".join(output.shown(str(each)) for each in told["applied"][:LINES_SHOWN])
+    if told.get("left"):
+        yield "left", "\n".join(output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN])
+    if (run.get("spec") or {}).get("settings") and not told:
+        yield "asked", "settings of stoker tune; no process has told of them"
 
 
 def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tty": (bool,),
     "split_stderr": (bool,), "unbuffered": (bool,),
     "hooks": (bool,), "resume": (str,), "gpus": (int,), "slots": (int,), "priority": (int,), "restarts": (int,),
-    "backoff_s": (int, float), "mounts": (dict,), "command": (list, tuple), "after": (list, tuple), "grace_s": (list, tuple),
+    "backoff_s": (int, float), "mounts": (dict,), "settings": (dict,),
+    "command": (list, tuple), "after": (list, tuple), "grace_s": (list, tuple),
 }
 _GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")
 

@@ -55,8 +55,10 @@ def not_taken(state: dict | None) -> list[str]:
 
 
 def hooked(attempt_folder: Path, command: list[str]) -> dict:
-    """`{"processes": int, "torch": version or None, "why": str or None}`: `why` says why no process is hooked, or does not record."""
+    """`{"processes": int, "torch": version or None, "why": str or None, "settings"?: {"applied": [str], "left": {knob: why}}}`:
+    `why` says why no process is hooked, or does not record; settings: of the process that has most to say of them."""
     processes, torch, why = 0, None, None
+    settings: dict = {}  # by process, the newest line counts
     try:
         with open(attempt_folder / "hooks" / "processes.jsonl", "rb") as f:
             text = f.read(LINES_READ)
@@ -70,7 +72,11 @@ def hooked(attempt_folder: Path, command: list[str]) -> dict:
         processes += "role" in said
         torch = said.get("torch") or torch
         why = said.get("why") or why
-    return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command))}
+        if isinstance(said.get("settings"), dict):
+            settings[said.get("pid")] = said["settings"]
+    told = max(settings.values(), key=lambda each: (len(each.get("applied") or ()), len(each.get("left") or ())), default=None)
+    return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command)),
+            **({"settings": told} if told else {})}
 
 
 def log_parts(state: dict | None, sizes: dict[int, int]) -> list[tuple[int, int]]:

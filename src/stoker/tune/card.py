@@ -71,7 +71,7 @@ def card(where: Home, command: Command) -> dict:
     GFLOP/s, "first_ms", "threads"}, `bf16` (is it faster), `gpu`, `gpu_names`, `gpu_matmul`, `torch`, `now` (see `now`).
     """
     limits = read_limits(dict(command.env))
-    place = where.tune / f"card-{_key(limits, command)}.json"
+    place = where.tune / f"card-{_key(command)}.json"
     kept = _kept(place)
     if kept is None:
         kept = {"at": time.time(), "memcpy_gbs": memcpy_gbs(), **_products(command)}
@@ -147,15 +147,18 @@ def write_private(place: Path, body: object) -> None:
     os.replace(temp, place)
 
 
-def machine_key(limits: dict) -> str:
-    """Tells this machine from another one with the same home folder; the same after a reboot."""
-    what = [os.uname().nodename, limits["cores"], limits["machine_cores"], limits["memory_bytes"] >> 28, limits["gpu_names"], _cpu_model()]
+def machine_key() -> str:
+    """Tells this machine from another one with the same home folder; the same after a reboot. Only files are read."""
+    mine, quota = float(len(os.sched_getaffinity(0))), machine.cpu_quota()
+    memory = min(filter(None, (machine.memory_limit(), _meminfo().get("MemTotal"))), default=0)
+    gpus = sorted(_model(path.read_text("utf-8", "replace"), "Model") for path in Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    what = [os.uname().nodename, min(mine, quota) if quota else mine, os.cpu_count(), memory >> 28, gpus, _cpu_model()]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
-def _key(limits: dict, command: Command) -> str:
+def _key(command: Command) -> str:
     """A card is of a machine and of a torch: each interpreter brings its own."""
-    return hashlib.sha256(f"{machine_key(limits)}\0{command.interpreter}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{machine_key()}\0{command.interpreter}".encode()).hexdigest()[:16]
 
 
 def _kept(place: Path) -> dict | None:
@@ -226,7 +229,9 @@ def _meminfo() -> dict[str, int]:
 
 def _cpu_model() -> str:
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        return _model(Path("/proc/cpuinfo").read_text("utf-8", "replace"), "model name") or os.uname().machine
     return os.uname().machine
+
+
+def _model(text: str, key: str) -> str:
+    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith(key)), "")

@@ -1,4 +1,4 @@
-"""Processes of a trial as /proc tells of them: who belongs to it, what they used, how long they waited for a core, who else was busy."""
+"""Processes of a trial as /proc tells of them: who belongs to it, what they used, how long others held them up, who else was busy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Load:
     wall_s: float = 0.0
     own_s: float = 0.0
     foreign_s: float = 0.0
-    waited_s: float = 0.0  # our main thread stood ready and had no core
+    lost_s: float = 0.0  # of the wall time: the busiest thread of ours stood ready, and others had the core
     steal_s: float = 0.0  # the host gave the core to another machine
     who: dict[str, float] = field(default_factory=dict)
 
@@ -66,15 +66,16 @@ class Load:
 class Watch:
     """Who used the cores since the last look: `own` are the pids of a trial; we ourselves count as ours."""
 
-    def __init__(self, main: int, own: list[int]) -> None:
-        self._main = main
+    def __init__(self, own: list[int]) -> None:
         self._own = {*own, os.getpid()}
+        self._trial = set(own)
         self._before = self._look()
 
     def load(self, own: list[int] | None = None) -> Load:
-        """Since this watch began, or since the last call."""
+        """Since this watch began, or since the last call. own: those that are the trial's by now."""
         if own is not None:
             self._own |= set(own)
+            self._trial |= set(own)
         now, before = self._look(), self._before
         self._before = now
         own_s = sum(max(0.0, s - before["each"].get(pid, (0.0, ""))[0]) for pid, (s, _) in now["each"].items() if pid in self._own)
@@ -83,14 +84,27 @@ class Watch:
             used = seconds - before["each"].get(pid, (0.0, ""))[0] if pid in before["each"] else min(seconds, now["at"] - before["at"])
             if pid not in self._own and used > 0:
                 who[name] = who.get(name, 0.0) + used
-        foreign_s = now["busy"] - before["busy"] - own_s  # also of those that came and went, which no look at the table sees
-        return Load(wall_s=now["at"] - before["at"], own_s=own_s, foreign_s=max(0.0, foreign_s),
-                    waited_s=max(0.0, now["waited"] - before["waited"]), steal_s=max(0.0, now["steal"] - before["steal"]), who=who)
+        foreign_s = max(0.0, now["busy"] - before["busy"] - own_s)  # also of those that came and went, which no look at the table sees
+        return Load(wall_s=now["at"] - before["at"], own_s=own_s, foreign_s=foreign_s, lost_s=_lost(before, now, own_s, foreign_s),
+                    steal_s=max(0.0, now["steal"] - before["steal"]), who=who)
 
     def _look(self) -> dict:
         busy, steal = _machine()
         return {"at": time.monotonic(), "busy": busy, "steal": steal, "each": {pid: _used(pid) for pid in _pids()},
-                "waited": _run_delay(self._main)}
+                "threads": {tid: seen for pid in self._trial for tid, seen in _threads(pid).items()}}
+
+
+def _lost(before: dict, now: dict, own_s: float, foreign_s: float) -> float:
+    """How long the step was held up by others: the thread that was busy or ready for most of the time is the one that all wait for;
+    for its waits others are to blame as far as they, and not our own other threads, used the cores."""
+    busiest = (0.0, 0.0)
+    for tid, (ran, waited) in now["threads"].items():
+        old = before["threads"].get(tid)
+        if old:
+            busiest = max(busiest, (ran - old[0] + waited - old[1], waited - old[1]))
+    whole, waited = busiest
+    beside_s = max(0.0, own_s - (whole - waited))
+    return max(0.0, waited) * foreign_s / (foreign_s + beside_s) if foreign_s > 0 else 0.0
 
 
 def cpu_s(pids: list[int]) -> float:
@@ -151,7 +165,15 @@ def _machine() -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def _run_delay(pid: int) -> float:
-    """Seconds that the main thread stood ready without a core."""
-    words = _read(f"/proc/{pid}/schedstat").split()
-    return int(words[1]) / 1e9 if len(words) > 1 else 0.0
+def _threads(pid: int) -> dict[int, tuple[float, float]]:
+    """Thread -> (seconds it ran, seconds it stood ready without a core)."""
+    found = {}
+    try:
+        names = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for name in names:
+        words = _read(f"/proc/{pid}/task/{name}/schedstat").split()
+        if len(words) > 1:
+            found[int(name)] = int(words[0]) / 1e9, int(words[1]) / 1e9
+    return found

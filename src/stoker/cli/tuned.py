@@ -1,0 +1,39 @@
+"""What `stoker run` takes over from `stoker tune`: the settings that are kept for a script, put into the spec of its run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stoker.base.config import home
+from stoker.base.errors import StokerError
+from stoker.base.units import format_duration
+from stoker.cli import output
+
+
+def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
+    """Put the settings that are kept for this script into the spec; the lines that say so, none where there are none."""
+    where = home()
+    if o["no_settings"] or not spec["hooks"] or o["rehearse"] is not None or o["target"] != "local" or not where.settings.is_dir():
+        return []
+    from stoker.doctor import command
+    from stoker.tune import keep
+
+    try:
+        script = command.read(spec["command"], Path(spec["folder"]), env).script
+    except StokerError:
+        return []  # it cannot be started, and is told so
+    entry = keep.get(where, script) if script else None
+    if entry is None:
+        return []
+    settings, left = keep.fitting(entry, script)
+    told = [output.shown(line) for line in left]
+    if settings:
+        spec["settings"] = settings
+        measured = "" if left else keep.gain(entry)
+        ago = f"{format_duration(time.time() - entry['at']).split()[0]} ago"
+        told.insert(0, output.shown(f"with {', '.join(keep.words(settings))}: stoker tune {f'measured {measured}' if measured else 'found it'} "
+                                    f"{ago} (--no-settings leaves it out)"))
+    return told

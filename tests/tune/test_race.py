@@ -1,0 +1,168 @@
+"""Trials that take turns: programs that write step times as the contract says, with known speeds, deaths, hangs and neighbours."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from stoker.base.config import Home
+from stoker.tune import procs, race, trial
+from stoker.tune.race import Entry, Race, Window
+
+# A training as the hooks tell of it: "threads" is the milliseconds of processor time that a step takes.
+SCRIPT = """
+import json, os, signal, sys, time
+room = os.environ["STOKER_TUNE"]
+ms = json.load(open(room + "/order.json"))["settings"].get("threads", 10)
+dies, hangs = ms == 7, ms == 9
+if os.fork() == 0:  # as a loader's worker; it leaves the session
+    os.setsid()
+    time.sleep(1000)
+steps = open(room + "/steps.bin", "ab", 0)
+for n in range(10**6):
+    end = time.thread_time() + ms / 1000
+    while time.thread_time() < end:
+        pass
+    if dies and n > 40:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if hangs and n > 40:
+        time.sleep(1000)
+    steps.write(time.monotonic_ns().to_bytes(8, "little"))
+"""
+
+
+@pytest.fixture
+def parent(tmp_path):
+    return trial.rooms(Home(tmp_path / "home"))
+
+
+@pytest.fixture
+def command(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return trial.read([sys.executable, "train.py"], tmp_path, dict(os.environ))
+
+
+def left_of(parent) -> list[int]:
+    mark = f"{procs.MARK}={parent}".encode()
+    found = []
+    for pid in procs._pids():
+        if mark in b"\n".join(procs._environ(pid)):
+            found.append(pid)
+    return found
+
+
+@pytest.mark.slow
+def test_the_faster_is_found_and_nothing_stays(command, parent):
+    outcome = Race(command, [Entry("now", {}), Entry("faster", {"threads": 6}), Entry("slower", {"threads": 16})], parent).run(4)
+    faster, slower = outcome.of("faster"), outcome.of("slower")
+    assert faster.ratio.high < 0.85 and faster.ratio.low < 0.65
+    assert slower.ratio is None or slower.ratio.low > 1.1
+    assert slower.out or slower.windows  # it lost, and was told so or kept its number
+    assert left_of(parent) == [] and list(parent.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_neighbour_does_not_turn_the_result(command, parent):
+    busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: sum(range(10000))"]) for _ in os.sched_getaffinity(0)]
+    try:
+        outcome = Race(command, [Entry("now", {}), Entry("faster", {"threads": 5})], parent).run(3.5)
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+    faster = outcome.of("faster")
+    assert faster.ratio is None or faster.ratio.high < 1.0
+    assert outcome.taken > 0.2 and any(name.startswith("python") for name, _ in outcome.who)
+
+
+@pytest.mark.slow
+def test_death_in_the_race_is_a_result(command, parent):
+    outcome = Race(command, [Entry("now", {}), Entry("dies", {"threads": 7})], parent).run(2)
+    assert outcome.of("dies").died == "SIGSEGV ended it"
+    assert outcome.of("now").died == ""
+    assert left_of(parent) == []
+
+
+@pytest.mark.slow
+def test_a_hang_is_a_result(command, parent, monkeypatch):
+    monkeypatch.setattr(race, "HANGS_S", 1.0)
+    outcome = Race(command, [Entry("now", {}), Entry("hangs", {"threads": 9})], parent).run(2)
+    assert outcome.of("hangs").died.startswith("it hangs")
+    assert left_of(parent) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all(command, parent):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Race(command, [Entry("now", {}), Entry("a", {"threads": 5})], parent).run(20)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert left_of(parent) == [] and list(parent.iterdir()) == []
+
+
+def load(own: float, foreign: float) -> procs.Load:
+    return procs.Load(wall_s=1.0, own_s=own, foreign_s=foreign)
+
+
+def window(own: float, foreign: float) -> Window:
+    return Window(10, 1.0, load(own, foreign))
+
+
+def test_others_count_only_where_no_core_is_idle(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert window(1.0, 2.0).taken == 0.0
+    assert window(1.0, 3.0).taken == pytest.approx(0.75)
+
+
+def test_pairs_with_uneven_neighbours_are_left_out(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    even = [(window(1.0, 1.0), window(1.0, 1.0))] * 4
+    uneven = [(window(2.0, 0.0), window(0.4, 1.6))] * 3
+    assert race.even_pairs(even + uneven) == even
+    assert race.even_pairs(uneven) == []
+
+
+def test_the_ratio_weighs_rare_slow_steps_as_they_are():
+    quick, slow = (10, 0.1), (10, 1.1)
+    pairs = [(quick, quick)] * 9 + [(slow, quick)]
+    found = race.paired_ratio(pairs, random.Random(0))
+    assert found.value == pytest.approx(0.5)
+    assert found.low < 0.5 < found.high <= 1.0
+
+
+def test_few_pairs_say_nothing_or_little():
+    pairs = [((10, 1.0), (10, 0.5)), ((10, 1.0), (10, 0.6)), ((10, 1.0), (10, 0.55)), ((10, 1.0), (10, 0.9))]
+    assert race.paired_ratio(pairs[:3], random.Random(0)) is None
+    found = race.paired_ratio(pairs, random.Random(0))
+    assert found.low <= 0.5 and found.high == pytest.approx(0.9)
+    assert race.paired_ratio(pairs, random.Random(0)) == found  # the same each time
+
+
+def test_the_step_that_spans_a_stop():
+    ms = 1_000_000
+    ends = [110 * ms, 120 * ms, 130 * ms]
+    assert race.count_steps(0, 5 * ms, 105 * ms, ends) == (2, 20 * ms)  # 5 before the stop, 5 behind it: usual, left out
+    late = [160 * ms, 170 * ms, 180 * ms]
+    assert race.count_steps(0, 25 * ms, 105 * ms, late) == (3, 20 * ms + 80 * ms)  # 80 ms of its own: an event, counted
+    assert race.count_steps(0, 0, 0, [5]) == (0, 0)
+
+
+def test_signals_reach_those_who_left_the_group(tmp_path):
+    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(100)"], start_new_session=True)
+    try:
+        procs.signal_all(os.getpid() + 10**6, signal.SIGKILL, [child.pid])
+        assert child.wait(10) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()

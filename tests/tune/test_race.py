@@ -28,9 +28,9 @@ for n in range(10**6):
     end = time.thread_time() + ms / 1000
     while time.thread_time() < end:
         pass
-    if dies and n > 40:
+    if dies and n > 15:
         os.kill(os.getpid(), signal.SIGSEGV)
-    if hangs and n > 40:
+    if hangs and n > 15:
         time.sleep(1000)
     steps.write(time.monotonic_ns().to_bytes(8, "little"))
 """

@@ -33,7 +33,8 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
     if settings:
         spec["settings"] = settings
         measured = "" if left else keep.gain(entry)
+        how = f"measured {measured}" if measured else "found it"
         ago = f"{format_duration(time.time() - entry['at']).split()[0]} ago"
-        told.insert(0, output.shown(f"with {', '.join(keep.words(settings))}: stoker tune {f'measured {measured}' if measured else 'found it'} "
-                                    f"{ago} (--no-settings leaves it out)"))
+        told.insert(0, output.shown(f"with {', '.join(keep.words(settings))}: stoker tune {how} {ago} "
+                                    f"(--no-settings leaves it out)"))
     return told

@@ -32,7 +32,8 @@ def begin() -> None:
     if rehearsed:
         from .. import rehearse
         imports.after("torch", rehearse.torch_is_here)
-    imports.after("torch", lambda torch: _torch_is_here(torch, "rehearsed" if rehearsed else what, resume))
+    tuned = bool(os.environ.get("STOKER_TUNE")) and _tune(what)
+    imports.after("torch", lambda torch: _torch_is_here(torch, "rehearsed" if rehearsed else what, resume, tuned))
     record(role=what, argv=words[:64], python=sys.version.split()[0])
 
 
@@ -40,6 +41,12 @@ def _rehearse(what: str, words: list[str]) -> bool:
     """Does this process pretend to have GPUs? The first of a rehearsal becomes its conductor, and does not come back from here."""
     from .. import rehearse
     return rehearse.begin(what, words)
+
+
+def _tune(what: str) -> bool:
+    """Is this a process of one of the tuner's trials?"""
+    from .. import probe
+    return probe.begin(what)
 
 
 def command_line() -> list[str]:
@@ -81,9 +88,11 @@ def record(**said: object) -> None:
 
 
 def _json(value: object) -> str:
-    """JSON of text, numbers and lists of text. The module json, with `re` behind it, would cost more than all the rest of a start."""
+    """JSON of text, numbers, lists and objects. The module json, with `re` behind it, would cost more than all the rest of a start."""
     if isinstance(value, list):
-        return f"[{', '.join(_text(each) for each in value)}]"
+        return f"[{', '.join(_json(each) for each in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_text(str(name))}: {_json(each)}' for name, each in value.items())}}}"
     return _text(value) if isinstance(value, str) else repr(value)
 
 
@@ -99,8 +108,12 @@ def _start_of_numpy(module: object) -> None:
     values.numpy_rng_begins(module)
 
 
-def _torch_is_here(torch: object, what: str, resume: bool) -> None:
+def _torch_is_here(torch: object, what: str, resume: bool, tuned: bool = False) -> None:
     why = ""
+    if what in ("script", "worker") and (os.environ.get("STOKER_SETTINGS") or os.environ.get("STOKER_TUNE")):
+        _apply_settings()
+    if tuned:
+        _start_probe(torch, what)
     if what in ("script", "worker"):
         _start_clock(what, resume)
     if resume:
@@ -114,11 +127,32 @@ def _torch_is_here(torch: object, what: str, resume: bool) -> None:
     record(torch=str(getattr(torch, "__version__", "")), after_s=round(time.monotonic() - _START, 3), **({"why": why} if why else {}))
 
 
+def _apply_settings() -> None:
+    """First of all: for the clock and for exact resume what they change is as the script had it."""
+    try:
+        from .. import settings
+        settings.install()
+    except Exception as e:
+        record(settings={"applied": [], "left": {"all": f"{type(e).__name__}: {e}"}})
+
+
+def _start_probe(torch: object, what: str) -> None:
+    """Within the clock: what is measured is what it hands out."""
+    try:
+        from .. import probe
+        probe.torch_is_here(torch, what)
+    except Exception as e:
+        record(probe=f"not started: {type(e).__name__}: {e}")
+
+
 def _start_clock(what: str, resume: bool) -> None:
     """Its marks go in first, so that exact resume stands around them and a ghost never comes to them."""
     try:
         from .. import clock
         clock.install(resume) if what == "script" else clock.install_late()
+        if "stoker_hooks.probe.order" in sys.modules:
+            from .. import probe
+            probe.clock_is_here()
     except Exception as e:
         record(clock=f"not started: {type(e).__name__}: {e}")
 

@@ -1,0 +1,64 @@
+"""Settings: what the tuner found to be faster, put into an unmodified script from outside.
+
+`install()` is all that the outside calls. sites.py: which loader is meant; loaders.py: its workers and what feeds it; roots.py: which
+module the script calls, and its optimizers; knobs.py: what can be turned in the computation; told.py: what was applied, what not and why.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def install() -> None:
+    """torch has just been imported. Within the tuner all is watched, also without settings, so that knobs can be turned later."""
+    settings = wanted()
+    if settings is None:
+        return
+    import atexit
+
+    from . import knobs, loaders, roots, told
+    settings = _of_this_code(settings)
+    roots.install()
+    loaders.install(settings.get("loaders") or {})
+    knobs.want(settings)
+    roots.at_step.append(told.write)
+    atexit.register(_at_exit)
+
+
+def _at_exit() -> None:
+    from . import loaders, told
+    loaders.missed()
+    told.write()
+
+
+def wanted() -> dict | None:
+    """The settings for this process; None where nobody has any."""
+    import json
+    room, file = os.environ.get("STOKER_TUNE"), os.environ.get("STOKER_SETTINGS")
+    if not room and not file:
+        return None
+    with open(file or os.path.join(room, "order.json"), encoding="utf-8") as f:
+        said = json.load(f)
+    found = said if file else said.get("settings")
+    if not isinstance(found, dict) and found is not None:
+        raise ValueError("settings are not an object")
+    return found or {}
+
+
+def _of_this_code(settings: dict) -> dict:
+    """Without what other code was measured with: only changes of the numbers care."""
+    import hashlib
+    import sys
+
+    from . import told
+    if not settings.get("code") or "precision" not in settings:
+        return settings
+    try:
+        with open(sys.modules["__main__"].__file__, "rb") as f:
+            same = hashlib.sha256(f.read()).hexdigest()[:16] == settings["code"]
+    except (AttributeError, OSError, KeyError):
+        same = False
+    if same:
+        return settings
+    told.left("precision", "the script has changed since its accuracy was checked")
+    return {name: value for name, value in settings.items() if name != "precision"}

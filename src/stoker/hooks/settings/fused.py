@@ -1,0 +1,106 @@
+"""The fused form of optimizers that have one, switched between two steps."""
+
+from __future__ import annotations
+
+import sys
+
+from . import roots
+from .knob import Knob, living
+
+
+class Fused(Knob):
+    """Of each optimizer of this era whose parameters allow it."""
+
+    name = "fused"
+
+    def __init__(self) -> None:
+        self._changed: list = []  # (optimizer, [(group, what it said)], handles)
+
+    def _fits(self, value: object) -> str:
+        whys = [fused_obstacle(each) for each in roots.living()]
+        return "there is no optimizer" if not whys else "" if "" in whys else whys[0]
+
+    def _on(self, value: object) -> None:
+        for each in roots.living():
+            if not fused_obstacle(each):
+                self._changed.append(fuse(each))
+
+    def _off(self) -> None:
+        while self._changed:
+            unfuse(*self._changed.pop())
+
+    def also(self, optimizer: object) -> None:
+        """One that is made while the knob is on."""
+        if not any(each[0] is optimizer for each in self._changed) and not fused_obstacle(optimizer):
+            self._changed.append(fuse(optimizer))
+
+
+def fused_obstacle(optimizer: object) -> str:
+    """Why this one cannot be fused, or ""."""
+    torch = sys.modules["torch"]
+    from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
+    kind = type(optimizer)
+    kinds = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
+    if kind not in kinds or "fused" not in optimizer.defaults:
+        return f"{kind.__name__} has no fused form here"
+    if all(group.get("fused") for group in optimizer.param_groups):
+        return "it is fused already"
+    if any(group.get("differentiable") or group.get("capturable") for group in optimizer.param_groups):
+        return "it is differentiable or captured"
+    if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
+        return "the script scales its gradients itself"
+    devices = {"cpu"} if kind is torch.optim.Adagrad else set(_get_fused_kernels_supported_devices())
+    for group in optimizer.param_groups:
+        if any(isinstance(each, torch.Tensor) for each in group.values()):
+            return "its learning rate is a tensor"
+        for p in group["params"]:
+            if type(p) not in (torch.Tensor, torch.nn.Parameter) or not p.is_floating_point() or p.is_complex():
+                return f"a parameter is a {type(p).__name__} of {p.dtype}"
+            if p.device.type not in devices or p.layout is not torch.strided:
+                return f"a parameter is on {p.device.type}"
+            if p.grad is not None and p.grad.is_sparse:
+                return "its gradients are sparse"
+    if any(isinstance(each, torch.nn.Embedding) and each.sparse for each in living("torch.nn.Embedding")):
+        return "its gradients are sparse"
+    return ""
+
+
+def fuse(optimizer: object) -> tuple:
+    """Switch it. What it tells of itself, and so what the script saves, stays as it was."""
+    said = [(group, {word: group.get(word) for word in ("fused", "foreach")}) for group in optimizer.param_groups]
+
+    def as_it_was(_: object, state: dict) -> None:
+        for group, (_, words) in zip(state["param_groups"], said):  # noqa: B905  # Python 3.9
+            group.update(words)
+
+    def again(_: object) -> None:
+        said[:] = [(group, {word: group.get(word) for word in ("fused", "foreach")}) for group in optimizer.param_groups]
+        _switch(optimizer, said)
+
+    _switch(optimizer, said)
+    handles = [optimizer.register_state_dict_post_hook(as_it_was), optimizer.register_load_state_dict_post_hook(again)]
+    return optimizer, said, handles
+
+
+def _switch(optimizer: object, said: list) -> None:
+    torch = sys.modules["torch"]
+    for group, _ in said:
+        group.update(fused=True, foreach=False)
+        for p in group["params"]:
+            count = optimizer.state.get(p, {}).get("step")
+            if isinstance(count, torch.Tensor) and (count.device != p.device or count.dtype != torch.float32):
+                optimizer.state[p]["step"] = count.to(device=p.device, dtype=torch.float32)
+
+
+def unfuse(optimizer: object, said: list, handles: list) -> None:
+    torch = sys.modules["torch"]
+    for handle in handles:
+        handle.remove()
+    for group, words in said:
+        group.update(words)
+        if words["fused"]:
+            continue
+        for p in group["params"]:
+            count = optimizer.state.get(p, {}).get("step")
+            if isinstance(count, torch.Tensor) and count.device.type != "cpu":
+                optimizer.state[p]["step"] = count.cpu()

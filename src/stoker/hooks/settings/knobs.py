@@ -1,0 +1,318 @@
+"""Knobs of the computation: threads, precision, channels_last, fused, compile. Each has `fits(value)` and `on(value)`, which say "" or why
+not and never raise, and `off()`; they may be turned between any two steps of a living training.
+
+What fails in a forward is taken out, and that forward is run again without, from the same random state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import threading
+
+from . import roots, told
+from .fused import Fused
+from .knob import Knob, failed, living, turned
+from .outputs import as_float, as_read
+
+_first = True  # nothing has gone through a changed forward yet
+
+
+def root() -> object:
+    return roots.root()
+
+
+def optimizers() -> list:
+    return roots.living()
+
+
+def shapes() -> str:
+    """A short hash of the parameters' shapes and kinds, in the order in which the first optimizer holds them; "" before there is one."""
+    living = roots.living()
+    if not living:
+        return ""
+    kinds = [[_shape(p), str(p.dtype)] for group in living[0].param_groups for p in group["params"]]
+    return hashlib.sha256(json.dumps(kinds).encode()).hexdigest()[:16]
+
+
+def _shape(parameter: object) -> object:
+    try:
+        return list(parameter.shape)
+    except Exception:  # a lazy one has none yet
+        return "lazy"
+
+
+# ---- threads
+
+class Threads(Knob):
+    name = "threads"
+    _was = 0
+
+    def _fits(self, value: object) -> str:
+        return "" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024 else f"{value} is no number of threads"
+
+    def _on(self, value: int) -> None:
+        torch = sys.modules["torch"]
+        self._was = self._was or torch.get_num_threads()
+        torch.set_num_threads(value)
+
+    def _off(self) -> None:
+        if self._was:
+            sys.modules["torch"].set_num_threads(self._was)
+            self._was = 0
+
+
+# ---- what changes the root's forward
+
+def _root_obstacle() -> str:
+    """Why the root's forward is left as it is, or ""."""
+    torch, module = sys.modules["torch"], roots.root()
+    if module is None:
+        several = ", ".join(roots.types)
+        if several:
+            return f"no module that the script calls holds all that is trained; it calls {several}"
+        return "the script calls no module that holds what is trained"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "the model is a TorchScript"
+    kind = type(module)
+    if kind.__module__.startswith("torch.nn.parallel") or "fsdp" in kind.__module__ or kind.__name__.startswith("DeepSpeed"):
+        return f"the model runs in {kind.__name__}"
+    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        return "several ranks train together"
+    if kind.__module__.startswith("torch._dynamo") or module._compiled_call_impl is not None:
+        return "the script compiles the model itself"
+    return ""
+
+
+def _dtypes() -> set:
+    return {p.dtype for p in roots.root().parameters()}
+
+
+class Precision(Knob):
+    """"bf16": the root's forward under autocast, its outputs back in float32. "tf32": products of float32 in TF32, where the device can."""
+
+    name = "precision"
+    _was: tuple | None = None
+
+    def _fits(self, value: object) -> str:
+        torch = sys.modules["torch"]
+        if value == "tf32":
+            if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < 8:
+                return "no device here computes in TF32"
+            return ""
+        if value != "bf16":
+            return f"{value} is no precision"
+        why = _root_obstacle()
+        if why:
+            return why
+        if roots.autocast:
+            return "the script uses autocast itself"
+        if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
+            return "the script scales its gradients itself"
+        other = _dtypes() - {torch.float32}
+        if other:
+            return f"the model has parameters in {', '.join(sorted(str(each).removeprefix('torch.') for each in other))}"
+        device = next(roots.root().parameters()).device.type
+        if device == "cuda" and not torch.cuda.is_bf16_supported():
+            return "the device has no bfloat16"
+        return "" if device in ("cpu", "cuda") else f"the model is on {device}"
+
+    def _on(self, value: str) -> None:
+        if value == "tf32":
+            backends = sys.modules["torch"].backends
+            self._was = backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32
+            backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = True
+
+    def _off(self) -> None:
+        if self._was is not None:
+            backends = sys.modules["torch"].backends
+            backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32 = self._was
+            self._was = None
+
+
+class ChannelsLast(Knob):
+    """Convolution weights, 4-D inputs of the root and what lies between in channels_last; 4-D outputs as the script expects them."""
+
+    name = "channels_last"
+
+    def _fits(self, value: object) -> str:
+        why = _root_obstacle()
+        if why:
+            return why
+        return "" if _convolutions() else "the model has no 2-D convolutions"
+
+    def _on(self, value: object) -> None:
+        convert(_convolutions(), sys.modules["torch"].channels_last)
+
+    def _off(self) -> None:
+        if roots.root() is not None and self.value:
+            convert(_convolutions(), sys.modules["torch"].contiguous_format)
+
+
+def _convolutions() -> list:
+    nn = sys.modules["torch"].nn
+    return [each for each in roots.root().modules() if isinstance(each, (nn.Conv2d, nn.ConvTranspose2d))]
+
+
+def convert(convolutions: list, layout: object) -> None:
+    """Their weights in another layout: the same parameters, the same values."""
+    torch = sys.modules["torch"]
+    for each in convolutions:
+        weight = getattr(each, "weight", None)
+        if isinstance(weight, torch.nn.Parameter) and weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=layout)
+            if weight.grad is not None:
+                weight.grad = weight.grad.contiguous(memory_format=layout)
+
+
+class Compile(Knob):
+    name = "compile"
+    compiled = None
+    _was: object = None
+
+    def _fits(self, value: object) -> str:
+        why = _root_obstacle()
+        if why:
+            return why
+        torch = sys.modules["torch"]
+        device = next(roots.root().parameters()).device.type
+        if device == "cpu" and not any(shutil.which(each) for each in ("g++", "clang++", "c++")):
+            return "there is no C++ compiler"
+        check = getattr(torch._dynamo, "is_dynamo_supported", None) if "torch._dynamo" in sys.modules else None
+        return "" if check is None or check() else "torch cannot compile under this Python"
+
+    def _on(self, value: object) -> None:
+        from torch import _dynamo
+        self._was = _dynamo.config.suppress_errors
+        _dynamo.config.suppress_errors = True  # what cannot be compiled is run as it stands
+        self.compiled = sys.modules["torch"].compile(roots.root()._call_impl)
+
+    def _off(self) -> None:
+        if self.compiled is not None:
+            self.compiled = None
+            sys.modules["torch"]._dynamo.config.suppress_errors = self._was
+
+
+threads, precision, channels_last, fused, compile = Threads(), Precision(), ChannelsLast(), Fused(), Compile()
+ALL = (threads, precision, channels_last, fused, compile)
+
+
+# ---- the root's call
+
+def set_run() -> None:
+    """Whether the root's call goes a way of its own now."""
+    roots.run = _run if precision.value == "bf16" or channels_last.value or compile.value else None
+
+
+turned.append(set_run)
+
+
+def _run(real: object, module: object, args: tuple, kwargs: dict) -> object:
+    """The root's forward with what is turned on. What fails is taken out for good, and the forward is run again without."""
+    global _first
+    before = _before(module, _first)
+    try:
+        out = _changed(real, module, args, kwargs)
+        _first = False
+        return out
+    except Exception as e:
+        error = e
+    names = [each.name for each in (precision, channels_last, compile) if each.value and each.value != "tf32"]
+    _take_out(names, error)
+    _restore(before)
+    return real(module, *args, **kwargs)
+
+
+def _changed(real: object, module: object, args: tuple, kwargs: dict) -> object:
+    torch = sys.modules["torch"]
+    if channels_last.value:
+        args, kwargs = as_read(args), as_read(kwargs)
+    call = compile.compiled
+    if precision.value != "bf16":
+        out = real(module, *args, **kwargs) if call is None else call(*args, **kwargs)
+    else:
+        device = next(module.parameters()).device.type
+        with torch.autocast(device, dtype=torch.bfloat16):
+            out = real(module, *args, **kwargs) if call is None else call(*args, **kwargs)
+        out = as_float(out)
+    return as_read(out, back=True) if channels_last.value else out
+
+
+def _take_out(names: list, error: Exception) -> None:
+    for each in ALL:
+        if each.name in names:
+            each.off()
+            failed[each.name] = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
+            told.left(each.name, f"the forward failed with it ({failed[each.name]}); it was run again without")
+    told.write()
+
+
+def _before(module: object, first: bool) -> tuple:
+    """What a forward changes: the random state, and in the first one the buffers."""
+    torch = sys.modules["torch"]
+    device = next(module.parameters()).device
+    rngs = torch.get_rng_state(), (torch.cuda.get_rng_state(device) if device.type == "cuda" else None), device
+    return rngs, [(each, each.detach().clone()) for each in module.buffers()] if first else []
+
+
+def _restore(before: tuple) -> None:
+    torch = sys.modules["torch"]
+    (host, there, device), buffers = before
+    torch.set_rng_state(host)
+    if there is not None:
+        torch.cuda.set_rng_state(there, device)
+    with torch.no_grad():
+        for each, value in buffers:
+            each.copy_(value)
+
+
+# ---- settings of a run
+
+_wanted: dict = {}
+
+
+def want(settings: dict) -> None:
+    """Turn what these settings name, at the moments when it can be decided; tell what was turned and what not."""
+    _wanted.clear()
+    _wanted.update({each.name: settings[each.name] for each in ALL if settings.get(each.name) not in (None, False)})
+    if _wanted:
+        _wanted["shapes"] = settings.get("shapes")
+        roots.at_optimizer.append(_optimizer_made)
+        roots.at_root.append(_root_found)
+        roots.at_step.append(_step_made)
+
+
+def _others() -> str:
+    """Why these settings are for another model, or ""."""
+    return "the parameters have other shapes than when this was measured" if _wanted["shapes"] not in (None, shapes()) else ""
+
+
+def _turn(knob: Knob) -> None:
+    why = _others() or knob.on(_wanted[knob.name])
+    name = f"{knob.name}={str(_wanted[knob.name]).lower()}" if not isinstance(_wanted[knob.name], bool) else knob.name
+    told.left(name, why) if why else told.applied(name)
+
+
+def _optimizer_made(optimizer: object) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if "threads" in _wanted and threads.value is None:
+        _turn(threads)
+    if "fused" in _wanted:
+        fused.also(optimizer) if fused.value else _turn(fused)
+
+
+def _root_found(module: object) -> None:
+    for knob in (channels_last, precision, compile):
+        if knob.name in _wanted and knob.name not in failed:
+            knob.off()
+            _turn(knob)
+
+
+def _step_made() -> None:
+    for knob in (channels_last, precision, compile):
+        if knob.name in _wanted and knob.value is None and knob.name not in failed:
+            told.left(knob.name, _root_obstacle() or knob.fits(_wanted[knob.name]) or "it could not be turned")
+    told.write()

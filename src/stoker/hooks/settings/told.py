@@ -1,0 +1,47 @@
+"""What was applied and what was left, and why: one line in processes.jsonl, written again when it changes. The newest counts."""
+
+from __future__ import annotations
+
+import os
+
+_applied: list = []
+_left: dict = {}
+_written: tuple | None = None
+_open = False  # whether each change is written at once: behind the first step
+
+
+def applied(name: str) -> None:
+    _left.pop(name.partition("=")[0], None)
+    if name not in _applied:
+        _applied.append(name)
+    if _open:
+        write()
+
+
+def left(name: str, why: str) -> None:
+    """`name` as in `applied`, without its value. What was applied before is no longer."""
+    knob = name.partition("=")[0]
+    _applied[:] = [each for each in _applied if each.partition("=")[0] != knob]
+    _left[knob] = " ".join(why.split())[:300]
+    if _open:
+        write()
+
+
+def failed(what: str, error: BaseException) -> None:
+    left(what, f"{type(error).__name__}: {error}")
+
+
+def write() -> None:
+    """Tell it, if there is something to tell that was not told."""
+    global _written, _open
+    _open = True
+    now = os.getpid(), tuple(_applied), tuple(_left.items())
+    if now == _written or not (_applied or _left):
+        return
+    _written = now
+    from ..entry import record
+    record(settings={"applied": list(_applied), "left": dict(_left)})
+
+
+def state() -> dict:
+    return {"applied": list(_applied), "left": dict(_left)}

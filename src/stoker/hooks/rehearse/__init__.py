@@ -19,21 +19,30 @@ def begin(what: str, words: list) -> bool:
         from . import conduct
 
         conduct.conduct(words)
-    from . import scratch, tell
+    from .. import scratch
+    from . import tell
 
     tell.watch_the_end()
-    scratch.install()
+    room = os.environ[ROOM]
+    scratch.install(
+        os.path.join(room, "outside"),
+        always=(room, os.environ.get("STOKER_HOOKS", "")),
+        work=os.environ.get("STOKER_REHEARSE_FOLDER") or os.getcwd(),
+        kept=(os.environ.get("STOKER_REHEARSE_FROM", ""),),
+        note=lambda what, path: tell.once(what, path, path=path),
+    )
     return True
 
 
 def torch_is_here(torch: object) -> None:
     """The script has imported torch: from here on it has GPUs."""
-    from . import ends, late, pretend, pretend_cuda, ranks, scratch, tell
+    from .. import scratch
+    from . import ends, late, pretend, pretend_cuda, ranks, tell
 
     late.stand_aside("torch._dynamo", pretend.off)
     pretend.install(torch)
     pretend_cuda.install(torch)
     ranks.install(torch)
     ends.install(torch)
-    scratch.torch_files(torch)
+    scratch.torch_files(torch, pretend.loads)
     tell.tell("torch")

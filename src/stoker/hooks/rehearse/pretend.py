@@ -399,6 +399,19 @@ def off() -> object:
     return torch._C.DisableTorchFunction()
 
 
+class loads:
+    """A `with` around a torch.load that was called with these arguments."""
+
+    def __init__(self, args: tuple, kwargs: dict) -> None:
+        self._unmapped = kwargs.get("map_location") is None and not args
+
+    def __enter__(self) -> None:
+        loading["unmapped"] = self._unmapped
+
+    def __exit__(self, *_: object) -> None:
+        loading["unmapped"] = False
+
+
 def _storages() -> None:
     """Saving and loading: files say where their tensors were."""
     from torch import serialization

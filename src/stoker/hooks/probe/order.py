@@ -1,0 +1,168 @@
+"""What this trial was started for, who takes the order, and what is told at its end: facts.json, written once and whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from . import telling
+
+VERSION = 1
+_monotonic = time.monotonic
+room = ""
+order: dict = {}
+facts: dict = {}  # what is known so far
+collect: list = []  # called before facts are written: each adds what it knows
+on_end: list = []  # called before this process leaves
+_pid = 0
+_done = False
+
+
+def read() -> bool:
+    """Read the order of the room that STOKER_TUNE names. False where there is none."""
+    global room, order, _pid
+    room, _pid = os.path.abspath(os.environ["STOKER_TUNE"]), os.getpid()
+    try:
+        with open(os.path.join(room, "order.json"), encoding="utf-8") as f:
+            order = json.load(f)
+    except (OSError, ValueError):
+        return False
+    return isinstance(order, dict)
+
+
+def mode() -> str:
+    """"probe", "trial", "guard" or "batch"."""
+    return str(order.get("mode", "probe"))
+
+
+def take() -> bool:
+    """Whether the order is this process's: the first that makes an optimizer step has it."""
+    return telling.take(room)
+
+
+def taken_by() -> int:
+    """The process that has the order; 0: nobody yet."""
+    try:
+        with open(os.path.join(room, "taken")) as f:
+            return int(f.read() or 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def progress(phase: str, steps: int, text: str = "") -> None:
+    """One line for who watches."""
+    line("progress.jsonl", at=round(time.time(), 3), phase=phase, steps=steps, text=text)
+
+
+def line(name: str, **said: object) -> None:
+    """One line into a file of the room."""
+    telling._state["room"] = room
+    telling.line(name, **said)
+
+
+def write(ended: str) -> None:
+    """facts.json, once: later calls say nothing."""
+    global _done
+    if _done or os.getpid() != _pid:
+        return
+    _done = True
+    for each in collect:
+        try:
+            each(facts)
+        except Exception as e:
+            facts.setdefault("faults", []).append(f"{getattr(each, '__module__', '')}: {type(e).__name__}: {e}")
+    told = {"version": VERSION, "ended": ended, "python": sys.version.split()[0], **facts}
+    path = os.path.join(room, "facts.json")
+    if os.path.exists(path):  # a child of this process, or another part, has told more
+        return
+    try:
+        with open(path + ".part", "w", encoding="utf-8") as f:
+            json.dump(told, f, default=_plain)
+        os.replace(path + ".part", path)
+    except (OSError, ValueError):
+        pass
+
+
+def _plain(value: object) -> object:
+    """A number of numpy or torch as JSON knows it; anything else by its text."""
+    try:
+        return value.item()
+    except Exception:
+        return str(value)
+
+
+def finish(ended: str) -> None:
+    """All that was asked is known. This process was started for it alone: it ends here, and does not come back."""
+    write(ended)
+    leave()
+
+
+def leave() -> None:
+    """End this process at once, with the workers that it started."""
+    for each in on_end:
+        try:
+            each()
+        except Exception:
+            pass
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    _end_workers()
+    os._exit(0)
+
+
+def _end_workers() -> None:
+    known = sys.modules.get("multiprocessing.process")
+    for child in list(getattr(known, "_children", ())):
+        try:
+            child.kill()
+        except Exception:
+            pass
+
+
+def fault(where: str, error: BaseException) -> None:
+    """One of ours: noted, and the script goes on."""
+    facts.setdefault("faults", []).append(f"{where}: {type(error).__name__}: {error}")
+
+
+def watch_the_end() -> None:
+    """However the script ends, what is known by then is told."""
+    import atexit
+    atexit.register(_at_exit)
+
+
+def _at_exit() -> None:
+    if os.getpid() != _pid or _done or taken_by() not in (0, _pid):
+        return
+    error = getattr(sys, "last_value", None)
+    if error is None or isinstance(error, KeyboardInterrupt):
+        write("script")
+        return
+    if facts.get("trying"):  # it failed with a setting that was tried on it, not by itself
+        facts.setdefault("failed", {})[facts["trying"]] = f"{type(error).__name__}: {error}"[:300]
+        write("enough")
+        return
+    facts["error"] = describe(error)
+    write("error")
+
+
+def describe(error: BaseException) -> dict:
+    """`{"type","message","file","line"}`: the last line of the script's own that it passed through."""
+    file, number, trace = "", 0, error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if "site-packages" not in name and "stoker_hooks" not in name and not name.startswith("<") and not _of_python(name):
+            file, number = name, trace.tb_lineno
+        trace = trace.tb_next
+    kind = type(error).__name__
+    if kind == "EOFError" and facts.get("side_effects", {}).get("stdin"):
+        kind = "stdin"
+    return {"type": kind, "message": str(error)[:500], "file": file, "line": number}
+
+
+def _of_python(name: str) -> bool:
+    return name.startswith(os.path.dirname(os.__file__) + os.sep) and "site-packages" not in name

@@ -1,0 +1,120 @@
+"""Who takes the order, and what then is called at the end of each of its steps."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..clock import marks
+from ..entry import _START
+from . import feed, look, order, trial, windows
+
+_pid = 0  # of the process that has looked whether it takes the order
+_what = ""
+_loop_from = 0.0
+
+
+def other(mode: str, torch: object) -> None:
+    """The guard and the search for the largest batch have marks of their own."""
+    if mode == "guard":
+        from . import guard
+        guard.begin(torch, order.order, order.room)
+    else:
+        from . import batch
+        batch.begin(torch, order.order, order.room)
+
+
+def install(torch: object, what: str) -> None:
+    """Wait for the first step; in mode `probe`, hold the loaders already."""
+    global _what
+    _what = what
+    from torch.optim import optimizer
+    if order.order.get("seed") is not None:
+        from . import seeds
+        seeds.begin(torch, order.order["seed"])
+    if what == "script" and order.mode() == "probe":
+        feed.install(torch)
+        from . import statics
+        statics.watch(torch)
+    optimizer.register_optimizer_step_post_hook(_stepped)
+
+
+def clock_is_here() -> None:
+    """The loop's first call is told by the clock."""
+    if _what != "script":
+        return
+    first = marks.first_step
+
+    def begins(moment: int, setup: int) -> None:
+        global _loop_from
+        _loop_from = time.monotonic()
+        order.facts["setup_s"] = round(_loop_from - _START, 4)
+        order.facts["memory"] = [[0, look.resident()]]
+        order.progress("start", 0)
+        first(moment, setup)
+
+    marks.first_step = begins
+
+
+def _stepped(optimizer: object, args: object, kwargs: object) -> None:
+    """After each step of any optimizer, before the clock: only the first one matters."""
+    global _pid
+    if _pid == os.getpid():
+        return
+    _pid = os.getpid()
+    try:
+        if _what == "script" and _pid == order._pid and order.take():
+            _begin()
+        else:
+            order.line("ranks.jsonl", pid=_pid)
+    except Exception as e:
+        order.fault("the first step", e)
+
+
+def _begin() -> None:
+    seconds, steps = float(order.order.get("seconds") or 0), int(order.order.get("steps") or 0)
+    order.facts["first_step_s"] = round(time.monotonic() - _loop_from, 5) if _loop_from else None
+    order.collect.append(_known)
+    if order.mode() == "trial":
+        marks.each_step = trial.stepper(seconds, steps)
+        return
+    windows.watch_the_clock()
+    from .course import Course
+    marks.each_step = _mover(Course(seconds or 20.0).run(), steps)
+
+
+def _mover(course: object, most: int) -> object:
+    """Moves the course on by a step; at its end this process ends."""
+    def step() -> None:
+        try:
+            next(course)
+            if not most or marks.steps < most:
+                return
+        except StopIteration:
+            pass
+        except Exception as e:
+            order.fault("the course", e)
+            for line in feed.known():
+                line.source = feed.REAL
+            order.facts.pop("trying", None)
+        order.finish("enough")
+    return step
+
+
+def _known(facts: dict) -> None:
+    """What every trial can tell."""
+    import sys
+    torch = sys.modules["torch"]
+    facts["steps_seen"] = marks.steps
+    facts["cores"] = look.cores()
+    facts["threads"] = torch.get_num_threads()
+    facts["cuda"] = bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    facts["ranks"] = max(1 + _others(), int(os.environ.get("WORLD_SIZE", "1") or 1))
+
+
+def _others() -> int:
+    try:
+        with open(os.path.join(order.room, "ranks.jsonl"), encoding="utf-8") as f:
+            return len(set(f.read().split("\n")) - {""})
+    except OSError:
+        return 0

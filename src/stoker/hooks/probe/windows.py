@@ -1,0 +1,99 @@
+"""One window of the training: some steps, timed, with the clock's split and who had the processors. All between the ends of two steps."""
+
+from __future__ import annotations
+
+import sys
+
+from ..clock import marks
+from ..entry import now
+from . import feed, look
+
+STEPS_MAX = 512  # single times that one window keeps
+
+_total = [0] * len(marks.KINDS)  # ns since the beginning; marks.spent begins anew with each line of steps.jsonl
+_base = [0] * len(marks.KINDS)
+
+
+def watch_the_clock() -> None:
+    """Add up what the clock tells before it writes and forgets it."""
+    write = marks.write
+
+    def told(moment: int) -> None:
+        _gather()
+        write(moment)
+        _base[:] = marks.spent
+
+    marks.write = told
+    _base[:] = marks.spent
+
+
+def _gather() -> None:
+    spent = marks.spent
+    for kind, ns in enumerate(spent):
+        _total[kind] += ns - _base[kind]
+    _base[:] = spent
+
+
+def spent() -> list:
+    """ns of each kind so far."""
+    _gather()
+    return _total[:]
+
+
+def aside(since: int) -> None:
+    """What happened since then between two steps was ours: it is in no step and in no kind."""
+    from ..clock import book
+    took = now() - since
+    marks.last += took
+    marks._step_from += took
+    book._from += took
+
+
+class Window:
+    """Begins as it is made; `step()` at the end of each step; `end()` gives what it was."""
+
+    def __init__(self) -> None:
+        since = now()
+        _settle_device()
+        self.times: list = []
+        self._look = look.Look()
+        self._samples = feed.samples
+        self._spent = spent()
+        self._evaluated = self._spent[marks.EVALUATION]
+        self.steps = 0
+        aside(since)
+        self.began = self._last = now()
+
+    def step(self) -> int:
+        """ns since it began, evaluation left out."""
+        moment = now()
+        if self.steps < STEPS_MAX:
+            _gather()
+            evaluated = _total[marks.EVALUATION]
+            self.times.append(moment - self._last - evaluated + self._evaluated)
+            self._evaluated = evaluated
+        self._last = moment
+        self.steps += 1
+        return moment - self.began - (_total[marks.EVALUATION] - self._spent[marks.EVALUATION])
+
+    def end(self, phase: str, block: int, **more: object) -> dict:
+        """The window as facts know it."""
+        since = now()
+        _settle_device()
+        whole = now() - self.began
+        told = {"phase": phase, "block": block, "steps": self.steps, "samples": feed.samples - self._samples,
+                "wall_s": round(whole / 1e9, 6)}
+        told.update(look.between(self._look, look.Look()))
+        kinds = [after - before for before, after in zip(self._spent, spent())]  # noqa: B905
+        told["ms"] = {name: round(ns / 1e6, 3) for name, ns in zip(marks.KINDS, kinds) if ns > 0}  # noqa: B905
+        told["step_ms"] = [round(ns / 1e6, 4) for ns in self.times]
+        told.update(more)
+        aside(since)
+        return told
+
+
+def _settle_device() -> None:
+    """Only at a window's edge: within it the host may run ahead."""
+    torch = sys.modules["torch"]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -1,0 +1,279 @@
+"""Files that a script writes where it may not go to a scratch folder, and are read from there again: nothing of the user's is changed.
+
+A rehearsal writes in a copy of the folder; a trial of the tuner writes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import threading
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_always: tuple = ()
+_free: tuple = ()
+_work = "\0"
+_kept: tuple = ()  # nothing is written there, wherever it lies
+_root = ""
+_gone: set = set()  # what the script has removed, and is still there
+_busy = threading.local()  # while we look for the way of a path ourselves
+_open, _os_open, _mkdir = builtins.open, os.open, os.mkdir
+_stat, _lstat, _access, _listdir, _scandir = os.stat, os.lstat, os.access, os.listdir, os.scandir
+
+
+def _silent(what: str, path: str) -> None:
+    pass
+
+
+_note = _silent
+
+
+def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), note: object = None) -> None:
+    """From here on this process writes nothing of the user's. root: the scratch folder; always: folders of our own; work: a folder that
+    the script may change; kept: folders that it may not, even below /tmp; note(what, path): called where something goes elsewhere."""
+    global _always, _free, _kept, _note, _root, _work
+    _root, _note = os.path.realpath(root), note or _silent
+    home = os.path.expanduser("~")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    _always = _folders(always)
+    _work = os.path.realpath(work) + "/" if work else "\0"
+    _free = _folders((cache, os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev", "/proc", "/sys"))
+    _kept = tuple(each for each in _folders(kept) if each not in (*_free, "/"))
+    builtins.open = io.open = open_
+    os.open = os_open
+    for name in ("mkdir", "rmdir", "unlink", "remove", "truncate", "chmod", "utime"):
+        setattr(os, name, _one(getattr(os, name), name))
+    for name in ("rename", "replace", "link", "symlink"):
+        setattr(os, name, _two(getattr(os, name), name))
+    for name in ("stat", "lstat", "access"):
+        setattr(os, name, _asks(getattr(os, name)))
+    os.listdir, os.scandir = listdir, scandir
+
+
+def _folders(paths: tuple) -> tuple:
+    return tuple(os.path.realpath(each).rstrip("/") + "/" for each in paths if each)
+
+
+def elsewhere(path: object) -> str:
+    """The scratch path that stands for `path`; "" where the script may write."""
+    if isinstance(path, int) or path is None:
+        return ""
+    try:
+        name = os.fsdecode(os.fspath(path))
+    except TypeError:
+        return ""
+    whole = os.path.abspath(name)
+    folder, base = os.path.split(whole)
+    real = _real(folder)
+    here = os.path.join(real, base, "")
+    free = here.startswith(_free) and not here.startswith(_kept)
+    if free or here.startswith((*_always, _work)) or "__pycache__" in whole:
+        return ""
+    return _root + os.path.join(real, base)
+
+
+def _real(path: str) -> str:
+    _busy.on = True
+    try:
+        return os.path.realpath(path)
+    finally:
+        _busy.on = False
+
+
+def _existed(path: str) -> bool:
+    try:
+        _lstat(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _make_room(path: str, there: str, keep: bool) -> None:
+    """The scratch file `there` in a folder of its own; with what the user's file holds if it is to be changed rather than made."""
+    folder = os.path.dirname(there)
+    if not _existed(folder) and _existed(os.path.dirname(os.path.abspath(path))):
+        _raw_makedirs(folder)
+    if keep and not _existed(there) and _existed(path) and not os.path.isdir(path):
+        with _open(path, "rb") as source, _open(there, "wb") as target:
+            while True:
+                part = source.read(1 << 20)
+                if not part:
+                    break
+                target.write(part)
+
+
+def _raw_makedirs(folder: str) -> None:
+    if folder and not _existed(folder):
+        _raw_makedirs(os.path.dirname(folder))
+        try:
+            _mkdir(folder)
+        except FileExistsError:
+            pass
+
+
+def for_reading(path: object) -> object:
+    """`path`, or the scratch file that was written in its place."""
+    there = elsewhere(path)
+    if there and _existed(there):
+        return there
+    if there and _gone and _whole(path) in _gone:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    return path
+
+
+def for_writing(path: object, keep: bool = False) -> object:
+    """`path`, or the scratch file that is written in its place; `keep`: it begins with what the user's file holds."""
+    there = elsewhere(path)
+    if not there:
+        return path
+    whole = _whole(path)
+    _note("outside", whole)
+    _make_room(whole, there, keep and whole not in _gone)
+    _gone.discard(whole)
+    return there
+
+
+def open_(file: object, mode: str = "r", *args: object, **kwargs: object) -> object:
+    """builtins.open."""
+    if not isinstance(file, int):
+        if isinstance(mode, str) and set(mode) & set("wax+"):
+            file = for_writing(file, keep="w" not in mode)
+        else:
+            file = for_reading(file)
+    return _open(file, mode, *args, **kwargs)
+
+
+def os_open(path: object, flags: int, mode: int = 0o777, *, dir_fd: object = None) -> int:
+    """os.open."""
+    if dir_fd is None:
+        path = for_writing(path, keep=not flags & os.O_TRUNC) if flags & _WRITES else for_reading(path)
+        return _os_open(path, flags, mode)
+    return _os_open(path, flags, mode, dir_fd=dir_fd)
+
+
+def listdir(path: object = ".") -> list:
+    """os.listdir: what is there, and what was written in its place."""
+    there = _second(path)
+    if not there:
+        return _listdir(path)
+    own = [each for each in _listdir(path) if os.path.join(_whole(path), os.fsdecode(each)) not in _gone] if _existed(_whole(path)) else []
+    new = _listdir(os.fsencode(there) if isinstance(path, bytes) else there)
+    return own + [each for each in new if each not in own]
+
+
+def scandir(path: object = ".") -> object:
+    """os.scandir, as `listdir`."""
+    there = _second(path)
+    return _Both(path, there) if there else _scandir(path)
+
+
+class _Both:
+    """The entries of two folders as if they were of one."""
+
+    def __init__(self, path: object, there: str) -> None:
+        there = os.fsencode(there) if isinstance(path, bytes) else there
+        new = {each.name: each for each in _scandir(there)}
+        own = [each for each in _scandir(path) if each.name not in new] if _existed(_whole(path)) else []
+        self._entries = iter([*own, *new.values()])
+
+    def __iter__(self) -> object:
+        return self
+
+    def __next__(self) -> object:
+        return next(self._entries)
+
+    def __enter__(self) -> object:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As that of os.scandir."""
+        self._entries = iter(())
+
+
+def _whole(path: object) -> str:
+    return os.path.abspath(os.fsdecode(os.fspath(path)))
+
+
+def _second(path: object) -> str:
+    """The scratch folder in the place of `path`, if something was written there."""
+    if path is None or isinstance(path, int) or getattr(_busy, "on", False) or not _existed(_root):
+        return ""
+    there = elsewhere(path)
+    return there if there and _existed(there) else ""
+
+
+def _one(real: object, name: str) -> object:
+    def call(path: object, *args: object, **kwargs: object) -> object:
+        if kwargs.get("dir_fd") is not None or isinstance(path, int):
+            return real(path, *args, **kwargs)
+        there = elsewhere(path)
+        if not there:
+            return real(path, *args, **kwargs)
+        whole = _whole(path)
+        if name == "mkdir" and _existed(whole) and whole not in _gone:
+            raise FileExistsError(17, "File exists", path)
+        if name in ("unlink", "remove", "rmdir") and not _existed(there):
+            if not _existed(whole) or whole in _gone:
+                raise FileNotFoundError(2, "No such file or directory", path)
+            _gone.add(whole)
+            _note("outside", f"{whole} (not removed)")
+            return None
+        if name in ("chmod", "utime") and os.path.isdir(whole) and not _existed(there):
+            return None
+        return real(for_writing(path, keep=name in ("chmod", "utime", "truncate")), *args, **kwargs)
+
+    return call
+
+
+def _two(real: object, name: str) -> object:
+    def call(src: object, dst: object, *args: object, **kwargs: object) -> object:
+        if name in ("rename", "replace"):
+            moved = _whole(src) if elsewhere(src) else ""
+            src = for_writing(src, keep=True)
+            if moved and _existed(moved):
+                _gone.add(moved)
+        elif name == "link":
+            src = for_reading(src)
+        return real(src, for_writing(dst), *args, **kwargs)
+
+    return call
+
+
+def _asks(real: object) -> object:
+    def call(path: object, *args: object, **kwargs: object) -> object:
+        if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False) and _existed(_root):
+            try:
+                path = for_reading(path)
+            except FileNotFoundError:
+                if real is _access:
+                    return False
+                raise
+        return real(path, *args, **kwargs)
+
+    return call
+
+
+def torch_files(torch: object, loading: object = None) -> None:
+    """torch writes with its own C++. `loading(kwargs, args)` gives a `with` around each torch.load."""
+    save, load = torch.save, torch.load
+
+    def saved(obj: object, f: object, *args: object, **kwargs: object) -> object:
+        if isinstance(f, (str, os.PathLike)):
+            f = for_writing(f)
+        _note("saved", str(f))
+        return save(obj, f, *args, **kwargs)
+
+    def loaded(f: object, *args: object, **kwargs: object) -> object:
+        f = for_reading(f) if isinstance(f, (str, os.PathLike)) else f
+        if loading is None:
+            return load(f, *args, **kwargs)
+        with loading(args, kwargs):
+            return load(f, *args, **kwargs)
+
+    torch.save, torch.load = saved, loaded
+    for module in (torch.serialization,):
+        module.save, module.load = saved, loaded

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import queue
 import random
 import sys
 import tempfile
@@ -66,12 +67,12 @@ class Lives:
         image.wait()
         assert self.told, f"no image: {fate.passed}"
 
-    def refuses(self) -> str:
+    def refuses(self, what="") -> str:
         """Try to take an image that must be refused; the sentence."""
         life.depth = 1
         fate.passed.clear()
         try:
-            assert not image.take({})
+            assert not image.take({}), what
         finally:
             life.depth = 0
         return next(iter(fate.passed))
@@ -943,6 +944,55 @@ def what_libraries_held_before_is_known_while_it_stays(lives):
     assert "array" in lives.refuses()
 
 
+def ones():
+    return np.ones(7)
+
+
+def a_cell():
+    inside = 0
+    return (lambda: inside).__closure__[0]
+
+
+# name: (an empty container, how an array comes into it, how it goes). Collected tuples are tracked no more.
+CONTAINERS = {
+    "list": (list, lambda c: c.append(ones()), lambda c: c.clear()),
+    "item of a list": (lambda: [0, 0], lambda c: c.__setitem__(1, ones()), lambda c: c.__setitem__(1, 0)),
+    "item of a dict": (lambda: {1: 2}, lambda c: c.__setitem__(1, ones()), lambda c: c.__setitem__(1, 2)),
+    "ordered dict": (lambda: collections.OrderedDict(a=1), lambda c: c.__setitem__("a", ones()), lambda c: c.__setitem__("a", 1)),
+    "deque": (collections.deque, lambda c: c.append(ones()), lambda c: c.clear()),
+    "simple queue": (queue.SimpleQueue, lambda c: c.put(ones()), lambda c: c.get()),
+    "cell": (a_cell, lambda c: setattr(c, "cell_contents", ones()), lambda c: setattr(c, "cell_contents", 0)),
+    "object": (hiding_place, lambda c: setattr(c, "part", ones()), lambda c: delattr(c, "part")),
+    "partial": (lambda: functools.partial(print), lambda c: setattr(c, "part", ones()), lambda c: delattr(c, "part")),
+    "tuples in a list": (list, lambda c: (c.append((1, (2, (ones(),)))), *map(gc.collect, (2, 2, 2))), lambda c: c.clear()),
+    "dicts in a list": (list, lambda c: c.append({"a": {"b": ones()}}), lambda c: c.clear()),
+    "array of objects": (lambda: np.empty(2, object), lambda c: c.__setitem__(0, ones()), lambda c: c.__setitem__(0, None)),
+    "array of another class": (list, lambda c: c.append(ones().view(np.recarray)), lambda c: c.clear()),
+}
+
+
+@scenario
+def what_held_no_array_before_may_hold_one_now(lives):
+    """No container is known for good: each look is a whole one."""
+    box = hiding_place()
+    for name, (make, put, take) in CONTAINERS.items():
+        box.held = make()
+        seen = walk.Walk().run()
+        walk_closed.know(seen)
+        seen.close()
+        for _ in range(9):
+            for _ in lives:
+                lives.point()
+            put(box.held)
+            assert "array" in lives.refuses(name), name
+            take(box.held)
+            if name != "list":
+                break
+    del box.held
+    for _ in lives:
+        lives.point()
+
+
 @scenario
 def a_frozen_heap_is_refused(lives):
     gc.freeze()
@@ -1057,7 +1107,6 @@ def again():
     life.log.open()
     seen = walk.Walk().run()
     walk_closed.know(seen)
-    walk_closed._looks = 0
     seen.close()
 
 

@@ -15,6 +15,7 @@ VARIABLES = ("OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GOTO_", "BLIS_", 
              "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONDEVMODE", "MALLOC_")
 _ENTRY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "sitecustomize.py")  # ours
 _code: dict = {}  # path -> (mtime_ns, size, hash at first sight)
+_theirs: set = set()  # files of modules that are not the user's
 _fixed: dict = {}  # what does not change while a process lives
 _begun_ns = 0
 
@@ -85,7 +86,10 @@ def user_code() -> dict:
     files = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if not isinstance(path, str) or tape.classify(path) != tape.YES or "site-packages" in path or "dist-packages" in path:
+        if not isinstance(path, str) or path in _theirs:
+            continue
+        if tape.classify(path) != tape.YES or "site-packages" in path or "dist-packages" in path:
+            _theirs.add(path)
             continue
         path = os.path.abspath(path)
         if path == _ENTRY:

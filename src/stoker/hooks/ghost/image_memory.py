@@ -79,7 +79,7 @@ class Copy:
 
     def array(self, path: str, array) -> None:
         told = (array.dtype.str, tuple(array.shape), bool(array.flags.writeable))
-        if _is_memmap(array):
+        if is_memmap(array):
             self.arrays[path] = (told, ("file",))
             return
         contiguous = array.flags.c_contiguous
@@ -134,7 +134,8 @@ def pool():
     return _pool
 
 
-def _is_memmap(array) -> bool:
+def is_memmap(array) -> bool:
+    """Whether what it holds lies in a file that is only read."""
     numpy = sys.modules["numpy"]
     while array is not None:
         if isinstance(array, numpy.memmap):
@@ -152,7 +153,7 @@ def remember_constants(walk) -> None:
         if tensor.device.type == "cpu" and storage.nbytes() > BIG:
             _remember(tensor, storage.data_ptr(), storage.nbytes())
     for array in walk.arrays.values():
-        if array.nbytes > BIG and array.flags.c_contiguous and not _is_memmap(array):
+        if array.nbytes > BIG and array.flags.c_contiguous and not is_memmap(array):
             _remember(array, array.__array_interface__["data"][0], array.nbytes)
 
 

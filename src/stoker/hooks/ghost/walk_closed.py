@@ -12,21 +12,15 @@ import weakref
 
 from . import image_memory, leaves, walk_heap, walk_kinds, words
 
-_IMPORTED = 20_000  # so many new containers mean that a library was imported: they are looked at once
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
 _known_arrays: dict = {}  # the same for arrays
-_looks = 0
-_known_holders: set = set()  # containers of the libraries, from before training
 
 
 def know(seen) -> None:
     """At the end of set-up: what the libraries hold by themselves is not the script's."""
-    global _known_holders
-    level, _known_holders = seen.heap.fresh_holders(seen.seen, set())
-    if hasattr(sys.modules.get("numpy"), "ndarray"):
-        for array in _arrays_in(level, seen):
-            _known_arrays[id(array)] = (weakref.ref(array), leaves.zlib.crc32(array.tobytes()))
+    for array in _arrays_out_of_reach(seen):
+        _known_arrays[id(array)] = (weakref.ref(array), _content(array))
     for tensor in seen.heap.pick(walk_heap.TENSOR):
         if id(tensor) not in seen.seen and not image_memory.cannot(tensor):
             _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
@@ -60,6 +54,8 @@ def unseen(seen) -> list:
 
 
 def _is_known(tensor, reached: set) -> bool:
+    if tensor is image_memory.pool():
+        return True
     known = _known.get(id(tensor))
     if known is not None and known[0]() is tensor and known[1] is not None and known[1] == _print(tensor):
         return True
@@ -67,40 +63,28 @@ def _is_known(tensor, reached: set) -> bool:
 
 
 def _lost_arrays(seen) -> list:
-    """Arrays that no path reaches. They are not tracked by the garbage collector, and are found in what holds them."""
-    global _known_holders, _looks
-    if not hasattr(sys.modules.get("numpy"), "ndarray"):
-        return []
-    _looks += 1
-    if _looks <= 3 or not _looks % 8:  # an address alone may be somebody else's by now: now and then nothing counts as known
-        _known_holders = set()
-    level, foreign = seen.heap.fresh_holders(seen.seen, _known_holders)
-    many = len(level) > _IMPORTED
-    lost = [a for a in _arrays_in(level, seen) if not _is_known_array(a)]
-    _known_holders = foreign if many and not lost else _known_holders & foreign
-    memory = [_span(a) for a in seen.arrays.values()]
+    """Arrays that no path reaches, and that do not lie in the memory of one that is reached."""
+    lost = [a for a in _arrays_out_of_reach(seen) if not _is_known_array(a)]
+    memory = [_span(a) for a in seen.arrays.values()] if lost else ()
     return [a for a in lost if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]
 
 
-def _arrays_in(level: list, seen) -> list:
-    numpy = sys.modules["numpy"]
-    found: dict = {}
-    for _ in range(3):  # untracked containers lie in between
-        parts = gc.get_referents(*level) if level else []
-        level = []
-        for part in parts:
-            kind = type(part)
-            if kind is tuple or kind is dict or kind is list:
-                if not gc.is_tracked(part) and id(part) not in seen.seen:
-                    level.append(part)
-            elif kind is numpy.ndarray and id(part) not in seen.seen:
-                found[id(part)] = part
-    return [a for a in found.values() if a.size and not a.dtype.hasobject]
+def _arrays_out_of_reach(seen) -> list:
+    """Each look goes through all containers: a list that is known from before may hold an array now. One of objects is no more than what it
+    holds."""
+    if not hasattr(sys.modules.get("numpy"), "ndarray"):
+        return []
+    found = [a for a in seen.heap.arrays() if id(a) not in seen.seen and a.size and not a.dtype.hasobject]
+    return [a for a in found if not image_memory.is_memmap(a)]
 
 
 def _is_known_array(array) -> bool:
     known = _known_arrays.get(id(array))
-    return known is not None and known[0]() is array and known[1] == leaves.zlib.crc32(array.tobytes())
+    return known is not None and known[0]() is array and known[1] == _content(array)
+
+
+def _content(array) -> int:
+    return leaves.zlib.crc32(sys.modules["numpy"].ndarray.tobytes(array))
 
 
 def _span(array) -> tuple:

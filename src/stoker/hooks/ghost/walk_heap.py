@@ -10,13 +10,18 @@ import weakref
 
 from . import leaves, walk_kinds
 
-NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER = range(7)
+NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE = range(9)
 CODE = (
     types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType, property,
     staticmethod, classmethod, weakref.ref,
 )  # fmt: skip
 _HOLDERS = bytes(int(code in (HOLDER, KEEPER)) for code in range(256))
+
+
+_LOOSE = bytes(int(code == LOOSE) for code in range(256))
+_CHUNK = 2048
+_DEEP = 4  # containers that nobody tracks, one in the other
 
 
 class _Mark:
@@ -31,6 +36,25 @@ class _Mark:
 _mark = None
 
 
+def _look_into(level: list, found: dict) -> list:
+    """Put the arrays that these hold into `found`; gives the containers that they hold and that nobody tracks."""
+    deeper: dict = {}
+    for at in range(0, len(level), _CHUNK):  # as many as the processor's caches hold: each part is touched three times
+        loose = list(itertools.filterfalse(gc.is_tracked, gc.get_referents(*level[at : at + _CHUNK])))
+        codes = bytes(map(_part_codes.__getitem__, map(type, loose)))
+        inner = list(filter(None, itertools.compress(loose, codes.translate(_LOOSE))))
+        deeper.update(zip(map(id, inner), inner))  # noqa: B905 - Python 3.9
+        at_array = codes.find(ARRAY)
+        while at_array >= 0:
+            array = loose[at_array]
+            found[id(array)] = array
+            if array.dtype.hasobject:
+                inner = array.ravel().tolist()
+                deeper[id(inner)] = inner
+            at_array = codes.find(ARRAY, at_array + 1)
+    return list(deeper.values())
+
+
 class _Codes(dict):
     """class -> what its objects are to us."""
 
@@ -40,6 +64,8 @@ class _Codes(dict):
             code = MARK
         elif torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
             code = TENSOR
+        elif _is_array(kind):
+            code = ARRAY
         elif kind is types.GeneratorType:
             code = GENERATOR
         elif kind in walk_kinds.ITERATORS:
@@ -56,7 +82,20 @@ class _Codes(dict):
         return code
 
 
-_codes = _Codes()
+class _PartCodes(dict):
+    """class -> what an object that the garbage collector does not track is to us."""
+
+    def __missing__(self, kind):
+        code = self[kind] = ARRAY if _is_array(kind) else LOOSE if kind in (tuple, dict, list) else NEITHER
+        return code
+
+
+def _is_array(kind: type) -> bool:
+    numpy = sys.modules.get("numpy")
+    return hasattr(numpy, "ndarray") and issubclass(kind, numpy.ndarray)
+
+
+_codes, _part_codes = _Codes(), _PartCodes()
 
 
 def baseline() -> None:
@@ -70,9 +109,10 @@ class Heap:
     """All objects that the garbage collector tracks and that came after the baseline, the older ones first."""
 
     def __init__(self):
+        young, middle = gc.get_objects(0), gc.get_objects(1)  # in this order none of the lists is in another
         self.objects = gc.get_objects(2)
-        self.objects += gc.get_objects(1)
-        self.objects += gc.get_objects(0)
+        self.objects += middle
+        self.objects += young
         self._code = bytes(map(_codes.__getitem__, map(type, self.objects)))
 
     def pick(self, code: int) -> list:
@@ -82,13 +122,14 @@ class Heap:
             at = self._code.find(code, at + 1)
         return found
 
-    def fresh_holders(self, seen: dict, known: set) -> tuple:
-        """Containers that may hold arrays, are not the script's and were never looked at; and the ids of all that are not the script's."""
-        inside = list(itertools.compress(self.objects, self._code.translate(_HOLDERS)))
-        ids = list(map(id, inside))
-        foreign = set(ids).difference(seen)
-        fresh = foreign - known
-        return list(itertools.compress(inside, map(fresh.__contains__, ids))) if fresh else [], foreign
+    def arrays(self) -> list:
+        """Every numpy array that hangs on a container. Arrays are not tracked by the garbage collector, and are found in what holds them;
+        classes and functions are no containers. All of it in steps of C, for there are half a million parts to look at."""
+        found = {id(array): array for array in self.pick(ARRAY)}
+        level = list(itertools.compress(self.objects, self._code.translate(_HOLDERS)))
+        for _ in range(_DEEP):
+            level = _look_into(level, found)
+        return list(found.values())
 
     def frozen(self) -> bool:
         """Whether the script hid objects from the garbage collector, and so from us."""

@@ -219,3 +219,20 @@ def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
             print(seen); os._exit(0)
     """)
     assert "off" in one and "the memory of a tensor was handed out through __dlpack__" in one
+
+
+def test_a_fault_of_ours_on_the_way_into_backward_is_not_the_scripts(tmp_path: Path) -> None:
+    one, _ = lives(tmp_path, """
+        from stoker.hooks.ghost import gradients
+        net = nn.Linear(2, 2)
+        net(torch.ones(2)).sum().backward()
+        if ghost:
+            os._exit(0)
+        def broken(tensors):
+            raise KeyError("ours")
+        gradients.before = broken
+        net.zero_grad()
+        (2 * net(torch.ones(2))).sum().backward()
+        see(net.bias.grad.tolist(), life.NAMES[life.phase], fate.state()["reason"])
+    """)
+    assert "[2.0, 2.0], 'off', \"a fault of the hooks themselves: KeyError: 'ours'\"" in one, one

@@ -21,7 +21,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
     "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),
-    "tune": ({"doctor", "base"}, {"rich"}),
+    "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
     "cli": ({"client", "tune", "doctor", "base"}, {"click", "rich", "websockets"}),
 }
 OF_THE_USER = {"hooks"}  # rooms whose code runs in the user's Python: what they import is not ours to install

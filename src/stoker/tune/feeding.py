@@ -132,7 +132,8 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     if repeats(view, reading):
         text = f"{each}, in each epoch again, though the same sample gives the same result."
         yield Cause("repeated_work", text, share, "differencing", *place)
-    yield Cause("sample_work", f"{each}: longer than the step has time for.", _part(share, 0.999), "differencing", *place)
+        return
+    yield Cause("sample_work", f"{each}: longer than the step has time for.", share, "differencing", *place)
 
 
 def _slow_part(view: View) -> float:

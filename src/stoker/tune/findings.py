@@ -123,6 +123,10 @@ class Findings:
     refusals: tuple[Refusal, ...] = ()
     stages: tuple[Stage, ...] = ()
     curve: Curve = Curve()
+    kept: tuple[str, ...] = ()  # the settings that were kept in the end, in words
+    total: Range | None = None  # step time new/old with all of them, as confirmed in fresh processes
+    outcome: str = ""  # one sentence on how the search ended
+    trials: tuple[dict, ...] = ()  # the log of the search: name, ratio, how it ended
 
     def refused(self, knob: str) -> Refusal | None:
         """Why this knob must be left alone; None where it may be tried."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stoker.tune import actions, causes, feeding, refusals, tips
-from stoker.tune.findings import Action, Cause, Curve, Findings, Refusal, Stage
+from stoker.tune.findings import Action, Cause, Curve, Findings, Range, Refusal, Stage
 from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
@@ -26,6 +28,13 @@ def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
                     stall, copy, view.residual, noise(view), found, offered, told, refused, _stages(view, offered), _curve(view, offered))
 
 
+def told_again(found: Findings, facts: dict, card: dict) -> Findings:
+    """The same findings with verdict and tips from the confirmed numbers, after actions were tried."""
+    view = View(facts, card)
+    told = tips.find(view, found.causes, found.actions, found.refusals)
+    return replace(found, tips=told, verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total))
+
+
 def noise(view: View) -> str:
     """Who disturbed, in a sentence; "" where it was quiet enough."""
     if view.foreign >= _FOREIGN:
@@ -41,7 +50,8 @@ def noise(view: View) -> str:
 
 # --- words -------------------------------------------------------------------------------------------------------------------
 
-def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], refused: tuple[Refusal, ...]) -> str:
+def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], refused: tuple[Refusal, ...],
+             total: Range | None = None) -> str:
     whole = view.step_s("R0")
     if refused and refused[0].knob == "all":
         return f"Not tuned: {refused[0].text}"
@@ -58,6 +68,8 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     head = ", ".join(p for p in (step, side) if p)
     best = next((a for a in offered if a.cure == "setting"), None)
     most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
+    if total is not None:
+        most = f" With the settings below it is {1 / max(total.value, 0.01):.2f} times as fast, confirmed." if total.value < 0.98 else ""
     return f"{head}. {cause.text}{most}"
 
 

@@ -295,8 +295,10 @@ class Gradients(_Watch):
     def _switch(self, on: bool) -> None:
         if on == self._is_on:
             return
-        switch(self._knob, on)
+        why = switch(self._knob, on)
         self._is_on = on
+        if why:
+            telling.enough(odd=why)
 
     def _give_gradients_back(self) -> None:
         for p, grad in self._hidden:
@@ -308,12 +310,16 @@ class Gradients(_Watch):
         self._at = -1
 
 
-def switch(knob: str, on: bool) -> None:
-    """Turn one knob of `settings` between two steps. knob: "bf16", "tf32", or the name of one with nothing to choose."""
+def switch(knob: str, on: bool) -> str:
+    """Turn one knob of `settings` between two steps; why it does not turn, or did not stay on. knob: "bf16", "tf32", or one of theirs."""
     from ..settings import knobs
     name, value = ("precision", knob) if knob in ("bf16", "tf32") else (knob, True)
     one = getattr(knobs, name)
-    one.on(value) if on else one.off()
+    if on:
+        return one.on(value)
+    stayed = one.value == value
+    one.off()
+    return "" if stayed else f"the forward fails with {knob}"
 
 
 # ---- tensors and random states

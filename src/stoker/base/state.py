@@ -145,7 +145,7 @@ class _Fields(dict):
         return "unknown"
 
 
-EXIT_NOTHING_TRAINED = 7
+EXIT_NOTHING_TRAINED, EXIT_LIMIT, EXIT_NOT_TUNED = 7, 8, 9
 EXIT_CODES = {
     0: "done",
     1: "Stoker itself failed",
@@ -155,6 +155,8 @@ EXIT_CODES = {
     5: "the machine did not do what it was asked",
     6: "the run is in a state in which this cannot be done",
     7: "`stoker run --strict`: the run ended without an error, but trained nothing",
+    8: "`stoker tune --fail-if`: what it names is so",
+    9: "`stoker tune`: it could not be tuned; the reason was said",
     125: "`stoker run`: Stoker failed before the run could give a code of its own",
     130: "you pressed Ctrl-C while Stoker was waiting",
 }

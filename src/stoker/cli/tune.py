@@ -2,39 +2,183 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stoker.base.config import home
-from stoker.base.errors import InvalidSpec
+from stoker.base.errors import InvalidSpec, NotFound
+from stoker.base.state import EXIT_LIMIT, EXIT_NOT_TUNED
 from stoker.cli import output
 from stoker.cli.options import Duration, json_option
 from stoker.cli.run import run_env
 
+if TYPE_CHECKING:
+    from stoker.tune.search import Report
+    from stoker.tune.trial import Command
 
-@click.command("tune", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+EPILOG = """The script is started several times as it is, in this folder, a few seconds each; what it writes goes to a scratch folder that
+is removed afterwards. It measures where the time of a step goes, tries what promises to be faster side by side with the script as it
+is, confirms the best in fresh processes, and keeps it: `stoker run` then uses it, the script stays as it is. Ctrl-C ends the search
+with what is known by then.
+
+\b
+  stoker tune train.py --epochs 90
+  stoker tune --allow precision train.py       try bfloat16 too, and check that it learns as well
+  stoker tune --fail-if "data wait > 10%" train.py
+  stoker tune --show train.py                  what is kept for it;  --forget  removes that
+
+The exit code is 0 when it was tuned or nothing is to be won, 8 when what --fail-if says is so, 9 when it could not be tuned.
+"""
+
+
+@click.command("tune", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s", help="Search for at most so long.")
+@click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
+              help="Search for at most so long; checking accuracy comes after that.")
+@click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
+              help="Also try what changes the arithmetic (bfloat16, TF32); kept only where it was shown to learn as well.")
+@click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if that is so, for CI.")
 @click.option("--network", is_flag=True, help="Let the trials write to the network, as to a metrics server.")
+@click.option("--force", is_flag=True, help="Tune a training that takes less than 10 minutes, too.")
+@click.option("--no-keep", is_flag=True, help="Report only: keep nothing for `stoker run`.")
+@click.option("--batch", is_flag=True, help="Find the largest batch that fits, and the fastest, instead.")
+@click.option("--svg", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw the picture of the report into FILE.")
+@click.option("--show", is_flag=True, help="Show what is kept for this script, or for all.")
+@click.option("--forget", is_flag=True, help="Forget what is kept for this script.")
 @json_option("Print the report as one JSON object.")
 def tune(command: tuple[str, ...], **o: Any) -> int:
-    """Find out where a training's time goes and what makes it faster, without touching the script."""
+    """Find what makes a training faster, prove it, and use it from then on, without touching the script."""
     from stoker.tune import trial
 
+    if o["show"] and not command:
+        return _show(None, o)
     if not command:
         raise InvalidSpec("There is no command to tune.", hint="stoker tune train.py")
-    where = home()
-    parent = trial.rooms(where)
-    read = trial.read(command, Path(os.getcwd()), run_env(os.environ, (), None))
-    order = {"mode": "probe", "seconds": o["for_s"] / 2, "steps": 0, "seed": None, "settings": {}, "try": [], "network": o["network"]}
-    probe = trial.Trial(read, order, parent).start()
+    read = trial.read(command, Path(_here()), run_env(os.environ, (), None))
+    if o["show"] or o["forget"]:
+        if read.script is None:
+            raise InvalidSpec("No Python script is named in it.", hint="stoker tune --show train.py")
+        return _show(read.script, o) if o["show"] else _forget(read.script)
+    for warning in read.warnings:
+        output.say(output.shown(warning))
+    return _batch(read, o) if o["batch"] else _tune(read, o)
+
+
+def _tune(command: Command, o: Mapping[str, Any]) -> int:
+    from stoker.tune import limit, picture, report
+    from stoker.tune.search import Options, Search
+
+    wanted = limit.read(o["fail_if"]) if o["fail_if"] else None
+    options = Options(seconds=o["for_s"], allow=frozenset(o["allow"]), network=o["network"], force=o["force"], keep=not o["no_keep"])
+    with _progress() as say:
+        made = Search(command, options, home(), say).run()
+    if made.found and o["svg"]:
+        Path(o["svg"]).write_text(picture.svg(made.found), "utf-8")
+    if o["as_json"]:
+        whole = report.to_json(made.found, made.card, made.facts) if made.found else {}
+        output.print_json({**whole, "command": list(command.words), **made.to_json()})
+    else:
+        _print(made, command)
+    if wanted and made.found and (why := limit.broken(wanted, made.found)):
+        output.say(why)
+        return EXIT_LIMIT
+    return EXIT_NOT_TUNED if made.state in ("refused", "noisy", "stopped") else 0
+
+
+def _print(made: Report, command: Command) -> None:
+    from stoker.tune import picture, report
+
+    script = command.script.name if command.script else ""
+    if made.found and made.state != "refused":
+        terminal = output.is_terminal(sys.stdout)
+        width = shutil.get_terminal_size().columns if terminal else None
+        print(report.text(made.found, made.card, script=script, width=width, colour=terminal))
+        if terminal:
+            print(picture.terminal(made.found, width))
+    for line in made.lines:
+        print(f"  {output.shown(line)}")
+    print(output.shown(made.sentence))
+    if made.hint:
+        print(f"Next: {output.shown(made.hint)}")
+    for note in made.notes:
+        print(f"Note: {output.shown(note)}")
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """One line that changes, on a terminal only."""
+    if not output.is_terminal(sys.stderr) or output.json_wanted():
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("") as status:
+        def say(text: str) -> None:
+            columns = shutil.get_terminal_size().columns - 4
+            status.update(Text(output.cut(f"{output.shown(text)}   (Ctrl-C ends it with what is known)", columns)))
+        yield say
+
+
+def _show(script: Path | None, o: Mapping[str, Any]) -> int:
+    """What is kept for one script, or for all of this machine."""
+    from stoker.tune import keep
+
+    found = list(keep.entries(home())) if script is None else [e for e in [keep.get(home(), script)] if e]
+    if o["as_json"]:
+        output.print_json(found)
+        return 0
+    if script is not None and not found:
+        raise NotFound(f"Nothing is kept for {output.shown(str(script))}.", hint=f"stoker tune {output.shown(str(script))}")
+    for entry in found:
+        print(output.shown(entry["script"]))
+        print(f"  {', '.join(keep.words(entry['settings'])) or 'nothing'}")
+        measured = keep.gain(entry)
+        print(f"  {f'measured {measured}, ' if measured else ''}{output.ago(_iso(entry['at']))}")
+        for line in keep.fitting(entry, Path(entry["script"]))[1]:
+            print(f"  {output.shown(line)}")
+    if not found:
+        print("Nothing is kept.")
+    return 0
+
+
+def _forget(script: Path) -> int:
+    from stoker.tune import keep
+
+    if not keep.forget(home(), script):
+        raise NotFound(f"Nothing is kept for {output.shown(str(script))}.", hint="stoker tune --show lists what is")
+    output.say(f"forgotten: {output.shown(str(script))} runs as it is again")
+    return 0
+
+
+def _batch(command: Command, o: Mapping[str, Any]) -> int:
+    from stoker.tune import batch, trial
+
+    with _progress() as say:
+        answer = batch.largest(command, parent=trial.rooms(home()), say=say)
+    if o["as_json"]:
+        output.print_json(batch.as_json(answer))
+        return 0
+    for line in batch.lines(answer):
+        print(output.shown(line))
+    return 0
+
+
+def _here() -> str:
     try:
-        ended = probe.wait(o["for_s"] * 3, start_s=max(60.0, o["for_s"]), hear=lambda told: output.say(str(told.get("text") or told)))
-    finally:
-        probe.end()
-        probe.clear()
-    output.print_json({"how": ended.how, "why": ended.why, "lines": ended.lines, "seconds": ended.seconds, "facts": ended.facts})
-    return 0 if ended.how == "facts" else 1
+        return os.getcwd()
+    except FileNotFoundError as e:
+        raise InvalidSpec("The folder you stand in does not exist any more.", hint="cd into an existing folder.") from e
+
+
+def _iso(at: float) -> str:
+    from stoker.base.units import iso
+
+    return iso(at)

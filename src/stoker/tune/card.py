@@ -123,7 +123,7 @@ def storage(folder: Path) -> dict:
 
 def now(cores: float) -> dict:
     """Who is busy here at this moment: `busy` (share of our cores that others use), `who` [[name, cores]], `load1`, `psi_cpu`, `steal`."""
-    watch = procs.Watch(os.getpid(), [])
+    watch = procs.Watch([])
     time.sleep(LOOK_S)
     load = watch.load()
     who = sorted(((name, round(s / load.wall_s, 2)) for name, s in load.who.items() if s > 0.05 * load.wall_s), key=lambda each: -each[1])

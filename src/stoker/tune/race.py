@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.tune import procs
-from stoker.tune.trial import Command, Ended, Trial
+from stoker.tune.trial import Command, Trial
 
 WINDOW_STEPS, WINDOW_MIN_S, WINDOW_MAX_S = 12, 0.4, 4.0
 WARM_STEPS, WARM_MAX_S = 4, 6.0
@@ -28,6 +28,8 @@ UNEVEN, UNEVEN_AT_MOST = 0.15, 0.35  # of the machine: others took so much more 
 RARE = 3.0  # a step that lasted so many medians is an event, and is counted even where it spans a stop
 HANGS_S = 15.0
 START_S = 60.0
+POOL = 256  # different samples that a kept feed is asked for in a race: it would be warm in the second epoch only, which no race reaches
+ENDS = 3  # so often a script that is over is started again: a short training is no fault of its settings
 OUT_OF_IT = 0.99  # a ratio above this is no gain
 
 
@@ -107,8 +109,8 @@ class Race:
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._parent, self._warm, self._start_s, self._say, self._now = parent, max(warm, WARM_STEPS), start_s, say, clock
         self._random = random.Random(seed)
-        self._lanes = [_Lane(Trial(command, {"mode": "trial", "seconds": 0, "steps": 0, "seed": None, "settings": dict(e.settings),
-                                             "try": [], "network": network}, parent), Result(e.name)) for e in entries]
+        self._lanes = [_Lane(command, {"mode": "trial", "seconds": 0, "steps": 0, "seed": None, "settings": dict(e.settings), "try": [],
+                                       "network": network, "pool": POOL}, parent, Result(e.name)) for e in entries]
         self._halves: list[dict[str, Window]] = []
         self._who: dict[str, float] = {}
         self._wall = 0.0
@@ -117,7 +119,7 @@ class Race:
         """Race for at most so long after the start. A Ctrl-C in it is the caller's; the trials are ended either way."""
         began = self._now()
         try:
-            self._start()
+            self._warm_up(self._lanes)
             self._turns(self._now() + seconds)
         finally:
             for lane in self._lanes:
@@ -130,9 +132,9 @@ class Race:
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """As many at once as there are cores; each stands still as soon as it is warm."""
-        waiting, warming = list(self._lanes), []
+    def _warm_up(self, lanes: list[_Lane]) -> None:
+        """Start them, as many at once as there are cores; each stands still as soon as it is warm."""
+        waiting, warming = list(lanes), []
         at_once = max(1, min(len(waiting), len(os.sched_getaffinity(0))))
         while waiting or warming:
             while waiting and len(warming) < at_once:
@@ -140,7 +142,7 @@ class Race:
             for lane in list(warming):
                 if lane.is_warm(self._warm, self._start_s):
                     warming.remove(lane)
-                    if not lane.result.died:
+                    if not lane.gone:
                         lane.halt()
             time.sleep(0.01)
 
@@ -158,6 +160,8 @@ class Race:
             for lane in order:
                 window = lane.turn(window_s)
                 if window is None:
+                    if lane.again():
+                        self._warm_up([lane])
                     continue
                 half[lane.result.name] = window
                 self._wall += window.load.wall_s
@@ -241,11 +245,13 @@ def paired_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], c
 
 
 class _Lane:
-    """One live trial of a race."""
+    """One live trial of a race; of a script that is soon over, one after the other."""
 
-    def __init__(self, trial: Trial, result: Result) -> None:
-        self.trial, self.result = trial, result
+    def __init__(self, command: Command, order: dict, parent: Path, result: Result) -> None:
+        self._command, self._order, self._parent = command, order, parent
+        self.trial, self.result = Trial(command, order, parent), result
         self.gone = False
+        self._ended = 0  # how often the script has come to its end
         self._began = 0.0
         self._first = 0.0  # when its first step was seen
         self._halted_ns = 0
@@ -312,11 +318,20 @@ class _Lane:
         steps, seconds = (sum(w[n] for w in self.result.windows) for n in (0, 1))
         self.result.steps, self.result.step_s = int(steps), seconds / steps if steps else 0.0
 
+    def again(self) -> bool:
+        """After the script came to its end: a new one in its place."""
+        if not self.gone or self.result.died or self._ended > ENDS:
+            return False
+        self.trial, self.gone, self._first, self._ends = Trial(self._command, self._order, self._parent), False, 0.0, []
+        return True
+
     def _die(self, why: str = "") -> None:
         ended = self.trial.end()
         self.gone = True
         self.result.applied = ended.settings
-        self.result.died = why or _how(ended)
+        over = not why and ended.how in ("ended", "facts", "stopped") and self.trial.count() > 0
+        self._ended += over
+        self.result.died = "" if over else why or ended.why or ended.how
         self.trial.clear()
 
     def finish(self) -> None:
@@ -335,8 +350,3 @@ def count_steps(last_ns: int, halted_ns: int, went_ns: int, ends: Sequence[int])
     spanning = max(0, halted_ns - last_ns) + ends[0] - went_ns
     usual = statistics.median(b - a for a, b in itertools.pairwise(ends))
     return (steps + 1, took + spanning) if spanning > RARE * usual else (steps, took)
-
-
-def _how(ended: Ended) -> str:
-    """Why a live trial is no more, for the report."""
-    return "the script came to its end" if ended.how in ("ended", "facts", "stopped") else ended.why or ended.how

@@ -1,0 +1,127 @@
+"""From single actions to the few whole settings that are worth a race, and from a race to the one that is kept. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from stoker.tune.findings import Action
+from stoker.tune.race import Interval, Result
+
+WORTH = 0.97  # a forecast above this is not worth a race
+KEPT_BELOW = 0.97  # the least that is kept: 3 % less time, and surely some
+NEARLY = 1.02  # within that of the best, the simpler one is taken
+RISK_ORDER = "ABC"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One whole setting to race: the actions in it, and the step time it is forecast to bring (new/old)."""
+
+    name: str
+    actions: tuple[Action, ...]
+    settings: dict
+    forecast: float
+
+    @property
+    def risk(self) -> str:
+        return max((a.risk for a in self.actions), key=RISK_ORDER.index)
+
+
+def merged(settings: Mapping, change: Mapping) -> dict:
+    """`settings` with what `change` says, at each depth."""
+    out = dict(settings)
+    for key, value in change.items():
+        out[key] = merged(out.get(key) or {}, value) if isinstance(value, Mapping) else value
+    return out
+
+
+def usable(actions: Sequence[Action], allowed: Collection[str]) -> list[Action]:
+    """The actions that may be raced: settings that promise something, class C only where it was allowed."""
+    return [a for a in actions if a.cure == "setting" and a.settings and a.ratio.value < WORTH and (a.risk != "C" or permits(a, allowed))]
+
+
+def permits(action: Action, allowed: Collection[str]) -> bool:
+    """Did the user consent to this kind of class C?"""
+    return ("precision" in action.settings and "precision" in allowed) or action.name in allowed
+
+
+def candidates(actions: Sequence[Action], allowed: Collection[str], most: int = 3) -> list[Candidate]:
+    """At most so many, the best forecast first.
+
+    Knobs of loaders and knobs of the computation are nearly separable: the best of each side go together; beside that the other ways
+    to feed, and the same without what is of class C, to fall back on.
+    """
+    good = sorted(usable(actions, allowed), key=lambda a: a.ratio.value)
+    feeding = [a for a in good if "loaders" in a.settings]
+    computing = [a for a in good if "loaders" not in a.settings]
+    harmless = [a for a in computing if a.risk != "C"]
+    ways = [*_ways(feeding), ()]
+    found: dict[frozenset, Candidate] = {}
+    for way, more in itertools.product(ways[:3] if feeding else [()], (computing, harmless, ())):
+        chosen = (*way, *_compatible(more))
+        if chosen and (key := frozenset(a.name for a in chosen)) not in found:
+            found[key] = _candidate(chosen)
+    ranked = sorted(found.values(), key=lambda c: (round(c.forecast, 2), len(c.actions)))
+    return _fallback(ranked, most)
+
+
+def _fallback(ranked: list[Candidate], most: int) -> list[Candidate]:
+    """The first ones; where all of them are of class C, the best other one takes the last place."""
+    chosen = ranked[:most]
+    if chosen and all(c.risk == "C" for c in chosen):
+        other = next((c for c in ranked[most:] if c.risk != "C"), None)
+        chosen = [*chosen[:most - 1], other] if other and most > 1 else chosen
+    return chosen
+
+
+def _ways(feeding: list[Action]) -> list[tuple[Action, ...]]:
+    """Ways to feed: each by itself, and those that turn different knobs of one loader together (workers that fetch whole batches)."""
+    ways: list[tuple[Action, ...]] = [(a,) for a in feeding]
+    for a, b in itertools.combinations(feeding, 2):
+        if not _same_knob(a, b) and "cache" not in (a.name, b.name):  # each worker would have a cache of its own
+            ways.append((a, b))
+    return sorted(ways, key=_forecast)
+
+
+def _same_knob(a: Action, b: Action) -> bool:
+    mine, other = a.settings.get("loaders") or {}, b.settings.get("loaders") or {}
+    return any(mine[name].keys() & other[name].keys() for name in mine.keys() & other.keys())
+
+
+def _compatible(actions: Sequence[Action]) -> list[Action]:
+    """Of actions that turn the same knob (bf16 and tf32) only the best."""
+    taken: set[str] = set()
+    chosen = []
+    for action in actions:
+        if not taken & action.settings.keys():
+            chosen.append(action)
+            taken |= action.settings.keys()
+    return chosen
+
+
+def _forecast(actions: Sequence[Action]) -> float:
+    """Of all together: on the side of the loaders the best one counts, those of the computation multiply."""
+    feeding = min((a.ratio.value for a in actions if "loaders" in a.settings), default=1.0)
+    computing = 1.0
+    for a in actions:
+        computing *= a.ratio.value if "loaders" not in a.settings else 1.0
+    return max(0.01, feeding - (1 - computing)) if feeding < 1.0 else computing
+
+
+def _candidate(actions: Sequence[Action]) -> Candidate:
+    settings: dict = {}
+    for action in actions:
+        settings = merged(settings, action.settings)
+    return Candidate(" + ".join(a.name for a in actions), tuple(actions), settings, _forecast(actions))
+
+
+def winner(raced: Sequence[tuple[Candidate, Result]]) -> tuple[Candidate, Interval] | None:
+    """The one to keep: the fastest that is surely faster; of nearly equal ones the one of the lower class, then the one that does less."""
+    good = [(c, r.ratio) for c, r in raced if r.ratio and not r.died and r.ratio.value < KEPT_BELOW and r.ratio.high < 1.0]
+    if not good:
+        return None
+    best = min(ratio.value for _, ratio in good)
+    near = [pair for pair in good if pair[1].value <= best * NEARLY]
+    return min(near, key=lambda pair: (RISK_ORDER.index(pair[0].risk), len(pair[0].actions), pair[1].value))

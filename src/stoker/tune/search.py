@@ -1,0 +1,372 @@
+"""The whole loop: card, probe, rules, race, confirmation, guard, keep. What cannot be tuned is refused with the reason.
+
+Each part may be left early by Ctrl-C: what is known by then is the result, and nothing is kept that was not measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stoker.base.config import Home
+from stoker.base.units import format_duration
+from stoker.tune import card as cards
+from stoker.tune import choose, guard, keep, reading, rules, trial
+from stoker.tune.findings import Action, Findings, Range
+from stoker.tune.race import Entry, Interval, Outcome, Race
+from stoker.tune.trial import Command, Ended, Trial
+
+PROBE_SHARE, CONFIRM_SHARE = 0.45, 0.2  # of the time for the search; the race has the rest
+PROBE_MIN_S, RACE_MIN_S, CONFIRM_MIN_S = 6.0, 4.0, 4.0
+FIRST_STEP_S = 120.0  # so long a script may prepare before its first step
+OVER_S = 60.0  # so long a probe may take over its time to tell
+SHORT_S = 600.0  # a training shorter than that gains less than the search takes
+MEMORY_SHARE = 0.8  # of the free memory: what all live trials may take together
+TRY = ("workers", "threads", "bf16", "channels_last", "fused", "batched", "cache")
+HINTS = {
+    "stdin": "Give its answers as arguments, and tune that.",
+    "network": "Turn that off for the tuning, or let the trials write: stoker tune --network ...",
+    "error": "Run it by itself and mend that first.",
+    "hang": "Run it by itself: does it come to its first step?",
+    "slow_start": "Give it more time: stoker tune --for 10m ...",
+    "killed": "Run it by itself. SIGKILL often means that memory ran out; `stoker run` tells.",
+    "unhooked": "Name the training script itself: stoker tune train.py",
+    "no_torch": "The tuner looks into trainings with PyTorch.",
+    "no_step": "Name a command that trains: stoker tune train.py --epochs 1",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for. allow: of {"precision"}; network: the trials may write there."""
+
+    seconds: float = 60.0
+    allow: frozenset[str] = frozenset()
+    network: bool = False
+    force: bool = False
+    keep: bool = True
+    seed: int = 0
+
+
+@dataclass
+class Report:
+    """What came of it. state: "kept", "better" (found, not kept), "nothing" (nothing to win), "refused", "noisy", "stopped" (Ctrl-C)."""
+
+    state: str
+    sentence: str
+    hint: str = ""
+    lines: list[str] = field(default_factory=list)  # of the script's own error
+    found: Findings | None = None
+    card: dict = field(default_factory=dict)
+    facts: dict = field(default_factory=dict)
+    settings: dict = field(default_factory=dict)  # of the winner
+    kept: tuple[str, ...] = ()  # the same in words
+    total: Interval | None = None  # step time with them, new/old, as confirmed
+    guard: dict | None = None
+    trials: list[dict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict:
+        total = self.total and {"value": self.total.value, "low": self.total.low, "high": self.total.high}
+        return {"state": self.state, "sentence": self.sentence, "hint": self.hint, "error": self.lines, "settings": self.settings,
+                "kept": list(self.kept), "total": total, "guard": self.guard, "trials": self.trials, "notes": self.notes,
+                "seconds": round(self.seconds, 1)}
+
+
+class Search:
+    """One tuning of one command. `run` gives the report; `say` hears in what phase it is."""
+
+    def __init__(self, command: Command, options: Options, where: Home, say: Callable[[str], None] = lambda text: None) -> None:
+        self._command, self._o, self._where, self._say = command, options, where, say
+        self._parent = trial.rooms(where)
+        self._report = Report("nothing", "")
+        self._best: tuple[choose.Candidate, Interval] | None = None
+        self._confirmed = False
+
+    def run(self) -> Report:
+        """Never raises for what the script does. Raises StokerError or OSError where nothing can be started at all."""
+        began, stopped = time.monotonic(), False
+        self._deadline = began + self._o.seconds
+        try:
+            self._go()
+        except KeyboardInterrupt:
+            stopped = True
+        if self._report.state != "refused":
+            self._end(stopped)
+        self._report.seconds = time.monotonic() - began
+        return self._report
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        report = self._report
+        self._say("looking at the machine")
+        before = time.monotonic()
+        report.card = cards.card(self._where, self._command)
+        self._deadline += time.monotonic() - before  # measured once a month: not part of the search
+        ended = self._probe()
+        if ended.how != "facts" and not ended.facts:
+            self._refuse(ended)
+            return
+        facts = report.facts = ended.facts or {}
+        text = reading.read(self._command.script, facts, report.card["cores"]) if self._command.script else None
+        report.found = rules.judge(facts, report.card, text)
+        whole = report.found.refused("all")
+        if whole or ended.how != "facts":
+            self._refuse(ended, whole.text if whole else "", whole.hint if whole else "")
+            return
+        if facts.get("ended") == "script" and not self._o.force:
+            self._too_short(ended)
+            return
+        chosen = choose.candidates(report.found.actions, self._o.allow, self._most_lanes() - 1)
+        if not chosen:
+            return
+        if len(chosen) > 1 and self._left() > self._cost(len(chosen) + 1) + RACE_MIN_S:
+            self._race(chosen)
+        elif self._left() > self._cost(2) + CONFIRM_MIN_S or self._o.force:
+            self._best = chosen[0], Interval(chosen[0].forecast, chosen[0].forecast, chosen[0].forecast)
+        else:
+            report.notes.append("The time was up before anything could be raced: the forecasts were not tried. More time: --for 3m")
+            return
+        if self._best:
+            self._confirm()
+        if self._best and self._confirmed and self._best[0].risk == "C":
+            self._guard()
+
+    def _probe(self) -> Ended:
+        """Let the script measure itself while it trains."""
+        seconds = max(PROBE_MIN_S, PROBE_SHARE * self._o.seconds)
+        order = {"mode": "probe", "seconds": round(seconds, 1), "steps": 0, "seed": None, "settings": {}, "try": list(TRY),
+                 "network": self._o.network}
+        self._say("starting the script")
+        before = time.monotonic()
+        probe = Trial(self._command, order, self._parent).start()
+        try:
+            start_s = max(FIRST_STEP_S, self._o.seconds)
+            ended = probe.wait(start_s + seconds + OVER_S, start_s=start_s, hear=self._hear)
+        finally:
+            probe.end()
+            probe.clear()
+        self._log("probe", ended.seconds, ended.how, ended.why)
+        self._deadline += max(0.0, (time.monotonic() - before) - seconds - 10.0)  # a script that prepares long is not to blame
+        return ended
+
+    def _hear(self, told: dict) -> None:
+        phase, steps = str(told.get("phase") or ""), told.get("steps")
+        what = f"measuring {PHASES.get(phase, phase)}" if phase else str(told.get("text") or "")
+        self._say(f"{what}, step {steps:,}" if steps else what)
+
+    def _race(self, chosen: list[choose.Candidate]) -> None:
+        entries = [Entry("as it is", {}), *(Entry(c.name, self._whole(c)) for c in chosen)]
+        confirm_s = self._cost(2) + CONFIRM_SHARE * self._o.seconds
+        seconds = max(RACE_MIN_S, self._left() - confirm_s - self._cost(len(entries)))
+        self._say(f"racing {len(chosen)} settings against the script as it is, {format_duration(seconds)}")
+        outcome = self._run_race(entries, seconds)
+        raced = [(c, outcome.of(c.name)) for c in chosen]
+        for c, result in raced:
+            if result.died:
+                self._state(c.actions, f"failed: {result.died}")
+            elif len(c.actions) == 1 and result.ratio:
+                self._number(c.actions[0], result.ratio)
+        self._best = choose.winner(raced)
+        if self._best is None:
+            self._nothing(outcome, chosen)
+
+    def _confirm(self) -> None:
+        candidate, _ = self._best
+        seconds = max(CONFIRM_MIN_S, self._left() - self._cost(2))
+        self._say(f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, {format_duration(seconds)}")
+        outcome = self._run_race([Entry("as it is", {}), Entry(candidate.name, self._whole(candidate))], seconds)
+        result = outcome.of(candidate.name)
+        if result.died:
+            self._state(candidate.actions, f"failed: {result.died}")
+            self._best = None
+        elif result.ratio is None or result.ratio.value >= choose.KEPT_BELOW or result.ratio.high >= 1.0:
+            self._best = None
+            self._nothing(outcome, [candidate])
+        else:
+            self._best, self._confirmed = (candidate, result.ratio), True
+            self._left_by_hooks(result.applied)
+
+    def _guard(self) -> None:
+        """Class C: only with a passed guard. If it does not pass, the rest is confirmed without it."""
+        candidate, ratio = self._best
+        critical = [a for a in candidate.actions if a.risk == "C"]
+        rest = [a for a in candidate.actions if a.risk != "C"]
+        without: dict = {}
+        for action in rest:
+            without = choose.merged(without, action.settings)
+        change: dict = {}
+        for action in critical:
+            change = choose.merged(change, action.settings)
+        self._confirmed = False  # until it has passed
+        loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
+        verdict = guard.check(self._command, without, change, critical[0].name, parent=self._parent,
+                              ms=self._report.found.step_ms or 100.0, ratio=ratio.value, setup_s=self._setup_s(),
+                              epoch_steps=int(loader.get("len") or 0), say=self._say)
+        self._report.guard = verdict.as_json()
+        self._report.notes.append(f"Accuracy guard: {verdict.sentence}")
+        if verdict.safe:
+            self._confirmed = True
+            return
+        self._state(critical, verdict.state)
+        self._best = None
+        if rest:
+            self._deadline = max(self._deadline, time.monotonic() + self._cost(2) + CONFIRM_MIN_S)
+            left = choose.candidates([a for a in self._report.found.actions if a.name in {r.name for r in rest}], frozenset(), 1)
+            if left:
+                self._best = left[0], ratio
+                self._confirm()
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _run_race(self, entries: list[Entry], seconds: float) -> Outcome:
+        outcome = Race(self._command, entries, self._parent, seed=self._o.seed, network=self._o.network, warm=self._warm(entries),
+                       start_s=max(FIRST_STEP_S, 3 * self._setup_s()), say=self._say).run(seconds)
+        for result in outcome.results:
+            self._report.trials.append({
+                "trial": "confirm" if len(entries) == 2 else "race", "name": result.name, "steps": result.steps,
+                "step_ms": round(1e3 * result.step_s, 3), "pairs": result.pairs, "dropped": result.dropped, "died": result.died,
+                "ratio": result.ratio and [round(x, 4) for x in (result.ratio.value, result.ratio.low, result.ratio.high)]})
+        if outcome.taken > 0.1:
+            names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "other processes"
+            self._report.notes.append(f"Others were busy while it was measured: {names}. What they took was counted out, so the numbers "
+                                      "are less sure.")
+        return outcome
+
+    def _warm(self, entries: list[Entry]) -> int:
+        """Steps until queues of workers hold no more than they always do."""
+        loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
+        most = 0
+        for entry in entries:
+            knobs = [{**loader, **each} for each in (entry.settings.get("loaders") or {"": {}}).values()]
+            most = max([most, *(int(k.get("workers") or 0) * int(k.get("prefetch") or 2) for k in knobs)])
+        return 4 + 2 * most
+
+    def _whole(self, candidate: choose.Candidate) -> dict:
+        """Its settings as they go into a file: with the signatures of loaders and the hash of shapes that they were measured with."""
+        facts = self._report.facts
+        settings: dict = {"version": 1, "loaders": {}, **candidate.settings}
+        for name, knobs in settings["loaders"].items():
+            known = next((each for each in facts.get("loaders") or () if each.get("id") == name), {})
+            if known.get("signature"):
+                settings["loaders"][name] = {**knobs, "signature": known["signature"]}
+        if facts.get("shapes"):
+            settings["shapes"] = facts["shapes"]
+        if candidate.risk == "C" and self._command.script:
+            settings["code"] = keep.code_hash(self._command.script)
+        return settings
+
+    def _setup_s(self) -> float:
+        facts = self._report.facts
+        return float(facts.get("setup_s") or 2.0) + float(facts.get("first_step_s") or 0.1) + 0.3
+
+    def _cost(self, lanes: int) -> float:
+        """Seconds until so many trials are warm."""
+        at_once = max(1, min(lanes, int(self._report.card["cores"])))
+        return self._setup_s() * -(-lanes // at_once) * (1.3 if at_once > 1 else 1.0) + 0.5
+
+    def _most_lanes(self) -> int:
+        """Live trials that fit into the memory at once; four are enough."""
+        each = max((size for _, size in self._report.facts.get("memory") or ()), default=0)
+        free = self._report.card.get("memory_free") or 0
+        if not each or not free:
+            return 4
+        return max(2, min(4, int(MEMORY_SHARE * free / each)))
+
+    def _log(self, what: str, seconds: float, how: str, why: str) -> None:
+        self._report.trials.append({"trial": what, "seconds": round(seconds, 1), "how": how, **({"why": why} if why else {})})
+
+    # -- what becomes of actions --------------------------------------------------------------------------------------
+
+    def _change(self, names: Collection[str], **changes: object) -> None:
+        found = self._report.found
+        if found:
+            self._report.found = replace(found, actions=tuple(
+                replace(a, **changes) if a.name in names and a.cure == "setting" else a for a in found.actions))
+
+    def _state(self, actions: Collection[Action], state: str) -> None:
+        self._change({a.name for a in actions}, state=state)
+
+    def _number(self, action: Action, ratio: Interval) -> None:
+        self._change({action.name}, confirmed=Range(ratio.value, ratio.low, ratio.high))
+
+    def _nothing(self, outcome: Outcome, chosen: list[choose.Candidate]) -> None:
+        if outcome.noisy and not any(outcome.of(c.name).ratio for c in chosen):
+            names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "something that /proc does not name"
+            self._report.state = "noisy"
+            self._report.sentence = f"The machine was too busy to tell: {names} worked here too."
+            self._report.hint = "Try again when that has ended, or give it more time: --for 5m"
+            return
+        for c in chosen:
+            if not outcome.of(c.name).died:
+                self._state(c.actions, "no gain")
+
+    def _left_by_hooks(self, applied: Mapping) -> None:
+        for knob, why in (applied.get("left") or {}).items():
+            self._report.notes.append(f"Not applied: {knob}: {why}")
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, ended: Ended, text: str = "", hint: str = "") -> None:
+        report = self._report
+        report.state, report.lines = "refused", ended.lines if ended.how == "error" else []
+        why = {"no_step": "it ended without a step of an optimizer: nothing was trained", "stdin": "it asks a question at its start"}
+        report.sentence = text or f"Not tuned: {why.get(ended.how) or ended.why or ended.how}."
+        report.hint = hint or HINTS.get(ended.how, "")
+
+    def _too_short(self, ended: Ended) -> None:
+        report, steps = self._report, self._report.facts.get("steps_seen")
+        report.state = "refused"
+        report.sentence = (f"Not tuned: the whole training takes about {format_duration(ended.seconds)}"
+                           f"{f' ({steps:,} steps)' if steps else ''}, less than a search for what would be faster.")
+        report.hint = "It pays from some 10 minutes on. To tune it all the same: stoker tune --force ..."
+
+    def _end(self, stopped: bool) -> None:
+        """The sentence, and what is kept."""
+        report = self._report
+        for action in report.found.actions if report.found else ():
+            if action.risk == "C" and action.cure == "setting" and not action.state and not choose.permits(action, self._o.allow):
+                self._change({action.name}, state="needs consent: --allow precision")
+        if self._best and self._confirmed:
+            self._keep()
+        elif stopped:
+            report.state, report.sentence = "stopped", "Stopped before anything was proved; nothing is kept."
+            if self._best and report.found:
+                report.sentence += f" The race had {', '.join(keep.words(self._best[0].settings))} in front."
+        elif not report.sentence:
+            report.sentence = "Nothing that can be set from outside makes it faster by 3 % or more."
+        if report.found:
+            total = report.total and Range(report.total.value, report.total.low, report.total.high)
+            found = replace(report.found, kept=report.kept, total=total, outcome=report.sentence, trials=tuple(report.trials))
+            report.found = rules.told_again(found, report.facts, report.card)
+
+    def _keep(self) -> None:
+        report, (candidate, ratio) = self._report, self._best
+        report.settings, report.total = self._whole(candidate), ratio
+        report.kept = tuple(keep.words(report.settings))
+        fast = f"{1 / ratio.value:.2f} times as fast [{1 / ratio.high:.2f} to {1 / ratio.low:.2f}] with {', '.join(report.kept)}"
+        self._change({a.name for a in candidate.actions}, state="kept" if self._o.keep else "would be kept")
+        if len(candidate.actions) == 1:
+            self._number(candidate.actions[0], ratio)
+        script = self._command.script
+        if self._o.keep and script:
+            keep.put(self._where, Path(script), report.settings, gain={"value": ratio.value, "low": ratio.low, "high": ratio.high},
+                     actions=[{"name": a.name, "risk": a.risk} for a in candidate.actions], command=list(self._command.words))
+            report.state, report.sentence = "kept", f"{fast}."
+            report.hint = f"stoker run {' '.join(self._command.words)}   uses this from now on (--no-settings: without)"
+        else:
+            report.state, report.sentence = "better", f"{fast}; not kept."
+
+
+PHASES = {
+    "R0": "the script as it is", "R1": "with batches from memory", "R2": "with batches on the device", "R4": "beside a busy loader",
+    "samples": "single samples", "alone": "the loader by itself", "stacks": "which lines take the time", "bf16": "with bfloat16",
+    "channels_last": "with channels_last", "fused": "with a fused optimizer", "batched": "with whole batches", "cache": "with kept samples",
+}

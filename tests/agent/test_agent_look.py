@@ -23,7 +23,8 @@ def test_an_absent_run_is_an_observation(new_run):
 def test_heartbeat_and_telemetry(new_run):
     run = new_run([PY, "-c", "x = bytearray(50_000_000)\nwhile True: pass"])
     run.start()
-    wait_for(lambda: len((run.attempt() / "telemetry.jsonl").read_text().splitlines()) >= 3, "three samples")
+    samples = run.attempt() / "telemetry.jsonl"
+    wait_for(lambda: samples.exists() and len(samples.read_text().splitlines()) >= 3, "three samples")
     seen = run.poll()
     last = seen["telemetry"]
     assert last["cpu_percent"] > 20 and last["rss_bytes"] > 50_000_000 and last["processes"] == 1

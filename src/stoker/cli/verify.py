@@ -39,6 +39,7 @@ The exit code is 0 when every trial was equal, 1 when one was not, 125 when noth
 """
 SETTLE_S = 0.2
 SOONER = 3  # tries to meet a run alive
+TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the way back by
 
 
 @click.command("verify-resume", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
@@ -79,6 +80,7 @@ class _Bench:
         self._client = plane()
         self._spec = make_spec(command, {**_RUN_DEFAULTS, "name": "", "no_hooks": False, "resume": "auto"})
         self._made: list[str] = []
+        self._behind: dict[tuple[str, int], int] = {}  # length of a run's log when an image of its was first seen
         self._own = shlex.split(o["resume_args"]) if o["resume_args"] is not None else None
         self._random = random.Random(o["seed"])
 
@@ -104,7 +106,7 @@ class _Bench:
         for n in range(1, self._o["kills"] + 1):
             moment = second["seconds"] * self._random.uniform(0.2, 0.9)
             output.say(f"kill {n} of {self._o['kills']}, after {moment:.1f} s")
-            ended, killed = self._trial(n, at, every, moment)
+            ended, killed = self._trial(n, at, every, moment, patient=self._own is None)
             for _ in range(SOONER):
                 if killed:
                     break
@@ -134,11 +136,12 @@ class _Bench:
     def _report(self, verdict: str, notes: list[str], code: int, trials: list[dict]) -> dict:
         return {"verdict": verdict, "notes": notes, "exit_code": code, "trials": trials, "kills": len(trials)}
 
-    def _trial(self, number: int, at: str, every: str, moment: float) -> tuple[dict, bool]:
-        """One run that is killed so many seconds after its start and brought back; and whether it had to be."""
+    def _trial(self, number: int, at: str, every: str, moment: float, patient: bool = False) -> tuple[dict, bool]:
+        """One run that is killed so many seconds after its start and brought back; and whether it had to be. `patient`: not before
+        it has an image with some training behind it, for a run that begins anew proves little."""
         made = self._begin(f"trial-{number}", resume="off" if self._own is not None else "auto", at=at, every=every)
         began = self._running(made)
-        while time.monotonic() < began + moment and not self._over(made):
+        while (time.monotonic() < began + moment or (patient and not self._may_come_back(made))) and not self._over(made):
             time.sleep(min(SETTLE_S, max(0.01, began + moment - time.monotonic())))
         killed = self._kill(made)
         if killed and self._own is not None:
@@ -146,6 +149,17 @@ class _Bench:
         elif killed:
             self._client.start(made["id"])
         return self._finish(made), killed
+
+    def _may_come_back(self, made: dict) -> bool:
+        resume = Path(self._client.run(made["id"])["folder"]) / rundir.RESUME
+        try:
+            image = json.loads((resume / "state.json").read_bytes()).get("image") or {}
+            size = (resume / "log").stat().st_size
+        except (OSError, ValueError):
+            return False
+        if not image:
+            return False
+        return size >= self._behind.setdefault((made["id"], image["n"]), size) + TAIL_BYTES
 
     def _how(self, ended: dict, killed: bool) -> str:
         if not killed:

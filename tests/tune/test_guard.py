@@ -7,31 +7,32 @@ import pytest
 from stoker.tune import guard
 
 
-def rate(harm: float, *, noise: float, level: float = 2.0, deviation: float = 0.05, rounds: int = 1500) -> float:
-    """How often `harm` passes, in pairs whose differences have the deviation `noise`."""
+def rate(harm: float, *, noise: float, level: float = 2.0, deviation: float = 0.05, rounds: int = 1000) -> float:
+    """How often `harm` passes, in pairs whose differences have the deviation `noise`: after three pairs, or else after six."""
     draw = random.Random(1)
     passed = 0
     for _ in range(rounds):
-        without = [draw.gauss(level, deviation) for _ in range(3)]
-        passed += guard.compare(without, [w + draw.gauss(harm, noise) for w in without], 0.5).shown
+        without = [draw.gauss(level, deviation) for _ in range(6)]
+        with_it = [w + draw.gauss(harm, noise) for w in without]
+        passed += any(guard.compare(without[:n], with_it[:n], 0.5).shown for n in (3, 6))
     return passed / rounds
 
 
 def test_a_harm_as_large_as_another_seed_passes_one_time_in_twenty() -> None:
     assert rate(0.05, noise=0.0) < 0.06
-    assert rate(0.05, noise=0.02) < 0.06
+    assert rate(0.05, noise=0.02) < 0.03
     assert rate(0.05, noise=0.1) < 0.06
     assert rate(0.1, noise=0.02) < 0.005
 
 
 def test_what_is_as_good_is_rarely_missed() -> None:
-    assert rate(0.0, noise=0.002) > 0.95
-    assert rate(0.0, noise=0.005) > 0.85
-    assert rate(0.0, noise=0.005, deviation=0.0) > 0.5  # the margin is half a per cent
+    assert rate(0.0, noise=0.005) > 0.98
+    assert rate(0.0, noise=0.02) > 0.8
+    assert rate(0.0, noise=0.005, deviation=0.0) > 0.9  # the margin is half a per cent
 
 
 def test_noise_is_no_proof() -> None:
-    assert rate(0.0, noise=0.2) < 0.1
+    assert rate(0.0, noise=0.2) < 0.2
 
 
 def test_seeds_that_differ_much_do_not_excuse_everything() -> None:

@@ -155,9 +155,10 @@ class Ladder:
         return max(self.good, key=lambda p: p.rate)
 
     def chosen(self) -> Point:
-        """The smallest size whose rate is as good as the best one's."""
-        best = self.fastest().rate
-        return next(p for p in self.good if p.rate >= NEAR * best)
+        """The smallest size whose rate is as good as the best one's; not one that leaves no memory to spare, if there are others."""
+        fit = [p for p in self.good if not self.cap or p.peak <= USE * self.cap] or self.good[:1]
+        best = max(p.rate for p in fit)
+        return next(p for p in fit if p.rate >= NEAR * best)
 
 
 def nice(size: float) -> int:
@@ -198,9 +199,11 @@ def answer(ladder: Ladder, told: dict[str, Any]) -> Answer:
         out.refused = out.refused or f"no size ran: {ladder.points[-1].why}" if ladder.points else out.refused or "nothing was measured"
         return out
     out.chosen = ladder.chosen()
+    tight = [p.size for p in good if ladder.cap and p.peak > USE * ladder.cap]
     out.bound_by_memory = ladder.bound_by_memory
     top = ladder.top()
-    out.largest = max(good[-1].size, nice(top) if math.isfinite(top) else 0)
+    roomy = max((p.size for p in good if p.size not in tight), default=good[0].size)
+    out.largest = max(roomy, min(nice(top) if math.isfinite(top) else 0, min(tight, default=1 << 62)))
     out.seen = out.largest <= good[-1].size
     own = next((p for p in good if p.size == out.own), None)
     if own and len(good) > 1:
@@ -308,8 +311,10 @@ def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = M
                 break
             ladder.points.append(point)
             say(f"batch of {point.size}: {point.why or f'{point.rate:,.0f} samples/s, {format_size(point.peak)}'}")
-            if not point.ok and not point.memory and ladder.good and len(ladder.points) == 2:
+            if len(ladder.points) == 2 and not point.ok and not point.memory and ladder.good:
                 probes.told["refused"] = f"the script does not run with another batch size: {point.why}"
+                break
+            if not point.size:
                 break
     finally:
         probes.end()
@@ -383,6 +388,8 @@ class _Probes:
         self._hear_rest(heard)
         self._remember(heard)
         size = heard.get("size") or size or self.told.get("own") or 0
+        if not size and heard.get("asked"):
+            size = self.told["own"] = heard["asked"]
         if "ms" in heard and not self._over:
             peak = max(heard.get("peak", 0), heard.get("evaluated", 0), 0 if heard.get("cuda") else self._peak)
             if heard.get("retries"):

@@ -22,14 +22,14 @@ COSINE = {"bf16": 0.99, "tf32": 0.999}
 COSINE_ELSE = 0.999
 NULL = 0.9999  # the same batch twice without the knob: below this the script is not the same twice
 BATCHES = 4
-SEEDS = 3
+SEEDS, SEEDS_MAX = 3, 6  # pairs; so many where three do not decide it
 STEPS_MIN, STEPS_MAX = 200, 1000
 BUDGET_S = 180.0  # what the pairs may take when nobody knows how long the training is
 UNKNOWN_MAX_S = 600.0  # and what they may never take then
-TAIL = 0.25  # of a short training: the window that is compared
+TAIL = 0.4  # of a short training: the window that is compared
 MARGIN = 0.005  # of the loss: a difference below that is no harm
 CAP = 0.05  # of the loss, or of its fall: however much seeds differ, more than this is a harm
-SURE = 0.578  # sqrt(-1 / ln 0.05): times the deviation of three seeds it is below the real one in 95 of 100 cases
+_SURE = (0.461, 0.534, 0.579, 0.611, 0.636)  # times the deviation of 2 to 6 seeds: below the real one in 97 of 100 cases (chi square)
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)  # one-sided 95 % of Student's t, 1 to 10 degrees
 LOSSES, COSINES = "losses.jsonl", "gradients.jsonl"
 SAFE, HARMFUL, UNSHOWN, SKIPPED = "safe", "harmful", "not shown safe", "skipped"
@@ -79,11 +79,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Plan:
-    """How long the short trainings are and what they cost; `why` they are not worth it, if so."""
+    """How long the short trainings are and what they cost; `why` they are not worth it, if so. more: there is time for twice as many."""
 
     steps: int
     seconds: float
     why: str = ""
+    more: bool = False
 
 
 # ---- what the numbers say
@@ -95,8 +96,7 @@ def compare(without: Sequence[float], with_it: Sequence[float], fall: float = 0.
     level, spread = statistics.fmean(without), statistics.stdev(without)
     difference = statistics.fmean(differences)
     upper = difference + _T95[min(n - 2, len(_T95) - 1)] * statistics.stdev(differences) / math.sqrt(n)
-    floor = MARGIN * abs(level)
-    margin = max(floor, min(SURE * spread, CAP * max(abs(level), abs(fall))))
+    margin = max(MARGIN * abs(level), min(_SURE[min(n - 2, len(_SURE) - 1)] * spread, CAP * max(abs(level), abs(fall))))
     return Comparison(difference, upper, margin, level, spread)
 
 
@@ -141,7 +141,7 @@ def plan(*, ms: float, ratio: float, setup_s: float, remaining_s: float | None =
         return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and the setting saves {format_duration(saves)}")
     if saves is None and seconds > UNKNOWN_MAX_S:
         return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and it is not known how long the training is")
-    return Plan(steps, seconds)
+    return Plan(steps, seconds, more=2 * seconds < (UNKNOWN_MAX_S if saves is None else saves))
 
 
 # ---- trials
@@ -149,7 +149,7 @@ def plan(*, ms: float, ratio: float, setup_s: float, remaining_s: float | None =
 def check(command: Command, settings: Mapping, change: Mapping, knob: str, *, parent: Path, ms: float, ratio: float, setup_s: float = 3.0,
           remaining_s: float | None = None, epoch_steps: int = 0, seeds: int = SEEDS, steps: int = 0,
           say: Callable[[str], None] = lambda text: None) -> Verdict:
-    """Guard one setting of class C. Starts the user's command up to 2 * seeds + 1 times.
+    """Guard one setting of class C. Starts the user's command 2 * seeds + 1 times; 2 * SEEDS_MAX + 1 times where that decides nothing.
 
     settings: what is applied in both of a pair; change: the fragment of settings that is judged; knob: its name ("bf16", "tf32");
     parent: folder for the rooms; ms, ratio: see `plan`; steps: of each short training (0: as the plan says).
@@ -159,9 +159,10 @@ def check(command: Command, settings: Mapping, change: Mapping, knob: str, *, pa
     steps = steps or todo.steps
     if todo.why:
         return Verdict(SKIPPED, todo.why)
-    say(f"accuracy guard for {knob}: {BATCHES} batches, then {2 * seeds} trainings of {steps} steps, about {format_duration(todo.seconds)}")
+    about = format_duration(todo.seconds) + (f", twice that if {seeds} pairs do not decide it" if todo.more else "")
+    say(f"accuracy guard for {knob}: {BATCHES} batches, then {2 * seeds} trainings of {steps} steps, about {about}")
     guard = _Guard(command, dict(settings), merged(settings, change), knob, parent, steps, setup_s, ms, say)
-    verdict = guard.run(seeds)
+    verdict = guard.run(seeds, max(seeds, SEEDS_MAX) if todo.more else seeds)
     verdict.seconds = guard.seconds
     return verdict
 
@@ -187,7 +188,7 @@ class _Guard:
     say: Callable[[str], None]
     seconds: float = 0.0
 
-    def run(self, seeds: int) -> Verdict:
+    def run(self, seeds: int, most: int) -> Verdict:
         ended, lines = self._trial({"try": [self.knob], "seed": 0, "settings": self.without}, COSINES)
         if why := _unusable(ended):
             return Verdict(UNSHOWN, f"{self.knob} is not shown safe: {why}")
@@ -196,21 +197,30 @@ class _Guard:
         if state != SAFE:
             return Verdict(state, sentence, cosines)
         pairs: list[tuple[int, float, float]] = []
-        falls = []
-        for seed in range(seeds):
-            both = []
-            for settings in (self.without, self.with_it):
-                ended, lines = self._trial({"try": [], "seed": seed, "settings": settings, "steps": self.steps}, LOSSES)
-                if why := self._not_to_be_judged(ended, lines, settings is self.with_it):
-                    return Verdict(why[0], why[1], cosines, pairs)
-                both.append([line["loss"] for line in lines])
-            if len(both[0]) != len(both[1]):
-                return Verdict(UNSHOWN, "the two trainings of a pair have different lengths", cosines, pairs)
-            pairs.append((seed, tail(both[0]), tail(both[1])))
-            falls.append(head(both[0]) - tail(both[0]))
-            self.say(f"pair {seed + 1} of {seeds}: loss {pairs[-1][1]:.4g} without, {pairs[-1][2]:.4g} with {self.knob}")
-        comparison = compare([a for _, a, _ in pairs], [b for _, _, b in pairs], statistics.fmean(falls))
-        return Verdict(*_words(comparison, self.knob, seeds), cosines, pairs, comparison)
+        falls: list[float] = []
+        for until in dict.fromkeys((seeds, most)):
+            while len(pairs) < until:
+                if failed := self._pair(pairs, falls):
+                    return Verdict(*failed, cosines, pairs)
+                self.say(f"pair {len(pairs)} of {until}: loss {pairs[-1][1]:.4g} without, {pairs[-1][2]:.4g} with {self.knob}")
+            comparison = compare([a for _, a, _ in pairs], [b for _, _, b in pairs], statistics.fmean(falls))
+            if comparison.shown or comparison.difference > comparison.margin:
+                break
+        return Verdict(*_words(comparison, self.knob, len(pairs)), cosines, pairs, comparison)
+
+    def _pair(self, pairs: list, falls: list) -> tuple[str, str] | None:
+        """One more pair; or how it failed."""
+        seed, both = len(pairs), []
+        for settings in (self.without, self.with_it):
+            ended, lines = self._trial({"try": [], "seed": seed, "settings": settings, "steps": self.steps}, LOSSES)
+            if failed := self._not_to_be_judged(ended, lines, settings is self.with_it):
+                return failed
+            both.append([line["loss"] for line in lines])
+        if len(both[0]) != len(both[1]):
+            return UNSHOWN, "the two trainings of a pair have different lengths"
+        pairs.append((seed, tail(both[0]), tail(both[1])))
+        falls.append(head(both[0]) - tail(both[0]))
+        return None
 
     def _trial(self, order: dict, name: str) -> tuple[Ended, list[dict]]:
         trial = Trial(self.command, {"mode": "guard", **order}, self.parent)

@@ -130,6 +130,7 @@ class Probe:
         self._at = self._delay = self._began = 0
         self._cut = self._evaluating = self._longest_due = self._varied = False
         self._taken: bool | None = None
+        telling.begin(room, "batch")
 
     def fenced(self, what: Any, *args: Any) -> None:
         """A fault of ours ends the probe, not the script."""
@@ -165,6 +166,8 @@ class Probe:
                 raise StopIteration
         if self._data is not None and (self._evaluating or not self.size):
             self._next_size(feed)
+        if self._last is None and self.torch.is_grad_enabled():
+            telling.line(BATCHES, asked=feed.loader.batch_size)  # should not even that fit
         self._last = feed
         self._unstepped += 1
         if self.size and self._unstepped > UNSTEPPED:
@@ -229,7 +232,6 @@ class Probe:
             self._taken = self.on = telling.take(self.room)
             if not self._taken:
                 return
-            telling.begin(self.room, "batch")
             import atexit
             atexit.register(self._at_end)
         if self._lead is None:

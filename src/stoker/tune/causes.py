@@ -13,6 +13,7 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 LEAST = 0.10  # of the step: what explains less is not named
+CROWDED = 0.15  # so much of the step others may have the cores before it is called a cause; a little is everyday
 
 CAUSES = {
     "sample_work": "the work of one sample, in Python or a decoder, takes longer than the step",
@@ -53,14 +54,15 @@ _OTHER_MATHS = ("precision", "tiny_batch")  # the cure changes what is learned: 
 
 
 def find(view: View, reading: Reading) -> tuple[Cause, ...]:
-    """All causes, the first that to begin with. A disturbed machine is told first: what else was measured then is not worth much."""
-    timed = [c for c in _all(view, reading) if c.share is not None and c.share.value >= LEAST]
-    others = [c for c in _all(view, reading) if c.share is None]
+    """All causes, the first that to begin with: wrong data, then by the share that is to be won, what changes the maths last."""
+    found = list(_all(view, reading))
+    timed = [c for c in found if c.share is not None and c.share.value >= LEAST]
+    others = [c for c in found if c.share is None]
     best: dict[str, Cause] = {}
     for cause in timed:
         if cause.name not in best or cause.share.value > best[cause.name].share.value:
             best[cause.name] = cause
-    ranked = sorted(best.values(), key=lambda c: (c.name != "neighbour", c.name in _OTHER_MATHS, -c.share.value))
+    ranked = sorted(best.values(), key=lambda c: -c.share.value)
     first = [c for c in others if c.name in _WRONG_DATA]
     same_maths = [c for c in ranked if c.name not in _OTHER_MATHS]
     return (*first, *same_maths, *(c for c in others if c.name not in _WRONG_DATA), *(c for c in ranked if c.name in _OTHER_MATHS))
@@ -77,7 +79,7 @@ def _all(view: View, reading: Reading) -> Iterator[Cause]:
 # --- the machine -------------------------------------------------------------------------------------------------------------
 
 def _machine(view: View) -> Iterator[Cause]:
-    if (foreign := view.foreign) >= LEAST:
+    if (foreign := view.foreign) >= CROWDED:
         who = view.card.get("now", {}).get("who") or []
         names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in who[:3])
         yield Cause("neighbour", f"Another process has the cores for {foreign:.0%} of the step{': ' + names if names else ''}.",

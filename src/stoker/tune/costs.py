@@ -129,4 +129,4 @@ def _zeroes(line: Line, place: Place) -> bool:
 
 
 def _copies_layout(line: Line, place: Place) -> bool:
-    return bool(_LAYOUT.search(line.call)) and (place.forward or place.in_step) and line.kind != "data"
+    return bool(_LAYOUT.search(line.call)) and (place.forward or place.in_step or not place.text) and line.kind != "data"

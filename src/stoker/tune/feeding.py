@@ -62,17 +62,18 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     if not n:
         return
     starting = view.clock_share("start")
-    if n > view.cores and _crowded(view, n):
+    if _locked(view, n):
+        by_workers = rates(view)
+        one, many = by_workers.get(1), max((r for w, r in by_workers.items() if w > 1), default=None)
+        seen = f": {max(by_workers)} bring {many / one:.2f} of the rate of one" if one and many else ""
+        yield Cause("worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view))
+    elif n > view.cores and _crowded(view, n):
         yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting them and switching between them costs "
                     f"{stall.value:.0%} of the step.", stall, "differencing", *_where(view))
     elif starting >= 0.5 * stall.value and not (view.loader or {}).get("persistent"):
         took = (view.loader or {}).get("start_s")
         yield Cause("worker_start", f"The {n} workers are started anew in each epoch{f', {took:.2g} s each time' if took else ''}: "
                     f"{starting:.0%} of the time.", Range(starting, 0.8 * starting, min(1.0, stall.high)), "clock", *_where(view))
-    elif _locked(view, n):
-        one, many = rates(view).get(1), max((r for w, r in rates(view).items() if w > 1), default=None)
-        seen = f"; {max(rates(view))} bring {many / one:.2f} of the rate of one" if one and many else ""
-        yield Cause("worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view))
 
 
 def rates(view: View) -> dict[int, float]:
@@ -94,7 +95,8 @@ def _crowded(view: View, n: int) -> bool:
 
 def _locked(view: View, n: int) -> bool:
     """Two at once take twice as long, or more workers bring nothing, though there are cores for them."""
-    if n < 2:
+    took = ((view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)) * (view.batch or 1)
+    if n < 2 or took < 0.1 * (view.step_s("R0") or 0):
         return False
     alone, beside = view.samples.get("again_s"), view.samples.get("beside_s")
     work, wait = view.per_sample("cpu_s") or 0.0, view.per_sample("wait_s") or 0.0

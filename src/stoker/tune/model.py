@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -20,43 +19,50 @@ _WIDE = (0.90, 1.10)  # what one pair alone may be wrong by
 # --- ratios ------------------------------------------------------------------------------------------------------------------
 
 def paired(windows: Sequence[dict], phase: str, against: str) -> Range | None:
-    """Step time in `phase` over that in `against`: neighbours in time within each block make a pair; 90 % bootstrap over pairs."""
-    ratios = _pairs(windows, phase, against)
-    if not ratios:
-        one, two = _mean_s(windows, phase), _mean_s(windows, against)
-        if not one or not two:
-            return None
-        value = one / two
-        return Range(value, value * _WIDE[0], value * _WIDE[1])
-    return interval(ratios)
+    """Step time in `phase` over that in `against`, evaluation left out: neighbours in time make pairs; 90 % bootstrap over pairs."""
+    pairs = _pairs(windows, phase, against)
+    return interval(pairs) if pairs else None
 
 
-def _pairs(windows: Sequence[dict], phase: str, against: str) -> list[float]:
-    blocks: dict[object, list[dict]] = defaultdict(list)
-    for w in windows:
-        if w.get("steps") and w.get("wall_s") and w.get("block") is not None and w["phase"] in (phase, against):
-            blocks[w["block"]].append(w)
-    ratios = []
-    for found in blocks.values():
-        ours, theirs = ([w["wall_s"] / w["steps"] for w in found if w["phase"] == p] for p in (phase, against))
-        ratios += [a / b for a, b in zip(ours, theirs, strict=False) if b]  # A B B A: first with first, second with second
-    return ratios
+def _pairs(windows: Sequence[dict], phase: str, against: str) -> list[tuple[float, float]]:
+    """Seconds a step (in `phase`, `against` beside it). Windows stand in their order, as A B B A: the first B goes with the A before it."""
+    usable = [w for w in windows if w.get("steps") and w.get("wall_s") and w["phase"] in (phase, against)]
+    pairs, run = [], []
+    before: dict | None = None
+    for w in [*usable, None]:
+        if w is not None and w["phase"] == phase:
+            run.append(w)
+            continue
+        for i, ours in enumerate(run):
+            first = i < (len(run) + 1) // 2
+            other = (before or w) if first else (w or before)
+            if other is not None:
+                pairs.append((seconds(ours), seconds(other)))
+        before, run = w, []
+    return pairs
 
 
-def _mean_s(windows: Sequence[dict], phase: str) -> float | None:
-    found = [w for w in windows if w["phase"] == phase and w.get("steps")]
-    steps = sum(w["steps"] for w in found)
-    return sum(w["wall_s"] for w in found) / steps if steps else None
+def seconds(window: dict) -> float:
+    """A step of a window, evaluation left out."""
+    return max(1e-9, window["wall_s"] - (window.get("ms") or {}).get("evaluation", 0.0) / 1e3) / window["steps"]
 
 
-def interval(ratios: Sequence[float]) -> Range:
-    """Median with a 90 % interval by seeded bootstrap; of one or two values at least what a single pair may be wrong by."""
-    value = statistics.median(ratios)
-    if len(ratios) < 3:
-        return Range(value, min(*ratios, value * _WIDE[0]), max(*ratios, value * _WIDE[1]))
+def interval(pairs: Sequence[tuple[float, float]]) -> Range:
+    """Ratio of the sums with a 90 % interval by seeded bootstrap; of one or two pairs at least what a single one may be wrong by.
+
+    Sums and not medians: a slow sample now and then is a part of the time.
+    """
+    value = _ratio(pairs)
+    if len(pairs) < 3:
+        each = [a / b for a, b in pairs]
+        return Range(value, min(*each, value * _WIDE[0]), max(*each, value * _WIDE[1]))
     draw = random.Random(SEED)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
-    return Range(value, medians[DRAWS // 20], medians[-DRAWS // 20 - 1])
+    found = sorted(_ratio(draw.choices(pairs, k=len(pairs))) for _ in range(DRAWS))
+    return Range(value, found[DRAWS // 20], found[-DRAWS // 20 - 1])
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return sum(a for a, _ in pairs) / sum(b for _, b in pairs)
 
 
 # --- the loader --------------------------------------------------------------------------------------------------------------

@@ -193,15 +193,9 @@ class View:
 
         Where our own processes could take all cores, the wait is our own.
         """
-        share, own = 0.0, 0.0
-        found = [w for w in self.windows("R0") + self.windows("R1") if w.get("stolen_s") is not None]
-        for phase in ("R0", "R1"):
-            some = [w for w in found if w["phase"] == phase]
-            wall = sum(w["wall_s"] for w in some)
-            if not wall:
-                continue
-            busy = sum((w.get("cpu_s") or 0) + (w.get("children_cpu_s") or 0) for w in some)
-            own = min(1.0, busy / (wall * self.cores))
-            stolen = sum(w["stolen_s"] for w in some) / wall
-            share = max(share, min(stolen, 1 - own)) if phase == "R0" else share
-        return share
+        found = [w for w in self.windows("R0") if w.get("stolen_s") is not None]
+        wall = sum(w["wall_s"] for w in found)
+        if not wall:
+            return 0.0
+        busy = sum((w.get("cpu_s") or 0) + (w.get("children_cpu_s") or 0) for w in found)
+        return min(sum(w["stolen_s"] for w in found) / wall, max(0.0, 1 - busy / (wall * self.cores)))

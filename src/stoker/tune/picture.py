@@ -187,7 +187,7 @@ def terminal(found: Findings, width: int = 80, colour: bool = False) -> str:
     if found.curve.dots or found.curve.line:
         console.print()
         for line in _rows(found.curve, max(12, room - 14)):
-            console.print(line, soft_wrap=True)
+            console.print(line[:width], soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -199,7 +199,8 @@ def _rows(curve: Curve, room: int) -> list[str]:
     if curve.compute and top > 4 * curve.compute:
         top = 4 * curve.compute
     at = None if not curve.compute else round(room * min(1.0, curve.compute / top))
-    rows = ["workers  samples/s of the loader alone (● measured, ○ model" + (", │ what the training takes)" if at is not None else ")")]
+    key = ["● measured", "○ model", *(["│ what the training takes"] if at is not None else [])]
+    rows = ["workers  samples a second, the loader alone", " " * 7 + "  ".join(key)]
     for n, rate in sorted(known.items()):
         cell = round(room * min(1.0, rate / top))
         line = list(" " * (room + 1))
@@ -209,7 +210,7 @@ def _rows(curve: Curve, room: int) -> list[str]:
         notes = [f"{tick(rate)}", "now" if n == curve.now else "", "advised" if n == curve.advised and n != curve.now else "",
                  "cores" if curve.cores and n == round(curve.cores) else "",
                  curve.breaks_why if curve.breaks_at is not None and n >= curve.breaks_at else ""]
-        rows.append(f"{n:>5}  {''.join(line)}" + " ".join(filter(None, notes)))
+        rows.append(f"{n:>5}  {''.join(line)} " + " ".join(filter(None, notes)))
     return rows
 
 

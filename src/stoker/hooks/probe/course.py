@@ -1,18 +1,29 @@
-"""The course of a measurement: which window comes when. Each `yield` is one step of the script's training."""
+"""The course of a measurement: which window comes when. Each `yield` is one step of the script's training.
+
+First the script as it is against batches from memory; then where its time goes, line by line, and the data by itself; then what could be
+changed, what is most likely to help first; and the same again while there is time.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import time
 
 from ..clock import marks
 from ..entry import now
 from . import feed, look, order, windows
+from .changes import Change, computing, feeding
 
 WARM_STEPS, WARM_S = 4, 0.1
 WINDOW_S, WINDOW_STEPS = 0.25, 5
 SETTLE_S = 1.0  # at most, for workers that fill their queue
 BLOCKS = 2  # of R0 and R1 before anything else
+BLOCKS_MAX = 4
+SAMPLED_S = 1.2
+SAMPLES_S, ALONE_S = 2.4, 0.4
+RANKS_S = 3.0
 _monotonic = time.monotonic
 
 
@@ -23,36 +34,48 @@ class Course:
         self.until = _monotonic() + seconds
         self.seconds = seconds
         self.step_s = 0.0  # of the script as it is
-        self.blocks: dict = {}  # phase -> pairs so far
+        self.number = 0  # of the last block
         self.told: list = order.facts.setdefault("windows", [])
 
     def run(self) -> object:
         """The whole course, as a generator that is moved on once a step."""
-        yield from self.warm_up()
         if _several_ranks():
+            yield from self.wait(min(RANKS_S, self.seconds))
             return
+        yield from self.warm_up()
         yield from self.collect()
         for _ in range(BLOCKS):
-            yield from self.block("R1") if self.has_ring() else self.alone()
+            yield from self.block("R1", against="R0") if self.has_ring() else self.alone()
+        yield from self.sampled()
+        self.data()
+        yield from self.changes()
 
     def left(self) -> float:
         """Seconds that there still are."""
         return self.until - _monotonic()
 
+    def wait(self, seconds: float) -> object:
+        """Steps in which nothing is done."""
+        until = _monotonic() + seconds
+        while _monotonic() < until:
+            yield
+
     # ---- before anything is timed
 
     def warm_up(self) -> object:
         """The first steps, and as many as a queue that was filled before them."""
-        began, steps = now(), 0
+        began, steps, since = now(), 0, now()
         while True:
             yield
             steps += 1
+            if steps == 2:
+                since = now()
             queued = max((line.queue() for line in feed.training()), default=0)
             if steps >= WARM_STEPS + queued and now() - began > WARM_S * 1e9:
                 break
-            if now() - began > 0.15 * self.seconds * 1e9 and steps >= 2:
+            if now() - began > 0.15 * self.seconds * 1e9 and steps >= 3:
                 break
-        self.step_s = (now() - began) / 1e9 / steps
+        self.step_s = (now() - since) / 1e9 / (steps - 2)
 
     def collect(self) -> object:
         """Keep some batches of each loader that is trained on."""
@@ -80,43 +103,50 @@ class Course:
         for _ in range(4):
             yield from self.window("R0", block)
 
-    def block(self, phase: str, on: object = None, off: object = None) -> object:
-        """A B B A: as it is, changed, changed, as it is."""
+    def block(self, phase: str, against: str = "R0", change: Change | None = None) -> object:
+        """A B B A: as it is (or from memory), changed, changed, as it was."""
         block = self.begin_block(phase)
-        yield from self.window("R0", block)
-        self.change(phase, on)
+        beside = against == "R1"
+        if beside:
+            self.turn("R1", lambda: _feed_from(feed.RING))
+            yield from self.settle()
+        yield from self.window(against, block)
+        why = self.turn(phase, change.on if change else lambda: _feed_from(feed.RING))
+        if why:
+            order.facts.setdefault("left", {})[phase] = why
+        else:
+            yield from self.settle()
+            yield from self.window(phase, block)
+            yield from self.window(phase, block)
+        self.back(change, feed.RING if beside else feed.REAL)
         yield from self.settle()
-        yield from self.window(phase, block)
-        yield from self.window(phase, block)
-        self.back(off)
-        yield from self.settle()
-        yield from self.window("R0", block)
+        if not why:
+            yield from self.window(against, block)
+        if beside:
+            self.back(None, feed.REAL)
+            yield from self.settle()
 
     def begin_block(self, phase: str) -> int:
-        """Its number, counted for each phase."""
-        self.blocks[phase] = self.blocks.get(phase, 0) + 1
+        """Its number: all windows that stand beside each other have the same."""
+        self.number += 1
         order.progress(phase, marks.steps)
-        return self.blocks[phase]
+        return self.number
 
-    def change(self, phase: str, on: object) -> None:
-        """From the next step on the script has what `phase` says."""
+    def turn(self, phase: str, on: object) -> str:
+        """From the next step on the script has what `phase` says. "" or why not."""
         since = now()
         order.facts["trying"] = phase
-        if on is not None:
-            on()
-        else:
-            for line in feed.training():
-                line.source = feed.RING
+        why = on() or ""
         windows.aside(since)
+        return why
 
-    def back(self, off: object) -> None:
+    def back(self, change: Change | None, source: str) -> None:
         """From the next step on all is as the script has it."""
         since = now()
+        if change is not None:
+            change.off()
+        _feed_from(source)
         order.facts.pop("trying", None)
-        if off is not None:
-            off()
-        for line in feed.training():
-            line.source = feed.REAL
         windows.aside(since)
 
     def settle(self) -> object:
@@ -124,8 +154,8 @@ class Course:
         most = now() + int(SETTLE_S * 1e9)
         for _ in range(2 + max((line.queue() for line in feed.training()), default=0)):
             yield
-            if now() > 2 * most:
-                return
+            if now() > most:
+                break
         if any(line.source == feed.RING and line.workers for line in feed.training()):
             yield from self.quiet(most)
 
@@ -142,9 +172,10 @@ class Course:
                 return
             moment, cpu = now(), used
 
-    def window(self, phase: str, block: int, **more: object) -> object:
+    def window(self, phase: str, block: int, seconds: float = 0.0, **more: object) -> object:
         """One window; its facts are told."""
         steps, least = self.sizes()
+        least = max(least, int(seconds * 1e9))
         window = windows.Window()
         while True:
             yield
@@ -157,9 +188,134 @@ class Course:
         fitting = int(self.seconds / 16 / self.step_s) if self.step_s else WINDOW_STEPS
         return max(2, min(WINDOW_STEPS, fitting)), int(WINDOW_S * 1e9)
 
+    def cost(self) -> float:
+        """Seconds that a block takes."""
+        steps, least = self.sizes()
+        queue = max((line.queue() for line in feed.training()), default=0)
+        return 4 * max(least / 1e9, steps * self.step_s) + 2 * min(SETTLE_S, (2 + queue) * self.step_s) + 0.1
+
+    # ---- where the time goes
+
+    def sampled(self) -> object:
+        """Windows in which a thread looks where the training is."""
+        from . import stacks
+        block = self.begin_block("stacks")
+        seconds = min(SAMPLED_S, max(0.3, 0.12 * self.seconds))
+        stacks.begin()
+        try:
+            yield from self.window("R0", block, seconds, sampled=True)
+        finally:
+            stacks.end()
+        order.facts["stacks"] = stacks.facts()
+
+    def data(self) -> None:
+        """Single samples, and two processes beside each other: between two steps."""
+        line = feed.main()
+        loader = line.loader() if line is not None else None
+        seconds = min(SAMPLES_S, 0.15 * self.seconds, 0.5 * self.left())
+        if loader is None or seconds < 0.05:
+            return
+        since = now()
+        order.progress("samples", marks.steps)
+        try:
+            from . import samples
+            told, more = samples.measure(loader, seconds)
+            order.facts["samples"] = told
+            labels = more.pop("labels", [])
+            if labels:
+                more["labels_sorted"] = _sorted(labels)
+            order.facts.setdefault("loaders_more", {})[line.about.get("id", "")] = more
+        except Exception as e:
+            order.fault("the samples", e)
+        windows.aside(since)
+
+    def rates(self) -> None:
+        """The loader by itself, with a few numbers of workers."""
+        from . import alone
+        line = feed.main()
+        loader = line.loader() if line is not None else None
+        if loader is None:
+            return
+        since = now()
+        cores = look.cores()
+        told = order.facts.setdefault("alone", [])
+        for workers in dict.fromkeys((line.workers, 1, cores)):
+            if self.left() < 3 * ALONE_S:
+                break
+            order.progress("alone", marks.steps, f"{workers} workers")
+            try:
+                found = alone.rate(loader, workers, ALONE_S)
+            except Exception as e:
+                order.fault(f"the loader with {workers} workers", e)
+                found = None
+            if found:
+                told.append(found)
+        windows.aside(since)
+
+    # ---- what could be changed
+
+    def changes(self) -> object:
+        """Each change beside the script as it is, the most promising first; then all of it again."""
+        stall = self.stall()
+        queue = self.queue(stall)
+        did: dict = {}
+        for _ in range(BLOCKS_MAX):
+            for change in queue:
+                if change is None:
+                    if not order.facts.get("alone") and self.left() > 4 * ALONE_S:
+                        self.rates()
+                        yield from self.settle()
+                    continue
+                if change.phase in order.facts.get("left", {}) or did.get(change.phase, 0) >= BLOCKS_MAX:
+                    continue
+                if self.left() < self.cost():
+                    return
+                did[change.phase] = did.get(change.phase, 0) + 1
+                yield from self.block(change.phase, change.against, change)
+            if self.has_ring() and self.left() > self.cost():
+                yield from self.block("R1", against="R0")
+            elif self.left() > self.cost():
+                yield from self.alone()
+
+    def queue(self, stall: float) -> list:
+        """Changes in the order in which they come; None: the loader's rates."""
+        first, second = feeding(stall, self.compute_s()), computing(self.has_ring())
+        busy = [change for change in first if change.phase == "R4"]
+        rest = [change for change in first if change.phase != "R4"]
+        if stall > 0.1:
+            return [*rest, None, *busy, *second]
+        return [*second, *busy, *rest[:1], None]
+
+    def stall(self) -> float:
+        """The part of the step that goes with the input, by what was measured so far."""
+        whole, memory = (self.mean(phase) for phase in ("R0", "R1"))
+        return max(0.0, 1 - memory / whole) if whole and memory else 0.0
+
+    def compute_s(self) -> float:
+        """Seconds of a step from memory."""
+        return self.mean("R1") or self.step_s
+
+    def mean(self, phase: str) -> float:
+        """Seconds a step of all windows of this phase."""
+        found = [each for each in self.told if each["phase"] == phase and not each.get("sampled")]
+        steps = sum(each["steps"] for each in found)
+        return sum(each["wall_s"] for each in found) / steps if steps else 0.0
+
+
+def _feed_from(source: str) -> None:
+    for line in feed.training():
+        line.source = source if source == feed.REAL or line.ring.usable else feed.REAL
+
+
+def _sorted(labels: list) -> bool:
+    """Whether the classes come one after the other, in the order of the data."""
+    known = [label for _, label in sorted(labels) if label is not None]
+    kinds = len(set(known))
+    changes = sum(a != b for a, b in zip(known, known[1:]))  # noqa: B905, RUF007  # as Python 3.9 has it
+    return len(known) >= 12 and 1 < kinds <= math.ceil(len(known) / 3) and changes == kinds - 1
+
 
 def _several_ranks() -> bool:
-    import os
     torch = sys.modules["torch"]
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -15,10 +15,12 @@ from ..entry import now
 from . import order
 from .ring import Ring
 
-REAL, RING, SIDE = "real", "ring", "side"
+REAL, RING, SIDE, BOTH = "real", "ring", "side", "both"  # BOTH: from memory, while the loader's own batches are thrown away
 LENGTHS_MAX = 50  # passes whose length is remembered
+LINES_MAX = 64
 
-lines: dict = {}  # id of a loader -> Line
+lines: dict = {}  # id of a loader that lives -> Line
+_all: list = []  # the first ones, whether their loaders live or not
 samples = batches = 0  # handed out to the training so far
 _iter = _kind = None  # DataLoader.__iter__ as we found it; the class of our iterators
 _installed = False
@@ -35,10 +37,11 @@ class Line:
         self.passes = 0
         self.lengths: list = []  # batches of whole passes
         self.starts: list = []  # s from the beginning of a pass to its first batch, with workers
-        self.labels: list = []
         self.seen: tuple = ()  # of the dataset's attributes
         self.changed: set = set()
         self.current = None  # weakref to the pass that goes on
+        self.rebuilt = False
+        self.about = _about(loader)
 
     def made_of(self, loader: object, key: int) -> None:
         """The loader that this line is now."""
@@ -46,6 +49,7 @@ class Line:
         self.loader = weakref.ref(loader, lambda _: lines.pop(key, None) if key in lines and lines[key].loader() is None else None)
         self.workers = int(getattr(loader, "num_workers", 0) or 0)
         self.prefetch = int(getattr(loader, "prefetch_factor", None) or 2)
+        self.place = _place(loader)
 
     def is_train(self) -> bool:
         """Whether its batches are trained on."""
@@ -55,7 +59,7 @@ class Line:
 
     def queue(self) -> int:
         """Batches that may lie ready in its workers' queue, from the source that it has now."""
-        if self.source == RING:
+        if self.source in (RING, BOTH):
             return 0
         loader = self.sibling if self.source == SIDE else self
         if self.source == SIDE:
@@ -102,12 +106,17 @@ def install(torch: object) -> None:
 
 def training() -> list:
     """The lines that the script trains on, as far as it has come."""
-    return [each for each in {id(line): line for line in lines.values()}.values() if each.is_train()]
+    return [line for line in _all if line.is_train()]
+
+
+def main() -> Line | None:
+    """Of the lines that it trains on, the one that most of the training comes from."""
+    return max(training(), key=lambda line: (line.length() or 0) * max(1, line.passes), default=None)
 
 
 def known() -> list:
-    """All lines."""
-    return list({id(line): line for line in lines.values()}.values())
+    """All lines, also of loaders that are gone."""
+    return _all[:]
 
 
 def _line(loader: object) -> Line | None:
@@ -120,10 +129,14 @@ def _line(loader: object) -> Line | None:
         if line is not None and line.loader() is loader:
             return line
         line = _follows(loader)
-        if line is None:
-            line = Line(loader, key)
-        else:
+        if line is not None:
+            line.rebuilt = True
             line.made_of(loader, key)
+        elif len(_all) < LINES_MAX:
+            line = Line(loader, key)
+            _all.append(line)
+        else:
+            return None
         lines[key] = line
         return line
     except Exception as e:
@@ -133,30 +146,26 @@ def _line(loader: object) -> Line | None:
 
 def _follows(loader: object) -> Line | None:
     """The line of the loader that this one replaces: made at the same place, once the training had begun, of the same kind."""
-    if not marks.steps:
-        return None
-    from ..settings import sites
-    site = sites.site_of(loader)
-    for line in known() if site is not None else ():
-        other = getattr(line, "place", None)
-        gone = line.loader() is None or (line.current is None or line.current() is None)
-        if other == (site.place, loader.batch_size, type(loader.dataset)) and gone:
+    place = _place(loader) if marks.steps else None
+    for line in _all if place is not None else ():
+        if line.place == place and (line.loader() is None or line.current is None or line.current() is None):
             return line
     return None
 
 
-def note_place(line: Line, loader: object) -> None:
-    """Where it was made, so that its successor is known."""
+def _place(loader: object) -> tuple | None:
     from ..settings import sites
     site = sites.site_of(loader)
-    if site is not None:
-        line.place = (site.place, loader.batch_size, type(loader.dataset))
-        if loader.batch_size and id(line) not in {id(each) for each in _kept}:
-            _kept.append(line)  # the loader may be gone when its successor comes
-            del _kept[:-8]
+    return None if site is None else (site.place, loader.batch_size, type(loader.dataset), type(loader.sampler))
 
 
-_kept: list = []
+def _about(loader: object) -> dict:
+    from . import statics
+    try:
+        return statics.about(loader)
+    except Exception as e:
+        order.fault("a loader", e)
+        return {}
 
 
 def _make(base: type) -> type:
@@ -170,7 +179,6 @@ def _make(base: type) -> type:
             line.passes += 1
             line.current = weakref.ref(self)
             try:
-                note_place(line, loader)
                 _look_at_dataset(line, loader)
             except Exception as e:
                 order.fault("a pass", e)
@@ -203,6 +211,10 @@ def _make(base: type) -> type:
                 elif source == RING:
                     self._mixed = True
                     batch = line.ring.give()
+                elif source == BOTH:
+                    self._mixed = True
+                    self._throw_away()
+                    batch = line.ring.give()
                 else:
                     self._mixed = True
                     batch = self._beside()
@@ -227,6 +239,18 @@ def _make(base: type) -> type:
             if line.collecting:
                 line.ring.keep(batch)
             return batch
+
+        def _throw_away(self) -> None:
+            """Take a batch that lies ready in the queue, and forget it: its workers go on as if somebody trained on them."""
+            if self._real is None:
+                self._real = _iter(self._loader)
+            queue = getattr(self._real, "_data_queue", None)
+            if queue is None or queue.empty():
+                return
+            try:
+                next(self._real)
+            except StopIteration:
+                self._real = _iter(self._loader)
 
         def _beside(self) -> object:
             if self._side is None:

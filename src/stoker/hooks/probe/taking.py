@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 from ..clock import marks
@@ -12,6 +13,7 @@ from . import feed, look, order, trial, windows
 _pid = 0  # of the process that has looked whether it takes the order
 _what = ""
 _loop_from = 0.0
+_watch = None  # statics', once this process has the order
 
 
 def other(mode: str, torch: object) -> None:
@@ -60,18 +62,20 @@ def _stepped(optimizer: object, args: object, kwargs: object) -> None:
     """After each step of any optimizer, before the clock: only the first one matters."""
     global _pid
     if _pid == os.getpid():
+        if _watch is not None:
+            _watch(optimizer)
         return
     _pid = os.getpid()
     try:
         if _what == "script" and _pid == order._pid and order.take():
-            _begin()
+            _begin(optimizer)
         else:
             order.line("ranks.jsonl", pid=_pid)
     except Exception as e:
         order.fault("the first step", e)
 
 
-def _begin() -> None:
+def _begin(optimizer: object) -> None:
     seconds, steps = float(order.order.get("seconds") or 0), int(order.order.get("steps") or 0)
     order.facts["first_step_s"] = round(time.monotonic() - _loop_from, 5) if _loop_from else None
     order.collect.append(_known)
@@ -79,14 +83,30 @@ def _begin() -> None:
         marks.each_step = trial.stepper(seconds, steps)
         return
     windows.watch_the_clock()
+    from . import statics
     from .course import Course
+    global _watch
+    _watch = statics.stepped
+    statics.stepped(optimizer)
     marks.each_step = _mover(Course(seconds or 20.0).run(), steps)
+    threading.Thread(target=_too_long, args=((seconds or 20.0) * 1.2 + 2.0,), name="stoker-deadline", daemon=True).start()
+
+
+def _too_long(seconds: float) -> None:
+    """No step comes any more, an evaluation of minutes it may be: what is known is told then."""
+    time.sleep(seconds)
+    order.finish("enough")
 
 
 def _mover(course: object, most: int) -> object:
     """Moves the course on by a step; at its end this process ends."""
+    from . import statics
+
     def step() -> None:
         try:
+            windows._gather()
+            if order.facts.get("trying", "R1") == "R1":
+                statics.step_ends(windows._total[marks.BACKWARD])
             next(course)
             if not most or marks.steps < most:
                 return

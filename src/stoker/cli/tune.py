@@ -101,7 +101,7 @@ def _print(made: Report, command: Command) -> None:
         width = shutil.get_terminal_size().columns if terminal else None
         print(report.text(made.found, made.card, script=script, width=width, colour=terminal))
         if terminal:
-            print(picture.terminal(made.found, width))
+            print(picture.terminal(made.found, width or 80, colour=True))
     for line in made.lines:
         print(f"  {output.shown(line)}")
     print(output.shown(made.sentence))
@@ -165,10 +165,10 @@ def _batch(command: Command, o: Mapping[str, Any]) -> int:
         answer = batch.largest(command, parent=trial.rooms(home()), say=say)
     if o["as_json"]:
         output.print_json(batch.as_json(answer))
-        return 0
-    for line in batch.lines(answer):
-        print(output.shown(line))
-    return 0
+    else:
+        for line in batch.lines(answer):
+            print(output.shown(line))
+    return EXIT_NOT_TUNED if answer.refused else 0
 
 
 def _here() -> str:

@@ -48,12 +48,12 @@ def products(device, n, wait):
     found = {}
     for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
         try:
-            found[name], first = rate(device, dtype, n, 0.35, wait)
+            found[name], first = rate(device, dtype, n, 0.2, wait)
             found.setdefault("first_ms", first)
         except Exception:
             pass
     return found
-out["matmul"] = dict(products("cpu", 768, lambda: None), threads=torch.get_num_threads())
+out["matmul"] = dict(products("cpu", 640, lambda: None), threads=torch.get_num_threads())
 if torch.cuda.is_available():
     t = time.perf_counter()
     torch.zeros(1, device="cuda").item()

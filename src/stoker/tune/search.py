@@ -168,6 +168,8 @@ class Search:
         seconds = max(RACE_MIN_S, self._left() - confirm_s - self._cost(len(entries)))
         self._say(f"racing {len(chosen)} settings against the script as it is, {format_duration(seconds)}")
         outcome = self._run_race(entries, seconds)
+        if self._died(outcome):
+            return
         raced = [(c, outcome.of(c.name)) for c in chosen]
         for c, result in raced:
             if result.died:
@@ -184,7 +186,9 @@ class Search:
         self._say(f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, {format_duration(seconds)}")
         outcome = self._run_race([Entry("as it is", {}), Entry(candidate.name, self._whole(candidate))], seconds)
         result = outcome.of(candidate.name)
-        if result.died:
+        if self._died(outcome):
+            self._best = None
+        elif result.died:
             self._state(candidate.actions, f"failed: {result.died}")
             self._best = None
         elif result.ratio is None or result.ratio.value >= choose.KEPT_BELOW or result.ratio.high >= 1.0:
@@ -296,6 +300,14 @@ class Search:
 
     def _number(self, action: Action, ratio: Interval) -> None:
         self._change({action.name}, confirmed=Range(ratio.value, ratio.low, ratio.high))
+
+    def _died(self, outcome: Outcome) -> bool:
+        """Did the script as it is not come through? Then nothing can be compared with it."""
+        why = outcome.results[0].died
+        if why:
+            self._report.state, self._report.sentence = "noisy", f"The script as it is did not run through a second time: {why}."
+            self._report.hint = "Run it by itself, twice: does it depend on what it leaves behind?"
+        return bool(why)
 
     def _nothing(self, outcome: Outcome, chosen: list[choose.Candidate]) -> None:
         if outcome.noisy and not any(outcome.of(c.name).ratio for c in chosen):

@@ -203,7 +203,7 @@ class Trial:
     def _give_up(self, how: str, why: str) -> Ended:
         self._ended_by_us = True
         ended = self.end()
-        if ended.how in ("stopped", "killed", "no_step"):
+        if ended.how in ("stopped", "killed", "no_step", "no_torch"):
             ended.how, ended.why = how, why
         return ended
 
@@ -228,12 +228,13 @@ class Trial:
             return _with(ended, "network", "it writes to the network")
         if effects.get("stdin") or (code and any(ended.lines[-1:] and ended.lines[-1].startswith(e) for e in _STDIN_ERRORS)):
             return _with(ended, "stdin", "it asks a question and waits for an answer")
-        if facts is not None and facts.get("ended") != "error":
+        stepped = facts is not None and (facts.get("ended") == "enough" or bool(facts.get("steps_seen")))
+        if stepped and facts.get("ended") != "error":
             return ended
         if (code and code > 0 and not self._ended_by_us) or (facts or {}).get("ended") == "error":
             last = _last_word(ended.lines, facts)
             return _with(ended, "error", f"it ends with an error of its own: {last}" if last else f"it ends with exit code {code}")
-        if code and code < 0 and not self._ended_by_us:
+        if code and code < 0 and not self._ended_by_us and facts is None:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
             return _with(ended, "killed", f"{name} ended it")
         if self._trains():

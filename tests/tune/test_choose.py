@@ -1,0 +1,81 @@
+"""Which settings are raced, and which one is kept."""
+
+from __future__ import annotations
+
+from stoker.tune import choose
+from stoker.tune.findings import Action, Range
+from stoker.tune.race import Interval, Result
+
+
+def action(name: str, ratio: float, risk: str = "A", **settings) -> Action:
+    return Action(name, "setting", risk, name, Range(ratio, ratio - 0.05, ratio + 0.05), settings=settings)
+
+
+def loader(**knobs) -> dict:
+    return {"train.py:9#0": knobs}
+
+
+WORKERS = action("workers", 0.6, loaders=loader(workers=2))
+CACHE = action("cache", 0.4, loaders=loader(feed="cache"), cache_bytes=100)
+BATCHED = action("batched", 0.5, loaders=loader(feed="batched"))
+THREADS = action("threads", 0.8, "B", threads=1)
+BF16 = action("bf16", 0.7, "C", precision="bf16")
+
+
+def names(found) -> list[str]:
+    return [c.name for c in found]
+
+
+def test_the_best_of_both_sides_go_together():
+    found = choose.candidates([WORKERS, THREADS], frozenset())
+    assert names(found) == ["workers + threads", "workers", "threads"]
+    assert found[0].settings == {"loaders": loader(workers=2), "threads": 1} and found[0].risk == "B"
+    assert found[0].forecast < 0.6
+
+
+def test_a_cache_and_workers_are_not_mixed_and_a_knob_is_turned_once():
+    found = choose.candidates([WORKERS, CACHE, BATCHED], frozenset())
+    assert names(found)[0] == "cache" and "batched + workers" in names(found)
+    assert not any("cache" in name and "+" in name for name in names(found))
+
+
+def test_class_c_needs_consent_and_has_a_fallback():
+    assert names(choose.candidates([BF16], frozenset())) == []
+    assert names(choose.candidates([BF16], frozenset({"precision"}))) == ["bf16"]
+    found = choose.candidates([BF16, CACHE, WORKERS], frozenset({"precision"}), 2)
+    assert len(found) == 2 and found[0].risk == "C" and found[1].risk != "C"
+
+
+def test_what_promises_nothing_is_not_raced():
+    assert choose.candidates([action("fused", 0.99, "B", fused=True)], frozenset()) == []
+    assert choose.candidates([Action("sync", "diff", "A", "", Range(0.5, 0.4, 0.6))], frozenset()) == []
+
+
+def result(name: str, value: float, low: float, high: float, **more) -> Result:
+    return Result(name, Interval(value, low, high), 8, **more)
+
+
+def raced(*results: Result) -> list:
+    made = {c.name: c for c in choose.candidates([WORKERS, THREADS, BF16], frozenset({"precision"}), 9)}
+    return [(made[r.name], r) for r in results]
+
+
+def test_the_fastest_that_is_surely_faster_wins():
+    best, ratio = choose.winner(raced(result("workers", 0.6, 0.55, 0.65), result("threads", 0.5, 0.3, 1.1)))
+    assert best.name == "workers" and ratio.value == 0.6
+    assert choose.winner(raced(result("workers", 0.98, 0.97, 0.99))) is None
+    assert choose.winner(raced(result("workers", 0.5, 0.4, 0.6, died="SIGSEGV ended it"))) is None
+    assert choose.winner([]) is None
+
+
+def test_of_nearly_equal_ones_the_harmless_and_simple_one_wins():
+    both = next(c.name for c in choose.candidates([WORKERS, THREADS, BF16], frozenset({"precision"}), 9) if len(c.actions) == 3)
+    best, _ = choose.winner(raced(result("workers", 0.505, 0.49, 0.52), result(both, 0.5, 0.48, 0.51)))
+    assert best.name == "workers"
+    best, _ = choose.winner(raced(result("workers", 0.6, 0.59, 0.61), result(both, 0.5, 0.48, 0.51)))
+    assert best.name == both
+
+
+def test_merged_at_each_depth():
+    assert choose.merged({"loaders": {"a": {"workers": 1}}, "threads": 2}, {"loaders": {"a": {"pin": True}, "b": {}}}) == {
+        "loaders": {"a": {"workers": 1, "pin": True}, "b": {}}, "threads": 2}

@@ -8,7 +8,7 @@ from stoker.base.units import iso
 from stoker.cli import output
 from stoker.cli.follow import Modes
 from stoker.cli.runs import state_words, when_words
-from stoker.cli.show import opening
+from stoker.cli.show import opening, sections
 
 
 def test_columns_line_up_in_any_script():
@@ -54,6 +54,15 @@ def test_states_in_words():
 def test_the_opening_sentence_of_a_run_that_waits():
     assert opening({"state": "pending", "waits_for": "1 GPU: 1 of 1 is used by base"}) == "It waits for 1 GPU: 1 of 1 is used by base."
     assert opening({"state": "running"}) == "It runs."
+
+
+def test_what_a_rehearsal_found():
+    told = {"verdict": "rehearsed well", "lines": ["ran: 2 ranks"], "warnings": [], "not_checked": ["speed", "NCCL"]}
+    run = {"id": "x", "command": ["a"], "state": "done", "created_at": iso(10)}
+    shown = dict(sections({**run, "rehearsal": told}))["Rehearsal"]
+    assert shown == [("verdict", "rehearsed well"), ("found", "ran: 2 ranks"), ("look at", ""), ("not checked", "speed\nNCCL")]
+    for nothing in (None, {"verdict": "ended well", "lines": None}):
+        assert not dict(sections({**run, "rehearsal": nothing}))["Rehearsal"]
 
 
 def test_modes_that_a_run_switched_on_are_undone():

@@ -61,6 +61,7 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Titles, each with names and texts; an empty text is left out."""
     yield "Run", list(_facts(run))
     yield "Why", list(_evidence(run.get("evidence") or {}))
+    yield "Rehearsal", list(_rehearsal(run.get("rehearsal") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
     yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
     yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
@@ -117,6 +118,16 @@ def _tuned(run: dict) -> Iterator[tuple[str, str]]:
         yield "left", "\n".join(output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN])
     if (run.get("spec") or {}).get("settings") and not told:
         yield "asked", "settings of stoker tune; no process has told of them"
+
+
+def _rehearsal(told: dict) -> Iterator[tuple[str, str]]:
+    """What a rehearsal found; the report itself stands in its log."""
+    if told.get("lines") is None:  # no torch in it, and no mistake
+        return
+    yield "verdict", output.shown(str(told.get("verdict") or ""))
+    yield "found", "\n".join(output.shown(str(line)) for line in told["lines"])
+    yield "look at", "\n".join(output.shown(str(line)) for line in told.get("warnings") or ())
+    yield "not checked", "\n".join(output.shown(str(line)) for line in told.get("not_checked") or ())
 
 
 def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from stoker.plane.targets import Target
 
 ATTEMPTS_SHOWN = 20
 FILES_SHOWN = 200
+REHEARSAL = "rehearsal.json"  # left by the hooks of a rehearsal
 
 
 def detail(run: Run, target: Target, seen: Observation | None, history: list[dict]) -> dict:
@@ -40,6 +41,7 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "spec": run.spec.to_json(),
         "resume": _resume(run, asked, attempts) if run.spec.resume != "off" else None,
         "hooks": _hooks(run, target) if run.spec.hooks else None,
+        "rehearsal": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks and begun(run) else None,
         "training": _training(run, target),
         "trained_nothing": None if files else _trained_nothing(run, target),
         "history": [{**event, "at": iso(event["at"])} for event in history],

@@ -153,6 +153,7 @@ class Probe:
         return _Feed(self, loader, real)
 
     def next_of(self, feed: _Feed, loops: bool) -> Any:
+        """The next batch for the script. loops: it asks in a `for`, so that an epoch may end."""
         if not self.on:
             return feed.fetch(feed.loader.batch_size, False)
         if self._data is not None and feed.loader.dataset is not self._data:
@@ -184,6 +185,7 @@ class Probe:
         return feed.fetch(size, self._data is not None)
 
     def trained_on(self) -> None:
+        """A backward: what was fetched last is trained on."""
         if self._data is None and self._last is not None:
             self._data, self.own = self._last.loader.dataset, self._last.loader.batch_size
 
@@ -228,6 +230,7 @@ class Probe:
         return 0
 
     def step(self, optimizer: Any) -> None:
+        """An optimizer has made a step."""
         if self._taken is None:
             self._taken = self.on = telling.take(self.room)
             if not self._taken:

@@ -136,6 +136,7 @@ class _Watch:
         self._backward_since = False
 
     def root(self, tensors: Any) -> None:
+        """The loss of this step, as backward begins with it."""
         root = tensors if isinstance(tensors, self.torch.Tensor) else next(iter(tensors), None)
         if self.scaled is not None:
             if self.scaled[0] is root:
@@ -148,6 +149,7 @@ class _Watch:
         self.loss = (self.loss or 0.0) + float(root.detach().float())
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Whose step it is, and whether the loss means something."""
         if not any(each is optimizer for each in self.optimizers):
             self.optimizers.append(optimizer)
         self.turns |= self._backward_since and optimizer is not self.optimizers[0]
@@ -156,6 +158,7 @@ class _Watch:
             self.odd = "the optimizer computes the loss itself, several times a step (a closure)"
 
     def fetch(self, iterator: Any, real: Any) -> Any:
+        """A batch for the script; `real()` takes one from its loader."""
         data = real()
         if self.torch.is_grad_enabled():
             self.samples += size_of(data)
@@ -173,6 +176,7 @@ class Losses(_Watch):
         self._lines: list = []
 
     def after_step(self, optimizer: Any) -> None:
+        """The step is made."""
         if optimizer is not self.optimizers[0]:
             return
         self.steps += 1
@@ -208,6 +212,7 @@ class Gradients(_Watch):
     # ---- what is seen
 
     def module(self, module: Any, args: Any, kwargs: Any) -> None:
+        """The script calls a module itself."""
         if self._at < 0:
             if any(True for _ in module.parameters()):
                 self._modules[id(module)] = module
@@ -217,6 +222,7 @@ class Gradients(_Watch):
                 self._inputs.update(_digest(tensor, self.torch))
 
     def fetch(self, iterator: Any, real: Any) -> Any:
+        """A batch for the script; `real()` takes one from its loader."""
         if self._at < 0 or not self.torch.is_grad_enabled():
             return real()
         known = [batch for owner, batch in self._batches if owner is iterator]
@@ -231,6 +237,7 @@ class Gradients(_Watch):
     # ---- the steps between which one comparison lies
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Whose step it is, and whether the loss means something."""
         super().before_step(optimizer, args, kwargs)
         if self.odd or len(self.optimizers) > 1:
             telling.enough(odd=self.odd or "several optimizers take part", optimizers=len(self.optimizers))
@@ -243,6 +250,7 @@ class Gradients(_Watch):
             p.grad = None  # an optimizer passes over parameters without a gradient: nothing changes
 
     def after_step(self, optimizer: Any) -> None:
+        """The step is made."""
         self._give_gradients_back()
         self.steps += 1
         telling.step(self.steps)

@@ -11,15 +11,23 @@ import os
 
 def install() -> None:
     """torch has just been imported. Within the tuner all is watched, also without settings, so that knobs can be turned later."""
-    settings = wanted()
-    if settings is None:
+    room, file = os.environ.get("STOKER_TUNE"), os.environ.get("STOKER_SETTINGS")
+    if not room and not file:
         return
     import atexit
+    import json
 
-    from . import knobs, loaders, roots, told
+    from . import feeds, knobs, loaders, roots, told
+    with open(file or os.path.join(room, "order.json"), encoding="utf-8") as f:
+        said = json.load(f)
+    settings = (said if file else said.get("settings")) or {}
+    if not isinstance(settings, dict):
+        raise ValueError("settings are no object")
+    if not file and said.get("mode") == "trial":
+        feeds.pool = int(said.get("pool") or 0)
     settings = _of_this_code(settings)
     roots.install()
-    loaders.install(settings.get("loaders") or {})
+    loaders.install(settings.get("loaders") or {}, settings.get("cache_bytes"))
     knobs.want(settings)
     roots.at_step.append(told.write)
     atexit.register(_at_exit)
@@ -29,20 +37,6 @@ def _at_exit() -> None:
     from . import loaders, told
     loaders.missed()
     told.write()
-
-
-def wanted() -> dict | None:
-    """The settings for this process; None where nobody has any."""
-    import json
-    room, file = os.environ.get("STOKER_TUNE"), os.environ.get("STOKER_SETTINGS")
-    if not room and not file:
-        return None
-    with open(file or os.path.join(room, "order.json"), encoding="utf-8") as f:
-        said = json.load(f)
-    found = said if file else said.get("settings")
-    if not isinstance(found, dict) and found is not None:
-        raise ValueError("settings are not an object")
-    return found or {}
 
 
 def _of_this_code(settings: dict) -> dict:

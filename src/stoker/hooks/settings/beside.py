@@ -8,11 +8,12 @@ from contextlib import contextmanager
 QUIET = 3  # batches that drew nothing, after which the generators are not watched any more
 
 
-def states() -> tuple:
-    """Of torch's, Python's and numpy's global generators."""
+def states(data: object = None) -> tuple:
+    """Of torch's, Python's and numpy's global generators, and of those that a data set has for itself."""
     torch, random, numpy = sys.modules.get("torch"), sys.modules.get("random"), sys.modules.get("numpy")
+    own = [(each, state_of(each)) for each in generators(data)] if data is not None else []
     return (torch.get_rng_state() if torch is not None else None, random.getstate() if random is not None else None,
-            numpy.random.get_state() if numpy is not None and "numpy.random" in sys.modules else None)
+            numpy.random.get_state() if numpy is not None and "numpy.random" in sys.modules else None, own)
 
 
 def put(was: tuple) -> None:
@@ -22,6 +23,8 @@ def put(was: tuple) -> None:
         sys.modules["random"].setstate(was[1])
     if was[2] is not None:
         sys.modules["numpy"].random.set_state(was[2])
+    for each, state in was[3]:
+        _put_back(each, state)
 
 
 def drew(before: tuple, after: tuple) -> str:
@@ -30,24 +33,76 @@ def drew(before: tuple, after: tuple) -> str:
         return "torch"
     if before[1] != after[1]:
         return "random"
-    if before[2] is None or after[2] is None:
-        return ""
-    same = before[2][2:] == after[2][2:] and (before[2][1] == after[2][1]).all()
-    return "" if same else "numpy"
+    if before[2] is not None and after[2] is not None and not (
+            before[2][2:] == after[2][2:] and bool((before[2][1] == after[2][1]).all())):
+        return "numpy"
+    moved = any(a is b and str(one) != str(other) for (a, one), (b, other) in zip(before[3], after[3]))  # noqa: B905  # Python 3.9
+    return "a generator of its own" if moved else ""
 
 
 @contextmanager
-def aside():
+def aside(data: object = None):
     """What is drawn within is not drawn for the script."""
-    was = states()
+    was = states(data)
     try:
         yield
     finally:
         put(was)
 
 
+# ---- generators that a data set has for itself
+
+def generators(data: object) -> list:
+    from . import fingerprint
+    found: list = []
+    fingerprint.walk(data, lambda thing: found.append(thing) if is_generator(thing) else None)
+    return found
+
+
+def is_generator(thing: object) -> bool:
+    torch, random, numpy = sys.modules.get("torch"), sys.modules.get("random"), sys.modules.get("numpy")
+    if torch is not None and isinstance(thing, torch.Generator):
+        return True
+    if random is not None and isinstance(thing, random.Random):
+        return True
+    return numpy is not None and "numpy.random" in sys.modules and isinstance(thing, (numpy.random.RandomState, numpy.random.Generator))
+
+
+def state_of(generator: object) -> object:
+    """As something with a str() that tells all of it."""
+    for name in ("getstate", "get_state"):
+        if hasattr(generator, name):
+            state = getattr(generator, name)()
+            return _Bytes(state) if hasattr(state, "data_ptr") else _Tuple(state) if name == "get_state" else state
+    return generator.bit_generator.state
+
+
+def _put_back(generator: object, state: object) -> None:
+    if isinstance(state, (_Bytes, _Tuple)):
+        generator.set_state(state.state)
+    elif hasattr(generator, "setstate"):
+        generator.setstate(state)
+    else:
+        generator.bit_generator.state = state
+
+
+class _Bytes:
+    def __init__(self, state: object) -> None:
+        self.state = state
+
+    def __str__(self) -> str:
+        return str(bytes(self.state.tolist()))
+
+
+class _Tuple(_Bytes):
+    def __str__(self) -> str:
+        return str([getattr(each, "tolist", lambda each=each: each)() for each in self.state])
+
+
+# ---- a loader beside the script's
+
 class _Own:
-    """The generators of a loader beside the script's."""
+    """Its generators."""
 
     def __init__(self) -> None:
         self._states: tuple | None = None
@@ -63,13 +118,11 @@ class _Own:
             return work(*args)
         finally:
             now = states()
-            if drew(self._states or was, now):
-                self._states, self._quiet = now, 0
+            if self._states is not None or drew(was, now):
+                self._states = now
                 put(was)
             else:
-                self._quiet = self._quiet + 1 if self._states is None else 0
-                if self._states is not None:
-                    put(was)
+                self._quiet += 1
 
 
 def guarded(data: object, loader: object) -> object:

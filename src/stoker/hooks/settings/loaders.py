@@ -11,27 +11,26 @@ import sys
 import time
 import weakref
 
-from . import sites, told
+from . import beside, feeds, sites, told
+from .proof import Unfit
 from .sites import id_of
 
 __all__ = ["Unfit", "facts", "id_of", "install", "obstacle", "sibling", "signature"]
-KNOBS = ("workers", "prefetch", "persistent", "pin")
+KNOBS = ("workers", "prefetch", "persistent", "pin", "feed")
 RECORDED_MAX, RECORDED_S = 4096, 2.0  # of a script's own sampler, for a sibling
 TORCHS = "torch.utils.data"
 _settings: dict = {}
 _made_there: set = set()
+_cache_bytes: int | None = None
 _persistent: dict = {}  # id of a loader whose workers live on because of us -> [weakref, fingerprint of its data set]
 _making = False
 _installed = False
 
 
-class Unfit(Exception):
-    """A sentence: why this cannot be done with this loader."""
-
-
-def install(settings: dict) -> None:
+def install(settings: dict, cache_bytes: int | None = None) -> None:
     """Watch loaders that are made, and give them their settings (may be empty)."""
-    global _installed
+    global _installed, _cache_bytes
+    _cache_bytes = cache_bytes
     _settings.clear()
     _settings.update(settings)
     if _installed:
@@ -43,6 +42,7 @@ def install(settings: dict) -> None:
     wrap(dataloader.DataLoader, "__init__", _init)
     wrap(dataloader.DataLoader, "__iter__", _iter)
     wrap(dataloader._MultiProcessingDataLoaderIter, "_reset", _reset)
+    feeds.install(dataloader)
 
 
 def _init(real: object) -> object:
@@ -69,7 +69,8 @@ def _made(loader: object) -> None:
             continue
         name = f"{site.id} {_NAMES[knob]}={wanted[knob]}"
         reason = why or _APPLY[knob](loader, wanted[knob])
-        told.left(name, reason) if reason else told.applied(name)
+        if reason or knob != "feed":  # a feed is decided at the first batch, and told then
+            told.left(name, reason) if reason else told.applied(name)
 
 
 def missed() -> None:
@@ -234,8 +235,13 @@ def _pin(loader: object, wanted: bool) -> str:
     return ""
 
 
-_APPLY = {"workers": _workers, "prefetch": _prefetch, "persistent": _keep_workers, "pin": _pin}
-_NAMES = {"workers": "workers", "prefetch": "prefetch", "persistent": "persistent_workers", "pin": "pin_memory"}
+def _feed(loader: object, kind: str) -> str:
+    name = f"{sites.id_of(loader)} feed={kind}"
+    return feeds.want(loader, kind, _cache_bytes, lambda why: told.left(name, why) if why else told.applied(name))
+
+
+_APPLY = {"workers": _workers, "prefetch": _prefetch, "persistent": _keep_workers, "pin": _pin, "feed": _feed}
+_NAMES = {"workers": "workers", "prefetch": "prefetch", "persistent": "persistent_workers", "pin": "pin_memory", "feed": "feed"}
 
 
 # ---- workers that live on because of us
@@ -281,8 +287,8 @@ def _reset(real: object) -> object:
 # ---- a loader beside
 
 def sibling(loader: object, **changes: object) -> object:
-    """A new loader over the same data set, with the same kind of sampler, and `changes` of workers, prefetch, persistent, pin. It draws
-    nothing from the script's random streams: its own generator, its own order. Raises Unfit."""
+    """A new loader over the same data set, with the same kind of sampler, and `changes` of workers, prefetch, persistent, pin, feed
+    and cache_bytes. It draws nothing from the script's random streams: its own generator, its own order. Raises Unfit."""
     global _making
     why = own_methods(loader)
     if why:
@@ -293,7 +299,6 @@ def sibling(loader: object, **changes: object) -> object:
         if why and workers:
             raise Unfit(why)
     torch = sys.modules["torch"]
-    from . import beside
     generator = torch.Generator()
     generator.manual_seed(time.monotonic_ns() & 0x7FFFFFFF)
     words = {"num_workers": workers, "collate_fn": loader.collate_fn, "generator": generator, "worker_init_fn": loader.worker_init_fn,
@@ -303,7 +308,7 @@ def sibling(loader: object, **changes: object) -> object:
                      persistent_workers=bool(changes.get("persistent", loader.persistent_workers)),
                      multiprocessing_context=loader.multiprocessing_context)
     data = loader.dataset
-    if not workers:
+    if not workers and not changes.get("feed"):
         data = beside.guarded(data, loader)
     words.update(_sampling(loader, generator))
     before, _making = _making, True
@@ -313,6 +318,10 @@ def sibling(loader: object, **changes: object) -> object:
         raise Unfit(f"{type(e).__name__}: {e}") from e
     finally:
         _making = before
+    if changes.get("feed"):
+        why = feeds.give(made, changes["feed"], changes.get("cache_bytes"))
+        if why:
+            raise Unfit(why)
     return made
 
 
@@ -344,7 +353,6 @@ def _like(sampler: object, data: object, generator: object) -> object:
 
 def _recorded(sampler: object, data: object) -> list:
     """What a sampler of the script's own gives, drawn from a copy of it while the script's generators are put aside."""
-    from . import beside
     until, found = time.monotonic() + RECORDED_S, []
     with beside.aside():
         try:

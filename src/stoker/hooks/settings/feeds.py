@@ -1,0 +1,281 @@
+"""What feeds a loader instead of its data set's `__getitem__`: batches read at once (batched.py) or samples that are kept (cache.py).
+
+The loader and its data set stay as they are, only the iterators that are made of it read another way. That is decided at the first of
+them, by a proof on a few items, looked at again with each, and now and then with a single sample; what fails is left at once, and that
+batch is read as the script reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+
+from . import batched, beside, cache, fingerprint
+from .proof import Proof, Unfit, collate, difference
+
+KINDS = ("batched", "cache")
+CHEAP, CHEAP_S = 64, 3.0  # items, and seconds, of the proof at the start of a run
+SPOT_S, SPOT_SHARE = 2.0, 0.005  # one sample is read again after so long, if that is not more than this share of the time
+WARM_S = 1.5  # to fill the cache of a loader beside the script's
+_wishes: dict = {}  # id of a loader -> Wish
+_single: object = None
+pool = 0  # in a race of the tuner: so many different samples stand for all, so that a cache is warm soon
+
+
+def install(dataloader: object) -> None:
+    global _single
+    from ..clock.wrapping import wrap
+    _single = dataloader._SingleProcessDataLoaderIter
+    wrap(dataloader._BaseDataLoaderIter, "__init__", _begins)
+
+
+class Wish:
+    """How a loader is to be fed; `feed` is None until that is decided, and where it is refused."""
+
+    def __init__(self, loader: object, kind: str, limit: int | None, tell: object) -> None:
+        key = id(loader)
+        self.loader = weakref.ref(loader, lambda _: _wishes.pop(key, None))
+        self.kind, self.limit, self.tell = kind, limit, tell
+        self.decided, self.feed = False, None
+        _wishes[key] = self
+
+
+def want(loader: object, kind: str, limit: int | None, tell: object) -> str:
+    """Feed it so from its first batch on. "" or why not; `tell(why)` is called when it is decided, and again if it must be left."""
+    why = _obstacle(loader, kind)
+    if not why:
+        Wish(loader, kind, limit, tell)
+    return why
+
+
+def give(loader: object, kind: str, limit: int | None = None) -> str:
+    """Feed a loader of our own so, now; a cache is warm. "" or why not."""
+    why = _obstacle(loader, kind)
+    if why:
+        return why
+    wish = Wish(loader, kind, limit, lambda why: None)
+    why = _decide(wish, loader)
+    if not why and kind == "cache":
+        wish.feed.warm(WARM_S, loader.batch_size or 1)
+    return why
+
+
+def _obstacle(loader: object, kind: str) -> str:
+    if kind not in KINDS:
+        return f"{kind} is no way to feed a loader"
+    if loader._dataset_kind != 0:  # _DatasetKind.Map
+        return "its data is a stream"
+    if loader.batch_sampler is None:
+        return "it gives single samples, not batches"
+    if kind == "batched" and not _is_default(loader):
+        return "its collate_fn is the script's own"
+    if loader.num_workers and loader.multiprocessing_context is not None:
+        return "its workers are not forked" if loader.multiprocessing_context.get_start_method() != "fork" else ""
+    return ""
+
+
+def _is_default(loader: object) -> bool:
+    return loader.collate_fn is sys.modules["torch.utils.data._utils.collate"].default_collate
+
+
+def _decide(wish: Wish, loader: object) -> str:
+    wish.decided = True
+    data, proof = loader.dataset, None
+    try:
+        with beside.aside(data):
+            if wish.kind == "batched":
+                reader, proof = batched.plan(data), None
+                proof = batched.prove(data, CHEAP, CHEAP_S)
+            else:
+                proof = cache.prove(data, CHEAP, CHEAP_S)
+                reader = cache.of(data, loader.num_workers, wish.limit, _is_default(loader)) if proof else None
+    except Unfit as e:
+        proof = Proof(str(e), 0, 0.0)
+    except Exception as e:
+        proof = Proof(f"{type(e).__name__}: {e}"[:200], 0, 0.0)
+    if not proof:
+        return proof.why
+    wish.feed = Feed(wish, data, reader, loader.collate_fn)
+    return ""
+
+
+def _begins(real: object) -> object:
+    def __init__(self, loader):
+        real(self, loader)
+        wish = _wishes.get(id(loader)) if _wishes else None
+        if wish is not None:
+            try:
+                _feed(self, loader, wish)
+            except Exception as e:
+                _wishes.pop(id(loader), None)
+                wish.tell(f"{type(e).__name__}: {e}")
+    return __init__
+
+
+def _feed(iterator: object, loader: object, wish: Wish) -> None:
+    if not wish.decided:
+        wish.tell(_decide(wish, loader))
+    elif wish.feed is not None:
+        wish.feed.begin()
+    if wish.feed is None or wish.feed.off:
+        return
+    iterator._dataset, iterator._collate_fn = wish.feed, wish.feed.collate
+    if type(iterator) is _single and os.environ.get("STOKER_RESUME") != "auto":
+        iterator._sampler_iter = _indices(loader.batch_sampler) or iterator._sampler_iter
+
+
+class Ready:
+    """A whole batch, on its way to a collate that has nothing to do."""
+
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: object) -> None:
+        self.batch = batch
+
+
+class Feed:
+    """A data set in the place of the script's, within an iterator."""
+
+    def __init__(self, wish: Wish, data: object, reader: object, real_collate: object) -> None:
+        self.data, self.reader, self.off = data, reader, False
+        self._wish, self._collate = wish, real_collate
+        self._rows = reader.rows if isinstance(reader, batched.Plan) else None
+        self._whole = self._rows is not None or reader.batch
+        self._held, self._stamp = fingerprint.of(data), fingerprint.stamp(data)
+        self._pool = min(pool, len(data)) if wish.kind == "cache" else 0
+        self._spot_at = time.monotonic() + SPOT_S
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: object) -> object:
+        return self.data[index]
+
+    def __getitems__(self, indices: object) -> object:
+        if not self.off:
+            try:
+                return self._read(indices)
+            except Exception as e:
+                self._leave(str(e) if isinstance(e, (Unfit, cache.Changed)) else f"{type(e).__name__}: {e}")
+        return self._plain(indices)
+
+    def collate(self, batch: object) -> object:
+        return batch.batch if type(batch) is Ready else self._collate(batch)
+
+    def begin(self) -> None:
+        """A pass begins: is the data set still what it was?"""
+        now = fingerprint.of(self.data)
+        if now == self._held:
+            return
+        what = fingerprint.difference(self._held, now)
+        self._held, self._stamp = now, fingerprint.stamp(self.data)
+        if self._rows is None:
+            self._leave(f"the data set changes between epochs ({what})")
+            return
+        with beside.aside(self.data):
+            proof = batched.prove(self.data, CHEAP, CHEAP_S)
+            if proof:
+                self.reader = batched.plan(self.data)
+                self._rows, self.off = self.reader.rows, False
+            else:
+                self._leave(f"the data set changes between epochs ({what}): {proof.why}")
+
+    def warm(self, seconds: float, batch: int) -> None:
+        """Keep some samples now, and read only those: a loader that is measured is to be as it will be later on."""
+        until, size = time.monotonic() + seconds, min(len(self.data), max(256, 8 * batch))
+        filled = 0
+        with beside.aside(self.data):
+            while filled < size and (filled < batch or time.monotonic() < until):
+                self.reader.__getitems__([filled]) if self._whole else self.reader[filled]
+                filled += 1
+        self._pool = filled
+
+    def _read(self, indices: object) -> object:
+        if fingerprint.stamp(self.data) != self._stamp:
+            raise Unfit("the data set changes during an epoch")
+        if self._pool:
+            indices = [int(i) % self._pool for i in indices]
+        if self._rows is not None:
+            torch = sys.modules["torch"]
+            at = indices if isinstance(indices, torch.Tensor) else torch.tensor(indices, dtype=torch.int64)
+            batch = self._rows(at)
+        elif hasattr(self.reader, "__getitems__"):
+            batch = self.reader.__getitems__(indices)
+        else:
+            batch = [self.reader[int(index)] for index in indices]
+        if time.monotonic() > self._spot_at:
+            self._look(int(indices[0]))
+        return Ready(batch) if self._whole else batch
+
+    def _look(self, index: int) -> None:
+        """Read one sample as the script does, and compare. Raises Unfit."""
+        began = time.monotonic()
+        with beside.aside(self.data):
+            sample = self.data[index]
+            took = time.monotonic() - began
+            if self._rows is not None:
+                found = difference(collate([sample]), self._rows(sys.modules["torch"].tensor([index])))
+            elif self._whole:
+                found = difference(collate([sample]), self.reader.__getitems__([index]))
+            else:
+                found = difference(sample, self.reader[index])
+        if found:
+            raise Unfit(f"sample {index} is another than before: {found}")
+        self._spot_at = time.monotonic() + max(SPOT_S, took / SPOT_SHARE)
+
+    def _leave(self, why: str) -> None:
+        self.off = True
+        try:
+            self._wish.tell(why)
+        except Exception:
+            pass
+
+    def _plain(self, indices: object) -> object:
+        indices = indices.tolist() if hasattr(indices, "tolist") else indices
+        many = getattr(self.data, "__getitems__", None)
+        return many(indices) if many else [self.data[index] for index in indices]
+
+    def __reduce__(self) -> tuple:
+        return _original, (self.data,)  # a worker that is not forked reads as the script does
+
+
+def _original(data: object) -> object:
+    return data
+
+
+# ---- indices
+
+def _indices(batches: object) -> object:
+    """The batches of torch's own samplers as tensors of indices, without a Python number for each; None for other samplers. What is drawn
+    from which generator, and when, is as in torch."""
+    from torch.utils.data import sampler as kinds
+    if type(batches) is not kinds.BatchSampler:
+        return None
+    inner = batches.sampler
+    if type(inner) is kinds.SequentialSampler:
+        return _cut(lambda: iter([sys.modules["torch"].arange(len(inner.data_source))]), batches.batch_size, batches.drop_last)
+    if type(inner) is kinds.RandomSampler and not inner.replacement and inner.num_samples == len(inner.data_source):
+        return _cut(lambda: _shuffled(inner), batches.batch_size, batches.drop_last)
+    return None
+
+
+def _shuffled(sampler: object) -> object:
+    torch, length = sys.modules["torch"], len(sampler.data_source)
+    generator = sampler.generator
+    if generator is None:
+        generator = torch.Generator()
+        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
+    yield torch.randperm(length, generator=generator)
+    torch.randperm(length, generator=generator)  # torch draws one more, of which it takes none
+
+
+def _cut(source: object, size: int, drop_last: bool) -> object:
+    for order in source():
+        whole = len(order) // size * size
+        for start in range(0, whole, size):
+            yield order[start:start + size]
+        rest = order[whole:]
+    if len(rest) and not drop_last:
+        yield rest

@@ -905,6 +905,41 @@ def random_generators(lives):
             lives.want = draw()
 
 
+@scenario
+def arrays_of_records(lives):
+    table = np.zeros(3, dtype=[("a", "i4"), ("b", "f8"), ("c", "S3")])
+    table["a"], table["b"], table["c"] = 7, 1.5, b"xyz"
+    for _ in lives:
+        if lives.second:
+            table["a"], table["b"], table["c"] = 0, 2.5, b"no"
+        lives.point()
+    assert table.tolist() == [(7, 1.5, b"xyz")] * 3
+
+
+@scenario
+def an_array_in_another_order_is_not_built_anew(lives):
+    model = net()
+    lives.shifts = [(model, "seen")]
+    model.seen = np.ones((3, 4))
+    for _ in lives:
+        if lives.second:
+            del model.seen
+        lives.point()
+    assert model.seen.tolist() == np.ones((3, 4)).tolist()
+    again()
+    lives.shifts = [(model, "seen")]
+    model.seen = np.asfortranarray(np.ones((3, 4)))
+    try:
+        for _ in lives:
+            if lives.second:
+                del model.seen
+            lives.point()
+    except Refused as e:
+        assert "cannot be built again" in str(e), e
+        return
+    raise AssertionError(model.seen.flags)
+
+
 # -- closed world
 
 

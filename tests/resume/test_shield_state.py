@@ -87,7 +87,7 @@ KINDS = {
     "memoryview": ("d = bytearray(8)\nv = memoryview(d)", "pass", "v[0] = (v[0] + 1) % 256", "", "bytes(d)"),
     "simple queue": ("import queue\nq = queue.SimpleQueue()", "pass", "q.put(1)", "", "q.qsize()"),
     "queue": ("import queue\nq = queue.Queue()", "pass", "q.put(1)", "", "q.qsize()"),
-    "random": ("import random", "pass", "random.random()", "", "random.random()"),
+    "random": ("import random\nrandom.seed(5)", "pass", "random.random()", "", "random.random()"),
     "own random": ("import random", "self.r = random.Random(3)", "self.r.random()", "", "m.r.random()"),
     "numpy random": ("import numpy as np\nnp.random.seed(1)", "pass", "np.random.rand()", "", "np.random.rand()"),
     "numpy generator": ("import numpy as np\nr = np.random.default_rng(1)", "pass", "r.random()", "", "r.random()"),

@@ -78,7 +78,7 @@ class Copy:
         self.members[path] = (group, form(tensor), place(tensor))
 
     def array(self, path: str, array) -> None:
-        told = (array.dtype.str, tuple(array.shape), bool(array.flags.writeable))
+        told = (kind_of(array), tuple(array.shape), bool(array.flags.writeable), bool(array.flags.c_contiguous))
         if is_memmap(array):
             self.arrays[path] = (told, ("file",))
             return
@@ -128,6 +128,11 @@ class Copy:
                 view[...] = thing
         self._sources.clear()
         return store.memory(_pool.data_ptr(), self.size) if self.size else memoryview(b"")
+
+
+def kind_of(array) -> str:
+    """What the elements are: of a record its fields too."""
+    return array.dtype.str if array.dtype.names is None else repr(array.dtype)
 
 
 def pool():

@@ -251,8 +251,9 @@ class _Restore:
             array = self.now.arrays.get(path)
             if array is None:
                 continue
-            if (array.dtype.str, tuple(array.shape)) != (told[0], tuple(told[1])):
-                self.differs(path, f"an array {told[0]} {tuple(told[1])}", f"an array {array.dtype.str} {array.shape}")
+            kind = image_memory.kind_of(array)
+            if (kind, tuple(array.shape)) != (told[0], tuple(told[1])):
+                self.differs(path, f"an array {told[0]} {tuple(told[1])}", f"an array {kind} {array.shape}")
             if source[0] == "file":
                 continue
             if source[0] == "same":
@@ -260,7 +261,7 @@ class _Restore:
                 if store.checksum(store.memory(array.__array_interface__["data"][0], size)) != value:
                     self.differs(path, "the same since set-up", "other numbers")
                 continue
-            saved = import_numpy.frombuffer(self.bytes_of(source), dtype=told[0]).reshape(tuple(told[1]))
+            saved = import_numpy.frombuffer(self.bytes_of(source), dtype=array.dtype).reshape(tuple(told[1]))
             if saved.tobytes() == array.tobytes():
                 continue
             if not array.flags.writeable:
@@ -300,7 +301,7 @@ class _Restore:
     def _new_array(self, path: str):
         import numpy
         told, source = self.meta["arrays"][path]
-        if source[0] != "data":
+        if source[0] != "data" or told[0][0] not in "<>|=" or tuple(told[3:]) != (True,):  # fields; an order in memory that is not kept
             raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
         return numpy.frombuffer(bytearray(self.bytes_of(source)), dtype=told[0]).reshape(tuple(told[1]))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import beside, clock, copying, kill_matrix, resume_cost, start_up, throughput, waiting
+from benchmarks import beside, clock, copying, diagnosis, kill_matrix, resume_cost, start_up, throughput, waiting
 from benchmarks.ground import REPO, Ground
 from benchmarks.measure import Row, number
 
@@ -32,6 +32,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "beside": beside.training,
     "idle": beside.idle_server,
     "clock": clock.rows,
+    "diagnosis": diagnosis.rows,
     "copy": copying.frozen,
     "queue": waiting.thousand,
     "resume-cost": resume_cost.rows,

@@ -336,3 +336,15 @@ def test_good_scripts_are_not_refused(name):
 def test_a_short_split_is_shown_whole():
     found = judged(facts())
     assert sum(s.share for s in found.stages) == pytest.approx(sum(SPLIT.values()), abs=0.01)
+
+
+def test_without_samples_the_window_tells_work_from_waiting():
+    waiting = {"data": 0.95, "forward": 0.05}
+    idle, busy = (facts(*pairs("R1", 0.5, split=waiting, cpu=cpu), samples={"n": 0, "cpu_s": None}) for cpu in (0.1, 0.95))
+    assert judged(idle).causes[0].name == "storage" and judged(busy).causes[0].name == "sample_work"
+
+
+def test_the_page_on_tuning_has_every_word():
+    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text("utf-8")
+    missing = [w for w in (*causes.CAUSES, *refusals.REASONS, *TIP_STATES) if f"`{w}`" not in page and f"**{w}**" not in page]
+    assert not missing

@@ -11,6 +11,7 @@ from stoker.tune.view import View
 
 LEAST_GAIN = 0.03
 _FREE = 0.5  # of the free memory: what a cache may take
+_WORTH_KEEPING_S = 3e-5  # a sample that is made faster than this is in memory already
 _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
 _ADVICE = {
@@ -128,6 +129,10 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
         if best != now and best not in offered:
             value = (model.step_s(best, compute, busy) + (start if best else 0.0)) / whole
             offered[best] = Range(value, value * (1 - _GUESS), value * (1 + _GUESS))
+    if model is None and now > view.cores:
+        waits = feeding.waited(view)
+        won = 0.7 * waits.value if waits else 0.0
+        offered.setdefault(max(1, round(view.cores)), Range(1 - won, 1 - 1.3 * won, 1 - 0.3 * won))
     if not offered:
         return
     best, ratio = min(offered.items(), key=lambda o: (round(o[1].value, 2), o[0]))
@@ -177,7 +182,8 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
     size = (view.samples.get("bytes") or 0) * (view.dataset.get("len") or 0)
     free = view.card.get("memory_free") or view.card.get("memory_bytes")
     fits = bool(size) and bool(free) and size <= _FREE * free
-    if fits and feeding.repeats(view, reading) and proof.get("cache", True) is True:
+    each = (view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)
+    if fits and each >= _WORTH_KEEPING_S and feeding.repeats(view, reading) and proof.get("cache", True) is True:
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
         text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, nothing in them is random."

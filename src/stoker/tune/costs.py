@@ -28,7 +28,8 @@ _ZERO = re.compile(r"(^|\.)(zero_grad|zero_|fill_)$")
 
 def causes(view: View, reading: Reading) -> Iterator[Cause]:
     """Causes among the script's own lines, each with its share of the step."""
-    lines = [(line, reading.place(line.file, line.line)) for line in view.lines]
+    beside = [line for line in view.lines if line.kind not in ("data", "start")]  # what makes a batch is feeding's
+    lines = [(line, reading.along(line.file, line.line, line.path)) for line in beside]
     yield from _waits(view, reading, lines)
     for name, test, text in (
         ("cleanup", _sweeps, "Memory is swept in each step"),

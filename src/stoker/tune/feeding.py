@@ -112,6 +112,7 @@ def _locked(view: View, n: int) -> bool:
 def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     work, wait, collate = (view.per_sample(f) for f in ("cpu_s", "wait_s", "collate_s"))
     if work is None:
+        yield from _by_window(view, stall)
         return
     wait, collate = wait or 0.0, collate or 0.0
     sample, batch = work + wait, view.batch or 1
@@ -136,6 +137,20 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
     yield Cause("sample_work", f"{each}: longer than the step has time for.", share, "differencing", *place)
+
+
+def _by_window(view: View, stall: Range) -> Iterator[Cause]:
+    """Where no sample could be made by itself: did the main process work while it waited for the data?"""
+    whole, cpu, stolen = view.step_s("R0"), view.per_step("R0", "cpu_s"), view.per_step("R0", "stolen_s") or 0.0
+    if view.workers or not whole or cpu is None or stall.value < 0.3:
+        return
+    busy = (cpu + stolen) / whole
+    if busy < 1 - _WAITS * stall.value:
+        yield Cause("storage", f"{stall.value:.0%} of the step goes with the input, and for {cpu / whole:.0%} only the process works: "
+                    "it is the storage that takes the time.", stall, "differencing" if view.stall else "clock", *_where(view))
+    else:
+        yield Cause("sample_work", f"{stall.value:.0%} of the step goes with making the batch.", stall,
+                    "differencing" if view.stall else "clock", *_where(view))
 
 
 def _slow_part(view: View) -> float:

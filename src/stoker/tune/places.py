@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from stoker.doctor.flow import Function, Loop, Program, keyword
-from stoker.doctor.loops import Training
+from stoker.doctor.loops import CALL_DEPTH, Training
 from stoker.doctor.source import Source
 
 Spot = tuple[str, int]  # file, line
@@ -53,6 +53,7 @@ class Sites:
         self.program = Program(one.tree, one.text)
         self.training = Training(self.program)
         self.lines = one.text.splitlines()
+        self._training: dict[ast.AST, bool] = {}
         loops = [e for loop in self.training.batch_loops for e in self.training.events(loop) if hasattr(e.node, "lineno")]
         self.in_step = {e.node.lineno for e in loops}
         self.each_step = {e.node.lineno for e in loops if e.each}
@@ -79,9 +80,16 @@ class Sites:
         return Place(text, function=function.name, reports=not trains and self._reports(function), forward=function.name in _FORWARD,
                      evaluates=not trains and bool(_EVALUATES.search(function.name)), **step)
 
-    def _trains(self, function: ast.AST) -> bool:
+    def _trains(self, function: ast.AST, depth: int = CALL_DEPTH) -> bool:
+        """It goes back or steps an optimizer, by itself or through what it calls."""
+        if (known := self._training.get(function)) is not None:
+            return known
+        self._training[function] = False  # while it is looked at: a function that calls itself
         calls = [c for c in ast.walk(function) if isinstance(c, ast.Call)]
-        return any(self.training.goes_back(c) or self.training.steps(c) is not None for c in calls)
+        found = any(self.training.goes_back(c) or self.training.steps(c) is not None for c in calls)
+        found = found or (depth > 0 and any(self._trains(f, depth - 1) for c in calls for f in self.program.reached(c)))
+        self._training[function] = found
+        return found
 
     def _reports(self, function: ast.AST) -> bool:
         names = (self.program.name(c.func) or getattr(c.func, "attr", "") for c in ast.walk(function) if isinstance(c, ast.Call))

@@ -6,8 +6,8 @@ Never runs it; what cannot be read is left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoker.doctor import lints, source
@@ -43,6 +43,14 @@ class Reading:
     def place(self, file: str, line: int) -> Place:
         """What is known of a line; nothing of a file that was not read."""
         return self.places.get((os.path.realpath(file), line)) or Place()
+
+    def along(self, file: str, line: int, path: Sequence[Spot]) -> Place:
+        """A line's place with what is true of the lines that led to it: those of the training loop and of what it calls."""
+        place = self.place(file, line)
+        outer = [p for p in (self.place(f, n) for f, n in path) if p.in_step or p.forward or p.reports or p.evaluates]
+        return replace(place, loops=place.loops.union(*(p.loops for p in outer)), reports=any(p.reports for p in [place, *outer]),
+                       evaluates=any(p.evaluates for p in [place, *outer]), forward=any(p.forward for p in [place, *outer]),
+                       in_step=any(p.in_step for p in [place, *outer]))
 
 
 def read(script: str | os.PathLike, facts: dict | None = None, cpus: float | None = None) -> Reading:

@@ -22,6 +22,7 @@ class Line:
     kind: str
     share: float
     own: float
+    path: tuple[tuple[str, int], ...] = ()  # own lines from the outermost one to this
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,8 @@ class View:
         """Lines of the sampler, the largest first."""
         found = (self.facts.get("stacks") or {}).get("lines") or []
         told = [Line(d.get("file") or "", int(d.get("line") or 0), d.get("call") or "", d.get("kind") or "", float(d.get("share") or 0),
-                     float(d.get("self", d.get("share")) or 0)) for d in found]
+                     float(d.get("self", d.get("share")) or 0),
+                     tuple((str(f), int(n)) for f, n in d.get("path") or ())) for d in found]
         return sorted(told, key=lambda line: -line.own)
 
     @property

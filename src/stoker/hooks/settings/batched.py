@@ -21,9 +21,6 @@ class Plan:
 
     about = ""
 
-    def rows(self, indices: object) -> object:
-        raise NotImplementedError
-
 
 def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
     """Whether batches can be read at once: equal on `n` items drawn at random (all of them, if there are fewer)."""

@@ -17,6 +17,7 @@ def states(data: object = None) -> tuple:
 
 
 def put(was: tuple) -> None:
+    """Back to what `states` gave."""
     if was[0] is not None:
         sys.modules["torch"].set_rng_state(was[0])
     if was[1] is not None:
@@ -53,6 +54,7 @@ def aside(data: object = None):
 # ---- generators that a data set has for itself
 
 def generators(data: object) -> list:
+    """The random generators among what it holds."""
     from . import fingerprint
     found: list = []
     fingerprint.walk(data, lambda thing: found.append(thing) if is_generator(thing) else None)
@@ -60,6 +62,7 @@ def generators(data: object) -> list:
 
 
 def is_generator(thing: object) -> bool:
+    """Of torch, Python or numpy."""
     torch, random, numpy = sys.modules.get("torch"), sys.modules.get("random"), sys.modules.get("numpy")
     if torch is not None and isinstance(thing, torch.Generator):
         return True

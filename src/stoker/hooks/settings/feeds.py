@@ -25,6 +25,7 @@ pool = 0  # in a race of the tuner: so many different samples stand for all, so 
 
 
 def install(dataloader: object) -> None:
+    """Stand where iterators over loaders are made."""
     global _single
     from ..clock.wrapping import wrap
     _single = dataloader._SingleProcessDataLoaderIter

@@ -93,6 +93,7 @@ def _switch(optimizer: object, said: list) -> None:
 
 
 def unfuse(optimizer: object, said: list, handles: list) -> None:
+    """Undo `fuse`."""
     torch = sys.modules["torch"]
     for handle in handles:
         handle.remove()

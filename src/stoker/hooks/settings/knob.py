@@ -12,7 +12,7 @@ turned: list = []  # called when a knob was turned
 
 
 class Knob:
-    """One knob. `value` is what it is turned to, None while it is off."""
+    """One knob. `value` is what it is turned to, None while it is off. Each kind has `_fits`, `_on` and `_off`, which may raise."""
 
     name = ""
     value: object = None
@@ -53,14 +53,6 @@ class Knob:
         for call in turned:
             call()
 
-    def _fits(self, value: object) -> str:
-        raise NotImplementedError
-
-    def _on(self, value: object) -> None:
-        raise NotImplementedError
-
-    def _off(self) -> None:
-        raise NotImplementedError
 
 
 def living(*paths: str) -> list:

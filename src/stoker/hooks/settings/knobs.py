@@ -47,6 +47,8 @@ def _shape(parameter: object) -> object:
 # ---- threads
 
 class Threads(Knob):
+    """Threads of one operation (intra-op)."""
+
     name = "threads"
     _was = 0
 
@@ -168,6 +170,8 @@ def convert(convolutions: list, layout: object) -> None:
 
 
 class Compile(Knob):
+    """The root's forward through torch.compile. What cannot be compiled runs as it stands."""
+
     name = "compile"
     compiled = None
     _was: object = None

@@ -109,6 +109,7 @@ def _length(data: object) -> object:
 
 
 def facts(loader: object) -> dict:
+    """What the tuner tells of it."""
     site = sites.site_of(loader)
     own = bool(own_methods(loader))
     if site is None:

@@ -116,6 +116,7 @@ def _normals(transform: object, table: object) -> list:
 
 
 def steps(transform: object) -> list:
+    """The single steps of a transform, in their order."""
     inner = getattr(transform, "transforms", None)
     return [step for each in inner for step in steps(each)] if isinstance(inner, (list, tuple)) else [transform]
 

@@ -81,6 +81,7 @@ def _batches(length: int, n: int) -> list:
 
 
 def collate(samples: list) -> object:
+    """As a DataLoader does it by default."""
     from torch.utils.data import default_collate
     return default_collate(samples)
 

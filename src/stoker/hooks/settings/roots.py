@@ -25,6 +25,7 @@ _main = 0
 
 
 def install() -> None:
+    """Watch modules that are called and optimizers that are made."""
     global _installed, _main
     if _installed:
         return

@@ -50,6 +50,7 @@ def here(loader: object, signature: str) -> Site:
 
 
 def site_of(loader: object) -> Site | None:
+    """None for a loader that was made unseen."""
     site = _sites.get(id(loader))
     return site if site is not None and site.forget() is loader else None
 
@@ -61,6 +62,7 @@ def id_of(loader: object) -> str:
 
 
 def script_folder() -> str:
+    """Of the script that runs; the working folder where there is none."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or (sys.argv[0] if sys.argv else "")
     return os.path.dirname(os.path.abspath(main)) if main and main != "-c" else os.getcwd()
 

@@ -11,6 +11,7 @@ _open = False  # whether each change is written at once: behind the first step
 
 
 def applied(name: str) -> None:
+    """`name` as `threads=2` or `train.py:9#0 workers=2`."""
     _left.pop(name.partition("=")[0], None)
     if name not in _applied:
         _applied.append(name)

@@ -103,3 +103,31 @@ def test_at_the_start_of_a_line_the_whole_stack_counts() -> None:
     told = {line: held for line, held, _ in lines}
     assert not told[1] and not told[2] and not told[3] and told[6] and not told[7], lines
     assert {line for line, _, loop in lines if loop} == {2}, lines
+
+
+class _Stands:
+    """Tells at which offset its caller stands, as next() calls it."""
+
+    def __init__(self) -> None:
+        self.at: list = []
+
+    def __next__(self) -> int:
+        frame = sys._getframe(1)
+        self.at.append((bytecode.call_at(frame.f_code, frame.f_lasti), frame.f_lasti))
+        return 1
+
+
+def test_a_call_is_at_one_place_whether_python_is_warm_or_traced() -> None:
+    stands = _Stands()
+
+    def step() -> None:
+        next(stands)
+
+    for n in range(60):
+        if n == 40:
+            sys.settrace(lambda *_: None)
+        step()
+    sys.settrace(None)
+    assert len({place for place, _ in stands.at}) == 1
+    if sys.version_info[:2] == (3, 11):
+        assert len({offset for _, offset in stands.at}) == 2, "this version no longer needs it"

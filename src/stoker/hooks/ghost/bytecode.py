@@ -94,6 +94,22 @@ def at_loop(frame: object) -> bool:
     return frame.f_lasti in _of(frame.f_code).loops
 
 
+def call_at(code: object, offset: int) -> int:
+    """The same offset for a call, however Python went about it: until it is warm, and while anything is traced, a frame stands at CALL,
+    later on at PRECALL (3.11), or in the cache behind."""
+    ops = code.co_code
+    while offset > 0 and ops[offset] == _CACHE:
+        offset -= 2
+    if ops[offset] == _PRECALL:
+        offset += 2
+        while ops[offset] == _CACHE:
+            offset += 2
+    return offset
+
+
+_CACHE, _PRECALL = dis.opmap.get("CACHE", -1), dis.opmap.get("PRECALL", -1)
+
+
 def _of(code: object) -> _Read:
     entry = _read.get(id(code))
     if entry is None or entry[0] is not code:

@@ -133,12 +133,16 @@ def made_by_python(kind: type) -> bool:
     if "__slots__" in own or "__firstlineno__" in own:
         return True
     base = kind.__base__
-    return base is not None and base.__basicsize__ == kind.__basicsize__ and "__module__" in own and not _from_c(own)
+    return base is not None and base.__basicsize__ == kind.__basicsize__ and "__module__" in own and not _from_c(kind)
 
 
-def _from_c(own) -> bool:
-    """Class bodies in C leave method descriptors behind, those in Python functions."""
-    return any(type(v) in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType) for v in own.values())
+def _from_c(kind: type) -> bool:
+    """Class bodies in C leave method descriptors of their own behind, those in Python functions. A borrowed one says nothing: Lightning
+    gives samplers the `__setattr__` of object."""
+    return any(type(v) in _DESCRIPTORS and v.__objclass__ is kind for v in kind.__dict__.values())
+
+
+_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType)
 
 
 def solid(kind: type) -> type:

@@ -14,7 +14,7 @@ import time
 from array import array
 from math import isnan
 
-from . import fate, life, log_file, words
+from . import bytecode, fate, life, log_file, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
@@ -298,7 +298,7 @@ class Log:
         return (site, *key)
 
     def _named_site(self, f: object, code: object) -> int:
-        told = f"{code.co_filename}:{f.f_lineno} in {code.co_name}+{f.f_lasti}"
+        told = f"{code.co_filename}:{f.f_lineno} in {code.co_name}+{bytecode.call_at(code, f.f_lasti)}"
         named = (told, code.co_names, code.co_freevars)
         site = self._sites.get(named)
         if site is None:

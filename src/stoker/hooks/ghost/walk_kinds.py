@@ -296,6 +296,14 @@ def _loader(walk, thing, path):
         walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
 
 
+def _file_system(walk, thing, path):
+    """Of fsspec: what it calls itself is made of the numbers of this process and thread."""
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.add_attributes(thing, path, ("_fs_token_", "_pid"))
+    if user_kinds(type(thing)):
+        walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
+
+
 def _loader_iterator(walk, thing, path):
     walk.leave_out.append(thing)  # the loader's part saves it
 
@@ -441,6 +449,7 @@ _EXACT.update(dict.fromkeys((
 _BY_NAME = {
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
     ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
+    ("fsspec.spec", "AbstractFileSystem"): _file_system,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,

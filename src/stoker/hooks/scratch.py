@@ -275,5 +275,78 @@ def torch_files(torch: object, loading: object = None) -> None:
             return load(f, *args, **kwargs)
 
     torch.save, torch.load = saved, loaded
-    for module in (torch.serialization,):
-        module.save, module.load = saved, loaded
+    torch.serialization.save, torch.serialization.load = saved, loaded
+    torch.jit.ScriptModule.save = _first(torch.jit.ScriptModule.save, for_writing, at=1)
+    torch.jit.load = torch.jit._serialization.load = _first(torch.jit.load, for_reading)
+
+
+def other_files(after: object) -> None:
+    """What else writes with code of its own. `after(module, call)`: call(module) is called when the script imports it."""
+    after("sqlite3", lambda module: _put(module, "connect", _opened))
+    after("h5py", lambda module: setattr(module.File, "__init__", _h5(module.File.__init__)))
+    after("cv2", lambda module: (_put(module, "imwrite", for_writing), _put(module, "imread", for_reading)))
+    after("safetensors", _safetensors)
+    after("shutil", _shutil)
+
+
+def _put(module: object, name: str, way: object, at: int = 0) -> None:
+    if hasattr(module, name):
+        setattr(module, name, _first(getattr(module, name), way, at))
+
+
+def _first(real: object, way: object, at: int = 0) -> object:
+    """`real`, with the path at this place of its arguments going another way."""
+    def call(*args: object, **kwargs: object) -> object:
+        if len(args) > at and isinstance(args[at], (str, bytes, os.PathLike)):
+            args = (*args[:at], way(args[at]), *args[at + 1:])
+        return real(*args, **kwargs)
+
+    call.__name__, call.__doc__ = name_of(real), getattr(real, "__doc__", None)
+    return call
+
+
+def name_of(call: object) -> str:
+    """The name of a function."""
+    return getattr(call, "__name__", "call")
+
+
+def _opened(path: object) -> object:
+    """A database: it may be read, and it may be written."""
+    if os.fsdecode(os.fspath(path)).startswith((":", "file:")) or not os.fspath(path):
+        return path
+    return for_writing(path, keep=True)
+
+
+def _h5(real: object) -> object:
+    def __init__(self: object, name: object, mode: str = "r", *args: object, **kwargs: object) -> None:
+        if isinstance(name, (str, bytes, os.PathLike)):
+            name = for_reading(name) if mode == "r" else for_writing(name, keep=mode in ("a", "r+"))
+        real(self, name, mode, *args, **kwargs)
+
+    return __init__
+
+
+def _safetensors(module: object) -> None:
+    """Its own file is imported first; those for torch and numpy take these two from it."""
+    for name, way, at in (("serialize_file", for_writing, 1), ("safe_open", for_reading, 0)):
+        _put(module, name, way, at)
+
+
+def _shutil(module: object) -> None:
+    """Whole trees are removed by descriptors of folders, which nobody sees."""
+    real = module.rmtree
+
+    def rmtree(path: object, *args: object, **kwargs: object) -> None:
+        there = elsewhere(path)
+        if not there:
+            real(path, *args, **kwargs)
+            return
+        if _existed(_whole(path)):
+            _note("outside", f"{_whole(path)} (not removed)")
+            _gone.add(_whole(path))
+        elif not _existed(there):
+            real(path, *args, **kwargs)
+        if _existed(there):
+            real(there, *args, **kwargs)
+
+    module.rmtree = rmtree

@@ -22,6 +22,8 @@ def begin(what: str) -> bool:
     main = script_folder()
     scratch.install(os.path.join(order.room, "outside"), always=(order.room, os.environ.get("STOKER_HOOKS", "")),
                     kept=(os.getcwd(), main), note=effects.wrote)
+    from ..entry import imports
+    scratch.other_files(imports.after)
     if what == "script":
         order.watch_the_end()
     return True

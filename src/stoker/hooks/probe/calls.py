@@ -37,26 +37,28 @@ def own(file: str) -> bool:
     return known
 
 
-def at(frame: object, deeper: object) -> tuple:
-    """(line, name, told here) of what a frame of the script's calls; `deeper`: the frame that was called, or None."""
-    key = (frame.f_code, frame.f_lasti)
+def at(seen: tuple, deeper: tuple | None) -> tuple:
+    """(line, name, told here) of what a frame of the script's calls. seen: the frame, its code, instruction and line as they were;
+    deeper: the same of the frame that was called."""
+    key = seen[1:3]
     known = _names.get(key)
     if known is None:
-        known = _names[key] = _look(frame, deeper)
+        known = _names[key] = _look(seen, deeper)
     return known
 
 
-def _look(frame: object, deeper: object) -> tuple:
-    line = frame.f_lineno or 0
+def _look(seen: tuple, deeper: tuple | None) -> tuple:
+    frame, code, instruction, line = seen
+    deeper = deeper and deeper[0]
     try:
-        function = _function(frame, deeper)
+        function = _function(code, instruction, line, deeper)
         name = _name(function, frame) if function is not None else ""
     except Exception:  # a form of code that nobody foresaw
         name = ""
     if not name and deeper is not None:
         name = _of_frame(deeper)
     name = _SAME.get(name, name)
-    return line, name, _is_told(name)
+    return line or 0, name, _is_told(name)
 
 
 def _is_told(name: str) -> bool:
@@ -67,18 +69,18 @@ def _is_told(name: str) -> bool:
     return name.startswith("torch.") and name.count(".") == 1
 
 
-def _function(frame: object, deeper: object) -> object:
+def _function(code: object, instruction: int, line: int, deeper: object) -> object:
     """The expression that is called, as the source has it; None where the instruction is no call."""
-    file = frame.f_code.co_filename
+    file = code.co_filename
     if file not in _trees:
         _read(file)
-    positions = getattr(frame.f_code, "co_positions", None)  # of Python 3.11 and later
+    positions = getattr(code, "co_positions", None)  # of Python 3.11 and later
     if positions is not None:
-        places = _places.get(frame.f_code)
+        places = _places.get(code)
         if places is None:
-            places = _places[frame.f_code] = list(positions())
-        return _trees[file].get(tuple(places[frame.f_lasti // 2]))
-    found = _by_line[file].get(frame.f_lineno, ())
+            places = _places[code] = list(positions())
+        return _trees[file].get(tuple(places[instruction // 2]))
+    found = _by_line[file].get(line, ())
     if deeper is not None:
         named = [each for each in found if _last_word(each) == deeper.f_code.co_name]
         return named[0] if named else None

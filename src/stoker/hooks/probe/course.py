@@ -18,10 +18,10 @@ from .changes import Change, computing, feeding
 
 WARM_STEPS, WARM_S = 4, 0.1
 WINDOW_S, WINDOW_STEPS = 0.25, 5
+BRIEF_S = 0.1  # of the first windows: a short script is soon over
 SETTLE_S = 1.0  # at most, for workers that fill their queue
-BLOCKS = 2  # of R0 and R1 before anything else
 BLOCKS_MAX = 4
-SAMPLED_S = 1.2
+SAMPLED_S = 0.4, 0.8  # two times
 SAMPLES_S, ALONE_S = 2.4, 0.4
 RANKS_S = 3.0
 _monotonic = time.monotonic
@@ -35,6 +35,9 @@ class Course:
         self.seconds = seconds
         self.step_s = 0.0  # of the script as it is
         self.number = 0  # of the last block
+        self.window_s = BRIEF_S
+        self.open: tuple | None = None  # the window that goes on
+        order.collect.append(self.cut)
         self.told: list = order.facts.setdefault("windows", [])
 
     def run(self) -> object:
@@ -44,10 +47,12 @@ class Course:
             return
         yield from self.warm_up()
         yield from self.collect()
-        for _ in range(BLOCKS):
+        for seconds, sampled in zip((BRIEF_S, WINDOW_S), SAMPLED_S):  # noqa: B905
+            self.window_s = seconds
             yield from self.block("R1", against="R0") if self.has_ring() else self.alone()
-        yield from self.sampled()
-        self.data()
+            yield from self.sampled(sampled)
+            if seconds == BRIEF_S:
+                self.data()
         yield from self.changes()
 
     def left(self) -> float:
@@ -177,16 +182,25 @@ class Course:
         steps, least = self.sizes()
         least = max(least, int(seconds * 1e9))
         window = windows.Window()
+        self.open = window, phase, block, more
         while True:
             yield
             if window.step() >= least and window.steps >= steps:
                 break
+        self.open = None
         self.told.append(window.end(phase, block, **more))
+
+    def cut(self, facts: dict) -> None:
+        """The script has come to its end within a window: what there is of it."""
+        if self.open is not None:
+            window, phase, block, more = self.open
+            if window.steps >= WINDOW_STEPS:
+                self.told.append(window.cut(phase, block, **more))
 
     def sizes(self) -> tuple:
         """(steps, ns) that a window has at least: fewer steps where one takes so long that the time would not do."""
         fitting = int(self.seconds / 16 / self.step_s) if self.step_s else WINDOW_STEPS
-        return max(2, min(WINDOW_STEPS, fitting)), int(WINDOW_S * 1e9)
+        return max(2, min(WINDOW_STEPS, fitting)), int(self.window_s * 1e9)
 
     def cost(self) -> float:
         """Seconds that a block takes."""
@@ -196,17 +210,18 @@ class Course:
 
     # ---- where the time goes
 
-    def sampled(self) -> object:
-        """Windows in which a thread looks where the training is."""
+    def sampled(self, seconds: float) -> object:
+        """A window in which a thread looks where the training is."""
         from . import stacks
+        if stacks.facts not in order.collect:
+            order.collect.append(stacks.facts)
         block = self.begin_block("stacks")
-        seconds = min(SAMPLED_S, max(0.3, 0.12 * self.seconds))
+        seconds = min(seconds, 0.1 * self.seconds)
         stacks.begin()
         try:
             yield from self.window("R0", block, seconds, sampled=True)
         finally:
             stacks.end()
-        order.facts["stacks"] = stacks.facts()
 
     def data(self) -> None:
         """Single samples, and two processes beside each other: between two steps."""

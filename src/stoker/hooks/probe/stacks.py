@@ -11,7 +11,7 @@ from ..clock import marks
 from . import calls
 
 EVERY_S = 0.004
-SWITCH_S = 2e-5  # a thread that waits for its turn gets it so soon: else it would come mostly where the other one gives its turn away
+SWITCH_S = 1e-4  # a thread that waits for its turn gets it so soon: else it would come mostly where the other one gives its turn away
 LINES = 60
 LEAST = 0.003  # of the time; lines below it are left out
 DEEP = 200
@@ -40,10 +40,10 @@ def end() -> None:
         sys.setswitchinterval(_switch)
 
 
-def facts() -> dict:
-    """`stacks` of the facts; {} where nothing was seen."""
+def facts(told: dict) -> None:
+    """Put `stacks` into the facts, if anything was seen."""
     if not looks:
-        return {}
+        return
     ordered = sorted(_shares.items(), key=lambda pair: -pair[1])
     lines = []
     for (file, line, call, kind, path), took in ordered[:LINES]:
@@ -51,7 +51,7 @@ def facts() -> dict:
         if share >= LEAST:
             lines.append({"file": file, "line": line, "call": call, "kind": kind, "share": round(share, 4), "self": round(share, 4),
                           "path": [list(each) for each in path]})
-    return {"n": looks, "steps_s": round(seconds, 4), "lines": lines}
+    told["stacks"] = {"n": looks, "steps_s": round(seconds, 4), "lines": lines}
 
 
 def _run(owner: int, over: threading.Event) -> None:
@@ -76,20 +76,20 @@ def _run(owner: int, over: threading.Event) -> None:
 
 
 def _look(owner: int) -> tuple | None:
-    frame = sys._current_frames().get(owner)
-    own, kind, deeper = [], "", None
-    for _ in range(DEEP):
-        if frame is None:
-            break
-        file = frame.f_code.co_filename
-        if calls.own(file):
-            own.append((file, *calls.at(frame, deeper)))
-            deeper = frame
-        elif file.startswith(calls._OURS):
-            kind = _kind(frame) or kind
-        else:
-            deeper = frame
+    frame, stack = sys._current_frames().get(owner), []
+    while frame is not None and len(stack) < DEEP:  # at once: the other thread goes on as soon as it may
+        stack.append((frame, frame.f_code, frame.f_lasti, frame.f_lineno))
         frame = frame.f_back
+    own, kind, deeper = [], "", None
+    for each in stack:
+        file = each[1].co_filename
+        if calls.own(file):
+            own.append((file, *calls.at(each, deeper)))
+            deeper = each
+        elif file.startswith(calls._OURS):
+            kind = _kind(each[0], each[1]) or kind
+        else:
+            deeper = each
     if not own:
         return None
     own.reverse()
@@ -98,9 +98,8 @@ def _look(owner: int) -> tuple | None:
     return file, line, call, kind or _between(), tuple((each[0], each[1]) for each in own[: leaf + 1])
 
 
-def _kind(frame: object) -> str:
+def _kind(frame: object, code: object) -> str:
     """The clock's kind of one of its own frames."""
-    code = frame.f_code
     if code.co_filename.endswith("marks.py"):
         if code.co_name == "__call__":
             return "evaluation" if marks._evaluating else "forward"

@@ -16,7 +16,8 @@ backwards = 0  # calls since the last step of the lead
 _per_step: list = []
 _growth: list = []  # (step, ms of backward)
 _steppers: list = []  # the last optimizers that stepped, and what came between
-_zeros: list = []
+_zeros: list = []  # of each look at gradients: whether they were there, and zero
+_filled: list = []  # steps in which somebody asked for zeros
 _autocast: list = []
 _last_spent = 0
 _memory_at = 1
@@ -26,6 +27,8 @@ def watch(torch: object) -> None:
     """Stand where flags pass by, within the clock's marks."""
     wrap(torch.autograd, "backward", _backward)
     wrap(torch.amp.autocast_mode.autocast, "__enter__", _enter)
+    for kind in (torch.optim.Optimizer, torch.nn.Module):
+        wrap(kind, "zero_grad", _zero_grad)
     order.collect.append(tell)
 
 
@@ -57,9 +60,18 @@ def _enter(real: object) -> object:
     return __enter__
 
 
+def _zero_grad(real: object) -> object:
+    def zero_grad(self: object, set_to_none: bool = True) -> None:
+        if not set_to_none and marks.steps <= LOOK_STEPS:
+            _filled.append(marks.steps)
+        real(self, set_to_none)
+    return zero_grad
+
+
 def _look_at_gradients() -> None:
     """Before the first backward of a step: gradients that are there and zero were filled."""
-    for each in _optimizers():
+    several = _optimizers()
+    for each in several if len(several) == 1 else ():
         for group in each.param_groups:
             for p in group["params"]:
                 if p.grad is not None and p.grad.layout is sys.modules["torch"].strided:
@@ -123,7 +135,7 @@ def tell(facts: dict) -> None:
 
 
 def _zeroed() -> bool:
-    return len(_zeros) > 2 and sum(_zeros) >= 0.8 * len(_zeros)
+    return len(set(_filled)) > 2 or (len(_zeros) > 2 and sum(_zeros) >= 0.8 * len(_zeros))
 
 
 def _slope() -> float | None:

@@ -91,6 +91,11 @@ class Window:
         aside(since)
         return told
 
+    def cut(self, phase: str, block: int, **more: object) -> dict:
+        """As much of it as there was when the last step ended; what came after is not known apart."""
+        return {"phase": phase, "block": block, "steps": self.steps, "samples": feed.samples - self._samples, "cut": True,
+                "wall_s": round((self._last - self.began) / 1e9, 6), "step_ms": [round(ns / 1e6, 4) for ns in self.times], **more}
+
 
 def _settle_device() -> None:
     """Only at a window's edge: within it the host may run ahead."""

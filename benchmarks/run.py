@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import beside, clock, copying, diagnosis, kill_matrix, resume_cost, start_up, throughput, waiting
+from benchmarks import batched_path, beside, clock, copying, diagnosis, kill_matrix, resume_cost, start_up, throughput, waiting
 from benchmarks.ground import REPO, Ground
 from benchmarks.measure import Row, number
 
@@ -33,6 +33,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "idle": beside.idle_server,
     "clock": clock.rows,
     "diagnosis": diagnosis.rows,
+    "batched-path": batched_path.rows,
     "copy": copying.frozen,
     "queue": waiting.thousand,
     "resume-cost": resume_cost.rows,

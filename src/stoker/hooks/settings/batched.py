@@ -222,9 +222,12 @@ class _As:
 
     def __init__(self, column: object, part: object, scale: bool = False, turn: bool = False) -> None:
         self.column, self.dtype, self.shape, self.scale, self.turn = column, part.dtype, part.shape[1:], scale, turn
+        self.as_it_is = not scale and not turn and column.dtype == part.dtype and column.shape[1:] == part.shape[1:]
 
     def __call__(self, indices: object) -> object:
         rows = self.column.index_select(0, indices)
+        if self.as_it_is:
+            return rows
         if self.turn:
             rows = rows.movedim(-1, 1)
         rows = rows.to(self.dtype)

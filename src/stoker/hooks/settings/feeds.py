@@ -21,6 +21,7 @@ SPOT_S, SPOT_SHARE = 2.0, 0.005  # one sample is read again after so long, if th
 WARM_S = 1.5  # to fill the cache of a loader beside the script's
 _wishes: dict = {}  # id of a loader -> Wish
 _single: object = None
+_given: dict = {}  # what was given to loaders of our own
 pool = 0  # in a race of the tuner: so many different samples stand for all, so that a cache is warm soon
 
 
@@ -57,10 +58,25 @@ def give(loader: object, kind: str, limit: int | None = None) -> str:
     if why:
         return why
     wish = Wish(loader, kind, limit, lambda why: None)
+    key = id(loader.dataset), kind, bool(loader.num_workers), id(loader.collate_fn)
+    if key in _given:  # proven, and warm
+        wish.decided, wish.feed = True, _given[key]
+        return ""
     why = _decide(wish, loader)
-    if not why and kind == "cache":
-        wish.feed.warm(WARM_S, loader.batch_size or 1)
+    if not why:
+        if kind == "cache":
+            wish.feed.warm(WARM_S, loader.batch_size or 1)
+        _given[key] = wish.feed
     return why
+
+
+def proofs(loader: object, n: int = 1000, seconds: float = 4.0) -> dict:
+    """{feed: True, or why not} for each way to feed it; each item is asked for at most three times, and the seconds are of each."""
+    found = {}
+    for kind, prove in (("batched", batched.prove), ("cache", cache.prove)):
+        why = _obstacle(loader, kind) or prove(loader.dataset, n, seconds).why
+        found[kind] = why or True
+    return found
 
 
 def _obstacle(loader: object, kind: str) -> str:

@@ -65,21 +65,21 @@ class Sums:
 
     def __init__(self, dtype: object, scale: object, mean: object, deviation: object) -> None:
         self.dtype, self.scale, self.mean, self.deviation = dtype, scale, mean, deviation
+        self.one = (mean.item(), deviation.item()) if mean is not None and mean.numel() == 1 else None
+        self.contiguous = sys.modules["torch"].contiguous_format
 
     def __call__(self, rows: object, channel: int) -> object:
         """`rows`: bytes, channels along dimension `channel` (0: there is but one). A new tensor."""
-        torch = sys.modules["torch"]
-        out = rows.to(self.dtype, memory_format=torch.contiguous_format)
+        out = rows.to(self.dtype, memory_format=self.contiguous)
         if self.scale == "by":
             out.div_(255)
         elif self.scale == "times":
             out.mul_(1 / 255)
-        if self.mean is not None:
-            if self.mean.numel() == 1:
-                out.sub_(self.mean.item()).div_(self.deviation.item())
-            else:
-                shape = [-1 if n == channel else 1 for n in range(out.dim())]
-                out.sub_(self.mean.view(shape)).div_(self.deviation.view(shape))
+        if self.one is not None:
+            out.sub_(self.one[0]).div_(self.one[1])
+        elif self.mean is not None:
+            shape = [-1 if n == channel else 1 for n in range(out.dim())]
+            out.sub_(self.mean.view(shape)).div_(self.deviation.view(shape))
         return out
 
 
@@ -125,17 +125,14 @@ class Pixels:
     """Rows of `column` as these samples are. `turn`: the channels come first."""
 
     def __init__(self, column: object, part: object, make: object, turn: bool) -> None:
-        self.column, self.make, self.turn, self.shape = column, make, turn, part.shape[1:]
+        self.column = column if turn else column.reshape(len(column), *part.shape[1:])
+        self.make, self.turn, self.sums = make, turn, isinstance(make, Sums)
 
     def __call__(self, indices: object) -> object:
         rows = self.column.index_select(0, indices)
         if self.turn:
             rows = rows.movedim(-1, 1)
-        if isinstance(self.make, Sums):
-            out = self.make(rows, 1 if self.turn else rows.dim() - 1)
-        else:
-            out = self._looked_up(rows)
-        return out.reshape(len(indices), *self.shape).contiguous()
+        return self.make(rows, 1 if self.turn else rows.dim() - 1) if self.sums else self._looked_up(rows)
 
 
     def _looked_up(self, rows: object) -> object:

@@ -14,20 +14,23 @@ from stoker.base.config import Home
 from stoker.tune import procs, race, trial
 from stoker.tune.race import Entry, Race, Window
 
-# A training as the hooks tell of it: "threads" is the milliseconds of processor time that a step takes.
+# A training as the hooks tell of it: "threads" is the milliseconds that a step takes; it computes only where "fused" says so.
 SCRIPT = """
 import json, os, signal, sys, time
 room = os.environ["STOKER_TUNE"]
-ms = json.load(open(room + "/order.json"))["settings"].get("threads", 10)
-dies, hangs = ms == 7, ms == 9
+settings = json.load(open(room + "/order.json"))["settings"]
+ms, busy = settings.get("threads", 10), settings.get("fused")
+dies, hangs, steps_in_all = ms == 7, ms == 9, settings.get("steps", 10**6)
 if os.fork() == 0:  # as a loader's worker; it leaves the session
     os.setsid()
     time.sleep(1000)
 steps = open(room + "/steps.bin", "ab", 0)
-for n in range(10**6):
+for n in range(steps_in_all):
     end = time.thread_time() + ms / 1000
-    while time.thread_time() < end:
+    while busy and time.thread_time() < end:
         pass
+    if not busy:
+        time.sleep(ms / 1000)
     if dies and n > 15:
         os.kill(os.getpid(), signal.SIGSEGV)
     if hangs and n > 15:
@@ -70,7 +73,7 @@ def test_the_faster_is_found_and_nothing_stays(command, parent):
 def test_a_neighbour_does_not_turn_the_result(command, parent):
     busy = [subprocess.Popen([sys.executable, "-S", "-c", "while True: sum(range(10000))"]) for _ in os.sched_getaffinity(0)]
     try:
-        outcome = Race(command, [Entry("now", {}), Entry("faster", {"threads": 5})], parent).run(3.5)
+        outcome = Race(command, [Entry("now", {"fused": True}), Entry("faster", {"threads": 5, "fused": True})], parent).run(3)
     finally:
         for each in busy:
             each.kill()
@@ -78,6 +81,13 @@ def test_a_neighbour_does_not_turn_the_result(command, parent):
     faster = outcome.of("faster")
     assert faster.ratio is None or faster.ratio.high < 1.0
     assert outcome.taken > 0.2 and any(name.startswith("python") for name, _ in outcome.who)
+
+
+@pytest.mark.slow
+def test_a_short_training_is_started_again(command, parent):
+    outcome = Race(command, [Entry("now", {}), Entry("short", {"threads": 5, "steps": 90})], parent).run(3)
+    short = outcome.of("short")
+    assert short.died == "" and short.pairs >= 4 and short.ratio.high < 0.9
 
 
 @pytest.mark.slow
@@ -101,7 +111,7 @@ def test_ctrl_c_ends_all(command, parent):
     def interrupt(number, frame):
         raise KeyboardInterrupt
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 1.2)
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
     try:
         with pytest.raises(KeyboardInterrupt):
             Race(command, [Entry("now", {}), Entry("a", {"threads": 5})], parent).run(20)
@@ -125,12 +135,12 @@ def test_others_count_only_where_no_core_is_idle(monkeypatch):
     assert window(1.0, 3.0).taken == pytest.approx(0.75)
 
 
-def test_pairs_with_uneven_neighbours_are_left_out(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    even = [(window(1.0, 1.0), window(1.0, 1.0))] * 4
-    uneven = [(window(2.0, 0.0), window(0.4, 1.6))] * 3
-    assert race.even_pairs(even + uneven) == even
-    assert race.even_pairs(uneven) == []
+def test_pairs_with_uneven_neighbours_are_left_out():
+    def pair(one: float, other: float) -> tuple[Window, Window]:
+        return tuple(Window(10, 1.0, procs.Load(wall_s=1.0, lost_s=lost)) for lost in (one, other))
+    even, uneven, worse, hopeless = pair(0.3, 0.4), pair(0.1, 0.5), pair(0.1, 0.8), pair(0.93, 0.94)
+    assert race.even_pairs([even] * 4 + [uneven] * 3 + [hopeless]) == [even] * 4
+    assert race.even_pairs([even, uneven, worse, hopeless]) == [even, uneven]  # too few good ones: the least uneven of the others too
 
 
 def test_the_ratio_weighs_rare_slow_steps_as_they_are():

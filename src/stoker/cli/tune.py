@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -77,6 +78,8 @@ def _tune(command: Command, o: Mapping[str, Any]) -> int:
 
     wanted = limit.read(o["fail_if"]) if o["fail_if"] else None
     options = Options(seconds=o["for_s"], allow=frozenset(o["allow"]), network=o["network"], force=o["force"], keep=not o["no_keep"])
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     with _progress() as say:
         made = Search(command, options, home(), say).run()
     if made.found and o["svg"]:
@@ -90,6 +93,11 @@ def _tune(command: Command, o: Mapping[str, Any]) -> int:
         output.say(why)
         return EXIT_LIMIT
     return EXIT_NOT_TUNED if made.state in ("refused", "noisy", "stopped") else 0
+
+
+def _leave(number: int, frame: object) -> None:
+    """Trials are ended on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _print(made: Report, command: Command) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 MARK = "STOKER_TUNE"  # in the environment of a trial: its room
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 END_S = 5.0  # so long SIGKILL is repeated
+FREE_DISK, FREE_MEMORY = 300 << 20, 1 << 30  # what a trial leaves to others
 
 
 def members(leader: int, room: str) -> list[int]:
@@ -62,6 +63,11 @@ class Load:
     steal_s: float = 0.0  # the host gave the core to another machine
     who: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def lost(self) -> float:
+        """The share of the time that others cost us."""
+        return min(0.95, self.lost_s / max(1e-9, self.wall_s))
+
 
 class Watch:
     """Who used the cores since the last look: `own` are the pids of a trial; we ourselves count as ours."""
@@ -69,7 +75,16 @@ class Watch:
     def __init__(self, own: list[int]) -> None:
         self._own = {*own, os.getpid()}
         self._trial = set(own)
+        self._gone: dict = {"each": {}, "threads": {}}  # what was seen last of processes of ours, should they end
         self._before = self._look()
+
+    def glance(self) -> None:
+        """Remember what ours have used so far."""
+        for pid in self._trial:
+            threads = _threads(pid)
+            if threads:
+                self._gone["threads"].update(threads)
+                self._gone["each"][pid] = _used(pid)
 
     def load(self, own: list[int] | None = None) -> Load:
         """Since this watch began, or since the last call. own: those that are the trial's by now."""
@@ -78,6 +93,7 @@ class Watch:
             self._trial |= set(own)
         now, before = self._look(), self._before
         self._before = now
+        now = {**now, **{name: {**self._gone[name], **now[name]} for name in self._gone}}
         own_s = sum(max(0.0, s - before["each"].get(pid, (0.0, ""))[0]) for pid, (s, _) in now["each"].items() if pid in self._own)
         who: dict[str, float] = {}
         for pid, (seconds, name) in now["each"].items():
@@ -105,6 +121,19 @@ def _lost(before: dict, now: dict, own_s: float, foreign_s: float) -> float:
     whole, waited = busiest
     beside_s = max(0.0, own_s - (whole - waited))
     return max(0.0, waited) * foreign_s / (foreign_s + beside_s) if foreign_s > 0 else 0.0
+
+
+def tight(place: str) -> str:
+    """Why a trial must end for the sake of everybody else here: no disk where it writes, or no memory; "" when there is room."""
+    disk = os.statvfs(place)
+    if disk.f_bavail * disk.f_frsize < FREE_DISK:
+        return "the disk is full: it writes more than there is room for"
+    found = {}
+    for line in _read("/proc/meminfo").splitlines():
+        name, _, rest = line.partition(b":")
+        found[name] = int(rest.split()[0]) * 1024 if rest.split() else 0
+    left, whole = found.get(b"MemAvailable", 1), found.get(b"MemTotal", 1)
+    return "the memory of this machine is nearly full" if left < min(FREE_MEMORY, 0.05 * whole) else ""
 
 
 def cpu_s(pids: list[int]) -> float:

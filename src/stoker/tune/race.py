@@ -24,9 +24,11 @@ WARM_STEPS, WARM_MAX_S = 4, 6.0
 PAIRS_MIN, PAIRS_ENOUGH = 4, 8
 FEW_PAIRS = 6  # with fewer the interval also spans what single pairs said
 DRAWS = 800
-UNEVEN, UNEVEN_AT_MOST = 0.15, 0.35  # of the machine: others took so much more of it in one window of a pair than in the other
+LOST, LOST_AT_MOST = 0.8, 0.9  # of a window: counted out, it leaves too little to be sure of
+UNEVEN, UNEVEN_AT_MOST = 0.35, 0.6  # so much more of one window of a pair was lost to others than of the other one
 RARE = 3.0  # a step that lasted so many medians is an event, and is counted even where it spans a stop
 HANGS_S = 15.0
+LOOK_S = 0.1  # so often a running trial is looked at
 START_S = 60.0
 POOL = 256  # different samples that a kept feed is asked for in a race: it would be warm in the second epoch only, which no race reaches
 ENDS = 3  # so often a script that is over is started again: a short training is no fault of its settings
@@ -80,7 +82,7 @@ class Result:
     died: str = ""
     out: bool = False  # it was taken out early
     applied: dict = field(default_factory=dict)  # what the hooks say of its settings
-    windows: list[list[float]] = field(default_factory=list)  # [steps, seconds, taken] of each, for whoever wants to look
+    windows: list[list[float]] = field(default_factory=list)  # [steps, seconds, share lost to others] of each
 
 
 @dataclass
@@ -159,9 +161,9 @@ class Race:
             window_s = self._window_s([base, *rivals])
             for lane in order:
                 window = lane.turn(window_s)
+                if lane.gone and lane.again():
+                    self._warm_up([lane])
                 if window is None:
-                    if lane.again():
-                        self._warm_up([lane])
                     continue
                 half[lane.result.name] = window
                 self._wall += window.load.wall_s
@@ -215,13 +217,16 @@ class Race:
 
 
 def even_pairs(pairs: list[tuple[Window, Window]]) -> list[tuple[Window, Window]]:
-    """The pairs in which others took about as much from the one as from the other. With too few of them, the least uneven ones."""
+    """The pairs in which others held up the one about as much as the other. With too few of them, the least uneven ones."""
     def uneven(pair: tuple[Window, Window]) -> float:
-        return abs(pair[0].taken - pair[1].taken)
-    good = [pair for pair in pairs if uneven(pair) <= UNEVEN]
+        return abs(pair[0].load.lost - pair[1].load.lost)
+
+    def most(pair: tuple[Window, Window]) -> float:
+        return max(pair[0].load.lost, pair[1].load.lost)
+    good = [pair for pair in pairs if uneven(pair) <= UNEVEN and most(pair) <= LOST]
     if len(good) >= PAIRS_MIN:
         return good
-    return sorted((pair for pair in pairs if uneven(pair) <= UNEVEN_AT_MOST), key=uneven)[:PAIRS_MIN]
+    return sorted((pair for pair in pairs if uneven(pair) <= UNEVEN_AT_MOST and most(pair) <= LOST_AT_MOST), key=uneven)[:PAIRS_MIN]
 
 
 def paired_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], chance: random.Random,
@@ -289,29 +294,46 @@ class _Lane:
         self._halted_ns = time.monotonic_ns()
 
     def turn(self, seconds: float) -> Window | None:
-        """Let it run so long, and at least until three steps have ended. None when it ended, died or hung meanwhile."""
+        """Let it run so long, and at least until three steps have ended. None when it died or hung meanwhile; of a script that came to
+        its end, what it did until then."""
         self._ends = self.trial.steps()
-        seen = len(self._ends)
         watch = procs.Watch(self._members or self.trial.members())
         went_ns = time.monotonic_ns()
         procs.signal_all(self.trial.pid, signal.SIGCONT, self._members)
-        deadline, hung = time.monotonic() + seconds, time.monotonic() + max(seconds, HANGS_S, 30 * self.step_s)
-        while (now := time.monotonic()) < deadline or self.trial.count() < seen + 3:
+        why = self._run_for(seconds, watch)
+        if why is None:
+            halted_before = self._halted_ns
+            self.halt()
+            return self._window(watch, halted_before, went_ns)
+        window = self._window(watch, self._halted_ns, went_ns)
+        self._die(why)
+        return window if window.steps >= 2 and not self.result.died else None
+
+    def _run_for(self, seconds: float, watch: procs.Watch) -> str | None:
+        """None when the time is over; "" when it ended by itself; else why it cannot go on."""
+        now, seen = time.monotonic(), len(self._ends)
+        deadline, hung, looked = now + seconds, now + max(seconds, HANGS_S, 30 * self.step_s), now
+        while now < deadline or self.trial.count() < seen + 3:
             if not self.trial.alive:
-                self._die()
-                return None
+                return ""
+            if now > looked + LOOK_S:
+                looked = now
+                watch.glance()
+                if why := procs.tight(str(self.trial.room)):
+                    return why
             if now > hung:
-                self._die(f"it hangs: no step in {hung - deadline + seconds:.0f} s")
-                return None
+                return f"it hangs: no step in {hung - deadline + seconds:.0f} s"
             time.sleep(min(0.02, max(0.001, deadline - now)) if now < deadline else 0.005)
-        halted_before = self._halted_ns
-        self.halt()
+            now = time.monotonic()
+        return None
+
+    def _window(self, watch: procs.Watch, halted_ns: int, went_ns: int) -> Window:
         load = watch.load(self._members)
-        ends, before = self.trial.steps(), self._ends
-        self._ends = ends
-        steps, nanoseconds = count_steps(before[-1] if before else halted_before, halted_before, went_ns, ends[seen:])
-        window = Window(steps, nanoseconds / 1e9 * (1 - min(0.95, load.lost_s / max(1e-9, load.wall_s))), load)
-        self.result.windows.append([steps, round(window.seconds, 6), round(window.taken, 3)])
+        before, self._ends = self._ends, self.trial.steps()
+        steps, nanoseconds = count_steps(before[-1] if before else halted_ns, halted_ns, went_ns, self._ends[len(before):])
+        window = Window(steps, nanoseconds / 1e9 * (1 - load.lost), load)
+        if steps:
+            self.result.windows.append([steps, round(window.seconds, 6), round(load.lost, 3)])
         return window
 
     def tell(self) -> None:

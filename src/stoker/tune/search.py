@@ -15,11 +15,12 @@ from stoker.base.units import format_duration
 from stoker.tune import card as cards
 from stoker.tune import choose, guard, keep, reading, rules, trial
 from stoker.tune.findings import Action, Findings, Range
-from stoker.tune.race import Entry, Interval, Outcome, Race
+from stoker.tune.race import POOL, Entry, Interval, Outcome, Race
 from stoker.tune.trial import Command, Ended, Trial
 
 PROBE_SHARE, CONFIRM_SHARE = 0.45, 0.2  # of the time for the search; the race has the rest
 PROBE_MIN_S, RACE_MIN_S, CONFIRM_MIN_S = 6.0, 4.0, 4.0
+ENOUGH_S = 3.0  # after Ctrl-C
 FIRST_STEP_S = 120.0  # so long a script may prepare before its first step
 OVER_S = 60.0  # so long a probe may take over its time to tell
 SHORT_S = 600.0  # a training shorter than that gains less than the search takes
@@ -85,17 +86,18 @@ class Search:
         self._report = Report("nothing", "")
         self._best: tuple[choose.Candidate, Interval] | None = None
         self._confirmed = False
+        self._stopped = False  # by Ctrl-C
 
     def run(self) -> Report:
         """Never raises for what the script does. Raises StokerError or OSError where nothing can be started at all."""
-        began, stopped = time.monotonic(), False
+        began = time.monotonic()
         self._deadline = began + self._o.seconds
         try:
             self._go()
         except KeyboardInterrupt:
-            stopped = True
+            self._stopped = True
         if self._report.state != "refused":
-            self._end(stopped)
+            self._end(self._stopped)
         self._report.seconds = time.monotonic() - began
         return self._report
 
@@ -111,6 +113,8 @@ class Search:
         report.card = cards.card(self._where, self._command)
         self._deadline += time.monotonic() - before  # measured once a month: not part of the search
         ended = self._probe()
+        if self._stopped and ended.how != "facts":
+            return
         if ended.how != "facts" and not ended.facts:
             self._refuse(ended)
             return
@@ -120,6 +124,8 @@ class Search:
         whole = report.found.refused("all")
         if whole or ended.how != "facts":
             self._refuse(ended, whole.text if whole else "", whole.hint if whole else "")
+            return
+        if self._stopped:
             return
         if facts.get("ended") == "script" and not self._o.force:
             self._too_short(ended)
@@ -142,7 +148,8 @@ class Search:
     def _probe(self) -> Ended:
         """Let the script measure itself while it trains."""
         seconds = max(PROBE_MIN_S, PROBE_SHARE * self._o.seconds)
-        order = {"mode": "probe", "seconds": round(seconds, 1), "steps": 0, "seed": None, "settings": {}, "try": list(TRY),
+        tried = sorted(TRY, key=lambda knob: knob != "bf16") if "precision" in self._o.allow else TRY
+        order = {"mode": "probe", "seconds": round(seconds, 1), "steps": 0, "seed": None, "settings": {}, "try": list(tried),
                  "network": self._o.network}
         self._say("starting the script")
         before = time.monotonic()
@@ -150,6 +157,8 @@ class Search:
         try:
             start_s = max(FIRST_STEP_S, self._o.seconds)
             ended = probe.wait(start_s + seconds + OVER_S, start_s=start_s, hear=self._hear)
+        except KeyboardInterrupt:
+            ended, self._stopped = probe.enough(ENOUGH_S), True
         finally:
             probe.end()
             probe.clear()
@@ -245,13 +254,15 @@ class Search:
         return outcome
 
     def _warm(self, entries: list[Entry]) -> int:
-        """Steps until queues of workers hold no more than they always do."""
+        """Steps until queues of workers hold no more than they always do, and kept samples are there."""
         loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
         most = 0
         for entry in entries:
             knobs = [{**loader, **each} for each in (entry.settings.get("loaders") or {"": {}}).values()]
-            most = max([most, *(int(k.get("workers") or 0) * int(k.get("prefetch") or 2) for k in knobs)])
-        return 4 + 2 * most
+            most = max([most, *(2 * int(k.get("workers") or 0) * int(k.get("prefetch") or 2) for k in knobs)])
+            if any(k.get("feed") == "cache" for k in knobs):
+                most = max(most, -(-POOL // max(1, int(loader.get("batch_size") or 1))))
+        return 4 + most
 
     def _whole(self, candidate: choose.Candidate) -> dict:
         """Its settings as they go into a file: with the signatures of loaders and the hash of shapes that they were measured with."""

@@ -23,6 +23,7 @@ from stoker.base.vendor import lay_out
 from stoker.doctor import command as commands
 from stoker.tune import procs
 
+ENOUGH = "enough"  # a wish: tell what is known by now, and end
 ORDER, FACTS, PROGRESS, STEPS, OUT, ERR = "order.json", "facts.json", "progress.jsonl", "steps.bin", "out.log", "err.log"
 HOOKS, PROCESSES, OUTSIDE = "hooks", "processes.jsonl", "outside"
 LOOK_S = 0.05
@@ -184,11 +185,21 @@ class Trial:
             spent = time.monotonic() - self._began
             if idle.too_long():
                 return self._give_up("hang", f"it did nothing for {IDLE_S:g} s")
+            if idle.tight:
+                return self._give_up("killed", idle.tight)
             if start_s and spent > start_s and not self._trains():
                 return self._give_up("slow_start", f"it made no optimizer step in its first {start_s:.0f} s")
             if spent > limit_s:
                 return self._give_up("hang", f"it did not come to an end in {limit_s:.0f} s")
             time.sleep(LOOK_S)
+
+    def enough(self, within_s: float) -> Ended:
+        """Ask it for what it knows by now, and end it."""
+        deadline = time.monotonic() + within_s
+        (self.room / ENOUGH).touch()
+        while self.alive and not (self.room / FACTS).exists() and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        return self.end()
 
     def _settled(self) -> bool:
         """Facts are there: it may end by itself for a moment, then it is ended."""
@@ -257,6 +268,7 @@ class _Idle:
 
     def __init__(self, trial: Trial) -> None:
         self._trial, self._cpu = trial, 0.0
+        self.tight = ""  # why it cannot be let go on
         self._since = self._looked = time.monotonic()
 
     def heard(self) -> None:
@@ -267,6 +279,7 @@ class _Idle:
         if now - self._looked < self.EVERY_S:
             return False
         self._looked = now
+        self.tight = procs.tight(str(self._trial.room))
         cpu = procs.cpu_s(self._trial.members())
         if abs(cpu - self._cpu) > 0.02:
             self._since = now

@@ -1,11 +1,14 @@
 """Which batch size is tried next, and what the points mean; and scripts that run out of memory, are killed, or know no other size."""
 
 import math
+import os
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
-from stoker.tune import batch
+from stoker.tune import batch, trial
 from stoker.tune.batch import Ladder, Point
 
 GB = 1 << 30
@@ -102,3 +105,69 @@ def test_the_rule_for_the_learning_rate(optimizer: str, times: float, rate: floa
 def test_an_unknown_optimizer_has_no_rule() -> None:
     assert "no rule" in batch.rule("Shampoo", 0, 0.1, 2)
     assert batch.rule("SGD", 0, 0.1, 1) == ""
+
+
+SCRIPT = """
+import os, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(4, 1)
+    def forward(self, x):
+        if len(x) > 40:
+            FATE
+        time.sleep(0.01)
+        return self.last(x)
+model = Model()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+data = TensorDataset(torch.randn(20000, 4), torch.randn(20000, 1))
+for epoch in range(1000):
+    for x, y in DataLoader(data, batch_size=8, shuffle=True):
+        optimizer.zero_grad()
+        ((model(x) - y) ** 2).mean().backward()
+        optimizer.step()
+"""
+
+
+def tried(tmp_path: Path, code: str, **options: object) -> batch.Answer:
+    """What comes of a script; nothing of it is left."""
+    (tmp_path / "train.py").write_text(code)
+    rooms = tmp_path / "rooms"
+    rooms.mkdir()
+    command = trial.read([sys.executable, "train.py"], tmp_path, dict(os.environ))
+    out = batch.largest(command, parent=rooms, **options)
+    assert list(rooms.iterdir()) == []
+    return out
+
+
+@pytest.mark.slow
+def test_out_of_memory_is_a_fact_and_the_cap_holds(tmp_path: Path) -> None:
+    greedy = SCRIPT.replace("FATE", "self.kept = [torch.ones(1 << 24) for _ in range(100)]  # 6.4 GB")
+    out = tried(tmp_path, greedy, cap_bytes=GB, most=3)
+    assert [(p.size, p.ok) for p in out.points] == [(8, True), (16, True), (64, False)]
+    assert out.points[-1].why == "out of memory"
+    assert out.chosen.size == 16
+    assert 0 < out.chosen.peak < GB
+    assert (out.optimizer, out.lr, out.samples) == ("AdamW", 1e-3, 20000)
+
+
+@pytest.mark.slow
+def test_a_killed_probe_harms_nobody_and_the_next_begins_anew(tmp_path: Path) -> None:
+    out = tried(tmp_path, SCRIPT.replace("FATE", "os.kill(os.getpid(), 9)"), most=4)
+    assert [(p.size, p.ok) for p in out.points] == [(8, True), (16, True), (64, False), (32, True)]
+    assert "SIGKILL" in out.points[2].why
+    assert out.chosen.size == 32
+
+
+@pytest.mark.slow
+def test_a_script_without_a_loader_is_refused_with_the_reason(tmp_path: Path) -> None:
+    code = SCRIPT[:SCRIPT.index("data = ")].replace("FATE", "pass") + """
+while True:
+    model(torch.randn(8, 4)).mean().backward()
+    optimizer.step()
+"""
+    out = tried(tmp_path, code)
+    assert out.refused == batch.NO_LOADER
+    assert batch.NO_LOADER in batch.lines(out)[0]

@@ -1,10 +1,14 @@
 """The statistics of the accuracy guard: what passes, what must not, and how often chance decides."""
 
+import json
+import os
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
-from stoker.tune import guard
+from stoker.tune import guard, trial
 
 
 def rate(harm: float, *, noise: float, level: float = 2.0, deviation: float = 0.05, rounds: int = 1000) -> float:
@@ -83,3 +87,65 @@ def test_settings_are_merged_at_each_depth() -> None:
     assert guard.merged(kept, {"loaders": {"a": {"pin": True}}, "precision": "bf16"}) == {
         "loaders": {"a": {"workers": 2, "pin": True}}, "threads": 2, "precision": "bf16"}
     assert kept == {"loaders": {"a": {"workers": 2}}, "threads": 2}
+
+
+SCRIPT = """
+import random, numpy, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(7)
+x = torch.randn(4000, 16)
+y = OFFSET + x[:, :4].sum(1, keepdim=True).tanh()
+model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 1))
+model[4].bias.data.fill_(OFFSET)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
+while True:
+    for a, b in loader:
+        a = a + 0.01 * random.random() + 0.01 * numpy.random.rand()
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(a), b).backward()
+        optimizer.step()
+"""
+
+
+def command(folder: Path, offset: float) -> trial.Command:
+    (folder / "train.py").write_text(SCRIPT.replace("OFFSET", str(offset)))
+    (folder / "rooms").mkdir(exist_ok=True)
+    return trial.read([sys.executable, "train.py"], folder, dict(os.environ))
+
+
+def told(folder: Path, order: dict, name: str) -> list[dict]:
+    """What one process of a guard tells."""
+    started = trial.Trial(command(folder, 0.0), {"mode": "guard", "settings": {}, "try": [], **order}, folder / "rooms")
+    try:
+        assert started.start().wait(60).how == "facts"
+        return [json.loads(line) for line in (started.room / name).read_text().splitlines()]
+    finally:
+        started.end()
+
+
+@pytest.mark.slow
+def test_a_seed_is_one_training_and_another_seed_is_another(tmp_path: Path) -> None:
+    first, again, other = (told(tmp_path, {"seed": seed, "steps": 40}, guard.LOSSES) for seed in (1, 1, 2))
+    assert first == again
+    assert [line["step"] for line in first] == list(range(1, 41))
+    assert first[-1]["samples"] == 40 * 32
+    assert all(a["loss"] != b["loss"] for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.slow
+def test_the_same_batch_gives_the_same_and_bf16_nearly_the_same(tmp_path: Path) -> None:
+    lines = told(tmp_path, {"seed": 0, "try": ["bf16"]}, guard.COSINES)
+    assert guard.gradients(lines, "bf16")[0] == guard.SAFE
+    for line in lines:
+        assert line["null"] == pytest.approx(1, abs=1e-9)  # weights, buffers, dropout and the script's own draws were as before
+        assert line["cosine"] < 1 - 1e-9  # and with the knob something was different
+
+
+@pytest.mark.slow
+def test_what_bf16_cannot_tell_apart_is_refused(tmp_path: Path) -> None:
+    verdict = guard.check(command(tmp_path, 1000.0), {}, {"precision": "bf16"}, "bf16", parent=tmp_path / "rooms", ms=1, ratio=0.7)
+    assert verdict.state == guard.HARMFUL
+    assert "gradients" in verdict.sentence
+    assert list((tmp_path / "rooms").iterdir()) == []

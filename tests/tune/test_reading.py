@@ -90,6 +90,12 @@ def test_a_data_set_that_takes_away_what_it_reads(tmp_path):
     assert read(tmp_path, loop()).takes_away is None
 
 
+@pytest.mark.parametrize("row, draws", [("return torch.rand(3)", True), ("return self.x[i] + numpy.random.normal()", True),
+                                        ("return self.x[i].flip(0)", False), ("return crop(self.x[i])", False)])
+def test_a_data_set_that_draws_its_samples(tmp_path, row, draws):
+    assert bool(read(tmp_path, loop().replace("return torch.zeros(3)", row)).draws) == draws
+
+
 @pytest.mark.parametrize("text", ["", "x = (", "print('hello')\n", "\x00"])
 def test_what_is_no_training_is_read_too(tmp_path, text):
     assert read(tmp_path, text).epochs is False

@@ -84,7 +84,8 @@ SHOWS = {
     "padding": facts(batch={"size": 32, "bytes": 1, "padding": 0.7, "dim": 1}),
     "replicas": facts(**stacks(line("copy.deepcopy", 0.3))),
     "anomaly": facts(flags={"anomaly": True}),
-    "memory_jump": facts(**memory(300, 380, 381)),
+    "memory_jump": facts(**memory(300, 380, 381), model={"dtype": "float32", "tensors": 6, "params": 7_000_000},
+                         optimizers=[{"type": "Adam", "tensors": 6}]),
 }
 SCRIPT = """\
 import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stoker.tune import diffs, feeding
+from stoker.tune import causes, diffs, feeding
 from stoker.tune.findings import Action, Cause, Range, Refusal
 from stoker.tune.reading import Reading
 from stoker.tune.view import View
@@ -50,13 +50,13 @@ _OTHER_ROUNDING = ("time_loop", "padding", "replicas", "optimizer", "layout")
 _WORLD = ("neighbour", "memory_jump", "storage")
 
 
-def find(view: View, reading: Reading, causes: tuple[Cause, ...], refusals: tuple[Refusal, ...]) -> tuple[Action, ...]:
+def find(view: View, reading: Reading, named: tuple[Cause, ...], refusals: tuple[Refusal, ...]) -> tuple[Action, ...]:
     """Actions that are not refused and bring something, the best first (gain times the chance that it works)."""
     refused = {r.knob for r in refusals}
     if "all" in refused:
         return ()
     found = [a for a in _settings(view, reading) if a.name not in refused and a.gain >= LEAST_GAIN]
-    found += [a for c in causes if (a := _change(reading, c, view)) is not None and (c.name != "tiny_batch" or "batch" not in refused)]
+    found += [a for c in named if (a := _change(reading, c, view)) is not None and (c.name != "tiny_batch" or "batch" not in refused)]
     return tuple(sorted(found, key=lambda a: -a.gain * a.chance))
 
 
@@ -210,6 +210,13 @@ def _computing(view: View) -> Iterator[Action]:
         ratio = view.ratio(name)
         if ratio is not None:
             yield Action(name, "setting", risk, text, ratio, 0.95 if ratio.high < 1 else 0.5, cause, dict(settings))
+    if view.ratio("bf16") is None and (forecast := causes.shorter(view)) is not None:
+        risk, text, settings, cause = _MEASURED["bf16"]
+        yield Action("bf16", "setting", risk, text, forecast, 0.4, cause, dict(settings))
+    if view.ratio("channels_last") is None and view.model.get("conv2d") and not view.model.get("channels_last"):
+        won = 0.1 * view.clock_share("forward", "backward")
+        risk, text, settings, cause = _MEASURED["channels_last"]
+        yield Action("channels_last", "setting", risk, text, Range(1 - won, 1 - 4 * won, 1 + won), 0.4, cause, dict(settings))
     threads = [(r, int(p[8:])) for p in view.phases if p.startswith("threads=") and (r := view.ratio(p))]
     if threads:
         ratio, n = min(threads, key=lambda t: t[0].value)

@@ -13,6 +13,7 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 LEAST = 0.10  # of the step: what explains less is not named
+LARGE_MATRIX, LARGE_BATCH = 2e5, 128  # elements a parameter, rows: from there on products are bound by arithmetic
 CROWDED = 0.15  # so much of the step others may have the cores before it is called a cause; a little is everyday
 
 CAUSES = {
@@ -63,9 +64,11 @@ def find(view: View, reading: Reading) -> tuple[Cause, ...]:
         if cause.name not in best or cause.share.value > best[cause.name].share.value:
             best[cause.name] = cause
     ranked = sorted(best.values(), key=lambda c: -c.share.value)
-    first = [c for c in others if c.name in _WRONG_DATA]
+    first = [c for c in others if c.name in _WRONG_DATA and c.measured == "counted"]
     same_maths = [c for c in ranked if c.name not in _OTHER_MATHS]
-    return (*first, *same_maths, *(c for c in others if c.name not in _WRONG_DATA), *(c for c in ranked if c.name in _OTHER_MATHS))
+    other_maths = [c for c in ranked if c.name in _OTHER_MATHS]
+    return (*first, *same_maths, *(c for c in others if c not in first and c.measured != "read"), *other_maths,
+            *(c for c in others if c.measured == "read"))
 
 
 def _all(view: View, reading: Reading) -> Iterator[Cause]:
@@ -120,9 +123,29 @@ def _format(view: View) -> Iterator[Cause]:
     half = view.ratio("bf16")
     if half and not _fails_in_half(view):
         yield Cause("precision", f"In bfloat16 a step takes {half.value:.2f} of the time on this machine.", gained(half), "differencing")
+    elif half is None and (forecast := shorter(view)) is not None:
+        text = f"Large matrix products in float32; in bfloat16 they are {matmul_gain(view):.1f} times as fast on this machine: a forecast."
+        yield Cause("precision", text, gained(forecast), "forecast")
     last = view.ratio("channels_last")
     if last and view.model.get("conv2d") and not view.model.get("channels_last"):
         yield Cause("memory_format", f"With channels_last a step takes {last.value:.2f} of the time.", gained(last), "differencing")
+
+
+def shorter(view: View) -> Range | None:
+    """Step time in bfloat16 over that in float32, forecast by the machine card for a model of large matrix products; None elsewhere."""
+    gain, tensors = matmul_gain(view), int(view.model.get("tensors") or 0)
+    large = tensors and int(view.model.get("params") or 0) / tensors >= LARGE_MATRIX and (view.batch or 0) >= LARGE_BATCH
+    if not gain or gain < 1.3 or not large or str(view.model.get("dtype") or "") not in ("float32", "torch.float32"):
+        return None
+    share = view.clock_share("forward", "backward")
+    value = 1 - share + share / min(3.0, 1 + 0.6 * (gain - 1))  # formats are changed on the way, and not all is a product
+    return Range(value, max(0.3, value - 0.2), 1 - 0.5 * (1 - value))
+
+
+def matmul_gain(view: View) -> float | None:
+    """How much faster a product of matrices is in bfloat16, by the card."""
+    card = view.card.get("gpu_matmul" if view.facts.get("cuda") else "matmul") or {}
+    return card["bf16"] / card["float32"] if card.get("bf16") and card.get("float32") else None
 
 
 def _fails_in_half(view: View) -> bool:
@@ -173,7 +196,7 @@ def _tiny(view: View) -> Iterator[Cause]:
     if model is None or not batch or batch > 16:
         return
     computing = view.ratio("R1")
-    fixed = model.fixed_share(batch) * (computing.value if computing else 1.0)
+    fixed = model.fixed_share(batch) * min(1.0, computing.value if computing else 1.0)
     if fixed >= 0.5:
         yield Cause("tiny_batch", f"A step takes {model.fixed_s * 1e3:.3g} ms + {model.sample_s * 1e3:.2g} ms a sample: with {batch:g} "
                     f"samples {fixed:.0%} of it does not depend on the batch.", _about(fixed), "differencing")
@@ -188,9 +211,20 @@ def _memory(view: View) -> Iterator[Cause]:
     if not first or not later:
         return
     before, after = first[-1], max(later[:3])
-    if after - before >= 48 * 2**20 and after >= 1.15 * before:
+    state = _state_bytes(view)
+    grown = after - before if state is None else min(state, after - before)
+    if grown >= 32 * 2**20 and grown >= 0.12 * before:
         yield Cause("memory_jump", f"Memory jumps from {before / 2**20:,.0f} to {after / 2**20:,.0f} MiB within the first steps, when the "
                     "optimizer makes its state: what the first forward needs says too little about the largest batch.", None, "counted")
+
+
+def _state_bytes(view: View) -> float | None:
+    """What the optimizers keep beside the parameters; None where that is not known."""
+    params, kinds = view.model.get("params"), [str(o.get("type") or "") for o in view.facts.get("optimizers") or []]
+    if not params or not kinds:
+        return None
+    copies = max(2 if any(word in k.lower() for word in ("adam", "lamb", "adadelta")) else 1 for k in kinds)
+    return float(params) * 4 * copies
 
 
 def gained(ratio: Range) -> Range:

@@ -50,9 +50,11 @@ def _wrong(view: View, reading: Reading) -> Iterator[Cause]:
                     None, "counted", *_where(view))
     lint = reading.lint("unshuffled")
     in_order = str(loader.get("sampler") or "") == "SequentialSampler" and not view.dataset.get("iterable")
+    place = (lint.file, lint.lines[0]) if lint else _where(view)
     if in_order and loader.get("labels_sorted"):
-        yield Cause("unshuffled", "It trains on unshuffled data whose labels come one class after the other.", None, "counted",
-                    *((lint.file, lint.lines[0]) if lint else _where(view)))
+        yield Cause("unshuffled", "It trains on unshuffled data whose labels come one class after the other.", None, "counted", *place)
+    elif in_order and lint and loader.get("labels_sorted") is None:
+        yield Cause("unshuffled", "It trains on the samples in the same order in each epoch.", None, "read", *place)
 
 
 # --- workers -----------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ _REPORTS = re.compile(
 _EVALUATES = re.compile(r"eval|valid|(^|_)val(_|$)|test|accuracy|score|metric", re.IGNORECASE)
 _TAKES = re.compile(r"(^|\.)(unlink|remove|rmtree|popleft|get_nowait|recv|recv_bytes|readline)$")
 _CHANGES = re.compile(r"^(set_|update|resample|reshuffle|shuffle|advance|next_|step|on_epoch|grow|anneal)")
+_DRAWS = re.compile(r"^(torch\.(rand|randn|randint|randperm|normal|bernoulli)\w*|(numpy\.)?random\.\w+|np\.random\.\w+)$")
+_RANDOM_TRANSFORM = re.compile(r"(^|\.)transforms(\.v2)?\.(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$")
 _PAIRS = re.compile(r"(^|[._])(cdist|pdist|pairwise_distance|cosine_similarity)$")
 _WITHIN_BATCH = re.compile(r"arange\(|eye\(|diag|masked_fill|hardest|negatives?\b|margin")
 _MATMULS = ("torch.matmul", "torch.mm", "torch.einsum")
@@ -43,6 +45,7 @@ class Place:
     each_step: bool = False  # runs at each pass of a training loop, whatever a test says
     in_step: bool = False  # runs within the training loop, perhaps under a test
     calls: tuple[str, ...] = ()
+    runs: frozenset[str] = frozenset()  # the kinds of loops within the functions of this file that it calls
 
 
 class Sites:
@@ -67,7 +70,9 @@ class Sites:
             key = (self.real, node.lineno)
             old = found.get(key) or self._place(node)
             name = self.program.name(node.func) or getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
-            found[key] = replace(old, loops=old.loops | self._loops(node), calls=(*old.calls, name) if name else old.calls)
+            inside = self._inside(node) if name else frozenset()
+            found[key] = replace(old, loops=old.loops | self._loops(node), runs=old.runs | inside,
+                                 calls=(*old.calls, name) if name else old.calls)
         return found
 
     def _place(self, node: ast.AST) -> Place:
@@ -104,6 +109,14 @@ class Sites:
                 break
             for head in _heads(around):
                 kinds |= self._kind(head, around)
+        return frozenset(kinds)
+
+    def _inside(self, call: ast.Call) -> frozenset[str]:
+        """The kinds of the loops in the functions that a call reaches, those that train aside."""
+        kinds: set[str] = set()
+        for function in self.program.reached(call):
+            if not self._trains(function):
+                kinds |= {k for n in ast.walk(function) for head in _heads(n) for k in self._kind(head, n)}
         return frozenset(kinds)
 
     def _kind(self, head: ast.expr, loop: ast.AST) -> set[str]:
@@ -175,6 +188,15 @@ class Sites:
     def _is_data(node: ast.expr, names: set[str]) -> bool:
         text = ast.unparse(node)
         return text in names or text.endswith(".dataset") or any(text.startswith(f"{name}.") for name in names)
+
+    def draws(self) -> Spot | None:
+        """A data set that draws random numbers for a sample, or has a transform that is called Random..."""
+        for owner in self.program.classes.values():
+            for method in (m for name in ("__getitem__", "__getitems__") for m in self.program.methods(owner, name)):
+                for call in (n for n in ast.walk(method) if isinstance(n, ast.Call)):
+                    if _DRAWS.search(self.program.name(call.func)):
+                        return self.real, call.lineno
+        return next(((self.real, c.lineno) for c in self.program.calls if _RANDOM_TRANSFORM.search(self.program.name(c.func))), None)
 
     def takes_away(self) -> Spot | None:
         """A data set that removes, or takes out of a queue, what it has read."""

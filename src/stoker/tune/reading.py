@@ -35,6 +35,7 @@ class Reading:
     batch_pairs: Spot | None = None  # samples of one batch are compared with each other
     sets_on_dataset: Spot | None = None  # something is set on the data set between epochs
     takes_away: Spot | None = None  # the data set removes what it has read
+    draws: Spot | None = None  # samples are drawn with random numbers
 
     def lint(self, *names: str) -> Lint | None:
         """The first lint of these names."""
@@ -47,6 +48,7 @@ class Reading:
     def along(self, file: str, line: int, path: Sequence[Spot]) -> Place:
         """A line's place with what is true of the lines that led to it: those of the training loop and of what it calls."""
         place = self.place(file, line)
+        place = replace(place, loops=place.loops | place.runs)
         outer = [p for p in (self.place(f, n) for f, n in path) if p.in_step or p.forward or p.reports or p.evaluates]
         return replace(place, loops=place.loops.union(*(p.loops for p in outer)), reports=any(p.reports for p in [place, *outer]),
                        evaluates=any(p.evaluates for p in [place, *outer]), forward=any(p.forward for p in [place, *outer]),
@@ -80,11 +82,11 @@ def _one(real: str, one: source.Source, cpus: float) -> Reading:
         found = tuple(Lint(lint.name, real, tuple(lines)) for lint, lines in lints.lint_lines(one, cpus))
         sites = Sites(real, one)
         return Reading(found, sites.places(), {real: one.text}, sites.epochs(), sites.turns(), sites.batch_pairs(), sites.sets_on_dataset(),
-                       sites.takes_away())
+                       sites.takes_away(), sites.draws())
     except RecursionError:  # generated code may nest without end
         return Reading(sources={real: one.text})
 
 
 def _joined(a: Reading, b: Reading) -> Reading:
     return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs, a.turns or b.turns,
-                   a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away)
+                   a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away, a.draws or b.draws)

@@ -109,7 +109,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
         for knob in ("persistent_workers", "cache"):
             yield Refusal(knob, "dataset_changes", f"The dataset is changed between epochs ({names}); workers or samples that are kept "
                           "would not see it.", "Leave the workers to be started anew.")
-    if view.samples.get("same") is False:
+    if view.samples.get("same") is False or (view.samples.get("same") is None and reading.draws):
         yield Refusal("cache", "random_samples", "Its samples are drawn anew each time: kept ones would repeat in each epoch.",
                       "Keep what comes before the random part, in the dataset.")
     proof = loader.get("proof") or {}

@@ -139,6 +139,8 @@ def test_lines_and_flags_of_a_busy_loop(hooks, tmp_path):
     """No loader, two optimizers in turns, gradients filled with zeros, saving and collecting in each step."""
     told = trial(hooks, tmp_path, """
 import gc
+gc.freeze()
+many = [[i] for i in range(100_000)]
 d = nn.Linear(4, 1)
 p = torch.optim.Adam(d.parameters(), 1e-4)
 big = torch.randn(400, 400)
@@ -152,8 +154,8 @@ for i in range(100_000):
         optimizer.step()
     keep()
     gc.collect()
-    time.sleep(0.004)
-""", seconds=2.5)
+    time.sleep(0.01)
+""", seconds=4.0)
     facts = told.facts
     assert facts["ended"] == "enough" and told.phases == {"R0"} and facts["loaders"] == []
     calls = {line["call"]: line for line in facts["stacks"]["lines"]}

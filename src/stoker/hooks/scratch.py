@@ -40,6 +40,8 @@ def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), 
     _work = os.path.realpath(work) + "/" if work else "\0"
     _free = _folders((cache, os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev", "/proc", "/sys"))
     _kept = tuple(each for each in _folders(kept) if each not in (*_free, "/"))
+    open_.__name__ = open_.__qualname__ = "open"
+    open_.__module__ = "builtins"
     builtins.open = io.open = open_
     os.open = os_open
     for name in ("mkdir", "rmdir", "unlink", "remove", "truncate", "chmod", "utime"):

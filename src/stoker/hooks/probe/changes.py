@@ -67,11 +67,6 @@ def _workers(line: object, workers: int) -> Change:
 
 def _fed(line: object, how: str) -> Change:
     def on() -> str:
-        import importlib
-        try:
-            importlib.import_module(f"..settings.{how}", __package__)
-        except ImportError:
-            return "there is no such feed"
         return _beside(line, workers=0, feed=how)
     return Change(how, on, line.close_side)
 
@@ -137,6 +132,8 @@ def computing(memory: bool) -> list:
         found += [_knob(f"threads={n}", knobs.threads, n) for n in dict.fromkeys((cores, max(1, cores // 2))) if n != threads]
     if wanted("fused"):
         found.append(_knob("fused", knobs.fused, True))
+    words = [str(each).partition("=")[0] for each in order.order.get("try") or ()]
+    found.sort(key=lambda change: words.index(word) if (word := change.phase.partition("=")[0]) in words else -1)
     line = feed.main()
     if memory and line is not None and len(feed.training()) == 1:
         found.append(_twice(line))

@@ -14,11 +14,13 @@ import time
 from ..clock import marks
 from ..entry import now
 from . import feed, look, order, windows
-from .changes import Change, computing, feeding
+from .changes import Change, computing, feeding, wanted
 
 WARM_STEPS, WARM_S = 4, 0.1
 WINDOW_S, WINDOW_STEPS = 0.25, 5
 BRIEF_S = 0.1  # of the first windows: a short script is soon over
+MANY_STEPS, MANY_S = 40, 0.05  # so many steps are a window too
+SLOW = 0.06  # a block that takes more of the time than this comes once before the changes
 SETTLE_S = 1.0  # at most, for workers that fill their queue
 BLOCKS_MAX = 4
 SAMPLED_S = 0.4, 0.8  # two times
@@ -36,6 +38,7 @@ class Course:
         self.step_s = 0.0  # of the script as it is
         self.number = 0  # of the last block
         self.window_s = BRIEF_S
+        self.proven = False
         self.open: tuple | None = None  # the window that goes on
         order.collect.append(self.cut)
         self.told: list = order.facts.setdefault("windows", [])
@@ -47,12 +50,13 @@ class Course:
             return
         yield from self.warm_up()
         yield from self.collect()
+        self.data()
+        self.built()
         for seconds, sampled in zip((BRIEF_S, WINDOW_S), SAMPLED_S):  # noqa: B905
             self.window_s = seconds
-            yield from self.block("R1", against="R0") if self.has_ring() else self.alone()
+            if not self.told or self.cost() < SLOW * self.seconds:
+                yield from self.block("R1", against="R0") if self.has_ring() else self.alone()
             yield from self.sampled(sampled)
-            if seconds == BRIEF_S:
-                self.data()
         yield from self.changes()
 
     def left(self) -> float:
@@ -117,6 +121,7 @@ class Course:
             yield from self.settle()
         yield from self.window(against, block)
         why = self.turn(phase, change.on if change else lambda: _feed_from(feed.RING))
+        self.proof(phase, why)
         if why:
             order.facts.setdefault("left", {})[phase] = why
         else:
@@ -130,6 +135,13 @@ class Course:
         if beside:
             self.back(None, feed.REAL)
             yield from self.settle()
+
+    def proof(self, phase: str, why: str) -> None:
+        """A feed has proven itself, or told why not, before it was tried."""
+        line = feed.main()
+        if phase in ("batched", "cache") and line is not None:
+            more = order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {})
+            more.setdefault("proof", {})[phase] = why or True
 
     def begin_block(self, phase: str) -> int:
         """Its number: all windows that stand beside each other have the same."""
@@ -156,8 +168,9 @@ class Course:
 
     def settle(self) -> object:
         """Steps that are not counted: until what lay ready before the change is used up, and queues that fill are full."""
-        most = now() + int(SETTLE_S * 1e9)
-        for _ in range(2 + max((line.queue() for line in feed.training()), default=0)):
+        yield  # workers come up in it
+        most = now() + int(max(SETTLE_S, 0.06 * self.seconds) * 1e9)
+        for _ in range(1 + max((line.queue() for line in feed.training()), default=0)):
             yield
             if now() > most:
                 break
@@ -185,13 +198,18 @@ class Course:
         self.open = window, phase, block, more
         while True:
             yield
-            if window.step() >= least and window.steps >= steps:
+            took = window.step()
+            if window.steps >= steps and (took >= least or (not seconds and window.steps >= MANY_STEPS and took >= MANY_S * 1e9)):
                 break
         self.open = None
         self.told.append(window.end(phase, block, **more))
+        if os.path.exists(os.path.join(order.room, "enough")):  # who waits has been told to stop
+            order.finish("enough")
 
     def cut(self, facts: dict) -> None:
         """The script has come to its end within a window: what there is of it."""
+        from . import stacks
+        stacks.end()
         if self.open is not None:
             window, phase, block, more = self.open
             if window.steps >= WINDOW_STEPS:
@@ -199,7 +217,7 @@ class Course:
 
     def sizes(self) -> tuple:
         """(steps, ns) that a window has at least: fewer steps where one takes so long that the time would not do."""
-        fitting = int(self.seconds / 16 / self.step_s) if self.step_s else WINDOW_STEPS
+        fitting = int(self.seconds / 40 / self.step_s) if self.step_s else WINDOW_STEPS
         return max(2, min(WINDOW_STEPS, fitting)), int(self.window_s * 1e9)
 
     def cost(self) -> float:
@@ -218,10 +236,8 @@ class Course:
         block = self.begin_block("stacks")
         seconds = min(seconds, 0.1 * self.seconds)
         stacks.begin()
-        try:
-            yield from self.window("R0", block, seconds, sampled=True)
-        finally:
-            stacks.end()
+        yield from self.window("R0", block, seconds, sampled=True)
+        stacks.end()
 
     def data(self) -> None:
         """Single samples, and two processes beside each other: between two steps."""
@@ -239,9 +255,19 @@ class Course:
             labels = more.pop("labels", [])
             if labels:
                 more["labels_sorted"] = _sorted(labels)
-            order.facts.setdefault("loaders_more", {})[line.about.get("id", "")] = more
+            order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {}).update(more)
         except Exception as e:
             order.fault("the samples", e)
+        windows.aside(since)
+
+    def built(self) -> None:
+        """What the script has built by now: at its end it may be gone."""
+        from . import statics
+        since = now()
+        try:
+            statics.keep()
+        except Exception as e:
+            order.fault("the model", e)
         windows.aside(since)
 
     def rates(self) -> None:
@@ -267,6 +293,23 @@ class Course:
                 told.append(found)
         windows.aside(since)
 
+    def proofs(self) -> None:
+        """Once: whether other ways to make a batch give the same, item by item."""
+        line = feed.main()
+        loader = line.loader() if line is not None else None
+        seconds = min(2.0, 0.3 * self.left())
+        if loader is None or self.proven or seconds < 0.5 or not (wanted("batched") or wanted("cache")):
+            return
+        since, self.proven = now(), True
+        order.progress("proof", marks.steps)
+        try:
+            from ..settings import feeds
+            told = feeds.proofs(loader, n=1000, seconds=seconds)
+            order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {})["proof"] = told
+        except Exception as e:
+            order.fault("the proofs", e)
+        windows.aside(since)
+
     # ---- what could be changed
 
     def changes(self) -> object:
@@ -287,6 +330,7 @@ class Course:
                     return
                 did[change.phase] = did.get(change.phase, 0) + 1
                 yield from self.block(change.phase, change.against, change)
+            self.proofs()
             if self.has_ring() and self.left() > self.cost():
                 yield from self.block("R1", against="R0")
             elif self.left() > self.cost():
@@ -298,8 +342,8 @@ class Course:
         busy = [change for change in first if change.phase == "R4"]
         rest = [change for change in first if change.phase != "R4"]
         if stall > 0.1:
-            return [*rest, None, *busy, *second]
-        return [*second, *busy, *rest[:1], None]
+            return [*rest[:3], *second[:1], *rest[3:4], None, *busy, *second[1:], *rest[4:]]
+        return [*second, *busy, *rest[:1], None, *rest[1:2]]
 
     def stall(self) -> float:
         """The part of the step that goes with the input, by what was measured so far."""

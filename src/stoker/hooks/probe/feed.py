@@ -41,6 +41,7 @@ class Line:
         self.changed: set = set()
         self.current = None  # weakref to the pass that goes on
         self.rebuilt = False
+        self.told: int | None = None  # batches of a pass, as the loader told
         self.about = _about(loader)
 
     def made_of(self, loader: object, key: int) -> None:
@@ -69,7 +70,8 @@ class Line:
     def length(self) -> int | None:
         """Batches of a whole pass, as far as that is known."""
         loader = self.loader()
-        told = length_of(loader) if loader is not None else None
+        told = length_of(loader) if loader is not None else self.told
+        self.told = told
         return told if told is not None else max(self.lengths, default=None)
 
     def close_side(self) -> None:
@@ -180,6 +182,7 @@ def _make(base: type) -> type:
             line.current = weakref.ref(self)
             try:
                 _look_at_dataset(line, loader)
+                line.length()
             except Exception as e:
                 order.fault("a pass", e)
             if line.source == REAL:

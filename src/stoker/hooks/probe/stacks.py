@@ -35,7 +35,7 @@ def begin() -> None:
 
 def end() -> None:
     """Look no more."""
-    if _on is not None:
+    if _on is not None and not _on.is_set():
         _on.set()
         sys.setswitchinterval(_switch)
 

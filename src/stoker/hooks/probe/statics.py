@@ -12,6 +12,7 @@ BACKWARDS = 4000  # whose time is kept, for its growth
 LOOK_STEPS = 12  # in which gradients are looked at before a backward
 
 flags: dict = {}
+_built: dict = {}
 backwards = 0  # calls since the last step of the lead
 _per_step: list = []
 _growth: list = []  # (step, ms of backward)
@@ -117,9 +118,10 @@ def _optimizers() -> list:
 def tell(facts: dict) -> None:
     """All of it, into the facts."""
     torch = sys.modules["torch"]
+    facts.pop("trying", None)
     _loaders(facts)
-    facts["optimizers"] = [_optimizer(each) for each in _optimizers()]
-    _model(facts, torch)
+    keep()
+    facts.update(_built)
     _batch(facts, torch)
     distributed = getattr(torch, "distributed", None)
     per_step = sorted(_per_step[2:])
@@ -132,6 +134,14 @@ def tell(facts: dict) -> None:
     slope = _slope()
     if slope is not None:
         facts["growth"] = {"backward": slope}
+
+
+def keep() -> None:
+    """Look at what is built; when it is gone, what was seen before is told."""
+    living = _optimizers()
+    if living or not _built:
+        _built["optimizers"] = [_optimizer(each) for each in living]
+        _model(_built, sys.modules["torch"])
 
 
 def _zeroed() -> bool:

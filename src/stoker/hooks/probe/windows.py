@@ -74,18 +74,24 @@ class Window:
             self._evaluated = evaluated
         self._last = moment
         self.steps += 1
-        return moment - self.began - (_total[marks.EVALUATION] - self._spent[marks.EVALUATION])
+        return moment - self.began - self.evaluated()
+
+    def evaluated(self) -> int:
+        """ns of evaluation in it: of no step, and wherever it falls. Left out of `wall_s`."""
+        return _total[marks.EVALUATION] - self._spent[marks.EVALUATION]
 
     def end(self, phase: str, block: int, **more: object) -> dict:
         """The window as facts know it."""
         since = now()
         _settle_device()
-        whole = now() - self.began
+        _gather()
+        whole = now() - self.began - self.evaluated()
         told = {"phase": phase, "block": block, "steps": self.steps, "samples": feed.samples - self._samples,
                 "wall_s": round(whole / 1e9, 6)}
         told.update(look.between(self._look, look.Look()))
         kinds = [after - before for before, after in zip(self._spent, spent())]  # noqa: B905
         told["ms"] = {name: round(ns / 1e6, 3) for name, ns in zip(marks.KINDS, kinds) if ns > 0}  # noqa: B905
+        told["evaluation_s"] = round(self.evaluated() / 1e9, 6)
         told["step_ms"] = [round(ns / 1e6, 4) for ns in self.times]
         told.update(more)
         aside(since)
@@ -94,7 +100,8 @@ class Window:
     def cut(self, phase: str, block: int, **more: object) -> dict:
         """As much of it as there was when the last step ended; what came after is not known apart."""
         return {"phase": phase, "block": block, "steps": self.steps, "samples": feed.samples - self._samples, "cut": True,
-                "wall_s": round((self._last - self.began) / 1e9, 6), "step_ms": [round(ns / 1e6, 4) for ns in self.times], **more}
+                "wall_s": round((self._last - self.began - self._evaluated + self._spent[marks.EVALUATION]) / 1e9, 6),
+                "step_ms": [round(ns / 1e6, 4) for ns in self.times], **more}
 
 
 def _settle_device() -> None:

@@ -18,7 +18,7 @@ import sys, types, warnings
 sys.path[:0] = {paths!r}
 import torch
 from test_shield_state import KINDS, source
-from stoker.hooks.ghost import walk, walk_closed
+from stoker.hooks.ghost import walk, walk_closed, walk_library
 
 def state(thing):
     for word in ("get_state", "getstate"):
@@ -54,6 +54,7 @@ def look(name):
     return refused or [p for p in before.keys() | after.keys() if before.get(p) != after.get(p) and not any(w in p for w in ours)]
 
 warnings.simplefilter("ignore")
+walk_library.remember_names()
 for name in KINDS:
     if name not in {left_out!r}:
         found = look(name)

@@ -30,7 +30,7 @@ def install() -> str:
 
 
 def _install(fate: object, words: object) -> str:
-    from . import allow, checks, ending, files, image, lenient, loader, log, points, shields, tape, values, walk_heap, world
+    from . import allow, checks, ending, files, image, lenient, loader, log, points, shields, tape, values, walk_heap, walk_library, world
     fate.remember_start()
     checks.install()
     os.makedirs(life.folder, mode=0o700, exist_ok=True)
@@ -55,6 +55,7 @@ def _install(fate: object, words: object) -> str:
     loader.install()
     ending.install()
     walk_heap.baseline()
+    walk_library.remember_names()
     allow.install()
     life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen, lenient.install]
     life.on_ghost_end += [lenient.remove, shields.end_of_ghost, ending.end_of_ghost]

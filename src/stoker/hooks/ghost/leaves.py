@@ -32,7 +32,7 @@ _frozen_importlib _frozen_importlib_external gettext locale encodings string abc
 typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
 posix time _json torch.utils.hooks.unserializable
 """.split())
-_SEEN_THROUGH = ("multiprocessing.sharedctypes",)  # plain memory and a lock
+_SEEN_THROUGH = ("multiprocessing.sharedctypes", "multiprocessing.shared_memory")  # plain memory
 HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())  # whose objects tell their state by hexdigest()
 # Objects that never change, known by their repr.
 _VALUES = frozenset("""

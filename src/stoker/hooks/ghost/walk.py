@@ -15,7 +15,7 @@ from .leaves import PLAIN
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
 _MODULE_WORDS = frozenset("__builtins__ __loader__ __spec__ __cached__ __doc__ __file__ __package__ __name__ __warningregistry__".split())
-_modules: tuple = (0, ())
+_modules: tuple = ((), ())
 
 
 class Walk:
@@ -134,8 +134,9 @@ class Walk:
 
     def _know_modules(self) -> list:
         global _modules
-        if _modules[0] != len(sys.modules):
-            _modules = (len(sys.modules), tuple(leaves.user_modules()))
+        now = tuple(map(id, sys.modules.values()))
+        if _modules[0] != now:
+            _modules = (now, tuple(leaves.user_modules()))
         self.module_dicts = {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}
         self.seen[id(vars(builtins))] = ""
         return list(_modules[1])

@@ -6,16 +6,18 @@ import _random
 import array
 import collections
 import contextvars
+import enum
 import functools
 import io
 import itertools
 import mmap
+import struct
 import sys
 import threading
 import types
 import weakref
 
-from . import leaves
+from . import leaves, walk_library
 from .leaves import PLAIN
 from .walk_values import (
     of_array,
@@ -73,6 +75,8 @@ def _classify(kind: type):
     for base in kind.__mro__:
         if (base.__module__, base.__qualname__) in _BY_NAME:
             return _BY_NAME[base.__module__, base.__qualname__]
+    if issubclass(type(kind), enum.EnumMeta):
+        return walk_library.of_member
     if leaves.is_opaque(kind) and not leaves.is_value(kind):
         return None
     if leaves.is_value(kind):
@@ -87,12 +91,12 @@ def _classify(kind: type):
         return handler
     if base in PLAIN:
         return of_plain_subclass
-    return handler if handler is _instance or handler in _ATTRIBUTES_TOO else _with_attributes(handler)
+    return handler if handler is of_instance or handler in _ATTRIBUTES_TOO else _with_attributes(handler)
 
 
 def _by_family(base: type):
     if base is object:
-        return _instance
+        return of_instance
     if issubclass(base, BaseException):
         return _exception
     module = base.__module__ or ""
@@ -237,7 +241,7 @@ def _module(walk, thing, path):
 # -- objects
 
 
-def _instance(walk, thing, path):
+def of_instance(walk, thing, path):
     kind = type(thing)
     walk.facts[path] = (leaves.name_of(kind),)
     walk.things[path] = thing
@@ -434,13 +438,14 @@ _EXACT.update({
     dict: of_dict, collections.OrderedDict: of_dict, collections.defaultdict: of_defaultdict, list: of_sequence, tuple: of_sequence,
     collections.deque: of_deque, set: of_set, frozenset: of_set,
     bytearray: of_bytes_like, array.array: of_bytes_like, mmap.mmap: of_bytes_like,
-    memoryview: of_bytes_like, io.StringIO: of_memory_file, io.BytesIO: of_memory_file, object: _instance, types.SimpleNamespace: _instance,
+    memoryview: of_bytes_like, io.StringIO: of_memory_file, io.BytesIO: of_memory_file, object: of_instance,
+    types.SimpleNamespace: of_instance,
     types.FunctionType: _function, types.CellType: _cell, types.MethodType: _method, types.BuiltinFunctionType: _builtin,
     types.MethodWrapperType: _builtin, functools.partial: _partial, property: _property, staticmethod: _wrapped, classmethod: _wrapped,
     functools._lru_cache_wrapper: _lru, type: _type, types.ModuleType: _module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
     types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
-    threading.local: _thread_local, threading.Event: _instance,
+    threading.local: _thread_local, threading.Event: of_instance,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((
     types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -453,10 +458,14 @@ _BY_NAME = {
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,
+    ("logging", "Logger"): walk_library.of_logger, ("logging", "Handler"): walk_library.of_log_handler,
+    ("argparse", "Namespace"): of_instance, ("threading", "Semaphore"): of_instance, ("threading", "Barrier"): of_instance,
+    ("_io", "TextIOWrapper"): walk_library.of_file, ("_io", "BufferedReader"): walk_library.of_file,
+    ("_io", "BufferedWriter"): walk_library.of_file, ("_io", "BufferedRandom"): walk_library.of_file,
     ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
     ("torch.autograd.graph", "Node"): None,
 }  # fmt: skip
-_ATTRIBUTES_TOO = (_instance, _optimizer, _loader, _unknown, _exception)
+_ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, _unknown, _exception)
 
 
 def _learn_iterators() -> None:
@@ -469,6 +478,7 @@ def _learn_iterators() -> None:
         i.combinations(nothing, 0), i.combinations_with_replacement(nothing, 0), i.compress(nothing, nothing), iter([]), iter(()), iter({}),
         iter(set()), iter({}.values()), iter({}.items()), iter(range(0)), iter(range(1 << 80)), iter(""), iter(b""), iter(str, ""),
         iter(bytearray()), reversed({}), iter(words), iter(collections.deque()), reversed(collections.deque()), reversed({}.values()),
+        struct.iter_unpack("b", b""),
     )  # fmt: skip
     for thing in makers:
         ITERATORS.add(type(thing))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from . import walk_library
+
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
 
 
@@ -25,16 +27,20 @@ def library_roots() -> list:
     found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
     found.append(("L:torch.threads", torch.get_num_threads()))
     found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
+    cudnn = torch.backends.cudnn
+    found.append(("L:torch.precision", (torch.get_float32_matmul_precision(), cudnn.enabled, cudnn.benchmark, cudnn.deterministic)))
+    if hasattr(torch, "get_default_device"):
+        found.append(("L:torch.default_device", str(torch.get_default_device())))
     printing = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
     words = "precision threshold edgeitems linewidth sci_mode".split()
     found.append(("L:torch.printing", repr([getattr(printing, word, None) for word in words])))
-    return found + _of_the_process()
+    return found + _of_the_process() + walk_library.names_of_the_script()
 
 
 def _of_the_process() -> list:
     """What a script may set for its whole process."""
     environ = sorted((k, v) for k, v in os.environ.items() if _ENVIRON.get(k) != v) + sorted(_ENVIRON.keys() - os.environ.keys())
-    found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit())]
+    found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit()), ("L:os.cwd", os.getcwd())]
     decimal, numpy = sys.modules.get("decimal"), sys.modules.get("numpy")
     if decimal is not None:
         found.append(("L:decimal.context", repr(decimal.getcontext())))

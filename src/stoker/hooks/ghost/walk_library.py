@@ -1,0 +1,90 @@
+"""What Python's own library and torch keep for a script: loggers, files that are no files, members of enumerations, and what the script put
+into the namespaces of libraries (`torch.calls = 0`).
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import sys
+import types
+
+from . import leaves
+from .leaves import PLAIN
+
+_NAMESPACES = "builtins torch torch.nn torch.nn.functional torch.optim torch.utils.data numpy random math os time".split()
+_CLASSES_OF = ("torch.nn", "torch.optim", "torch.utils.data")
+_WORDS_OF_ENUM = ("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_")
+_NEW = object()
+_names: list = []  # (path, namespace, what stood in it when torch had been imported)
+
+
+def of_logger(walk, thing, path):
+    """Not its parents, nor what it remembers about levels: that differs between lives and changes nothing."""
+    walk.facts[path] = (leaves.name_of(type(thing)), thing.level, thing.disabled, thing.propagate)
+    for word in ("handlers", "filters"):
+        walk.add(getattr(thing, word), f"{path}.{word}", thing, word, "attr")
+
+
+def of_log_handler(walk, thing, path):
+    """One of the library's: its level, and the records that it holds back. One of the script's is an object as any other."""
+    from . import walk_kinds
+    if walk_kinds.user_kinds(type(thing)):
+        walk_kinds.of_instance(walk, thing, path)
+        return
+    walk.facts[path] = (leaves.name_of(type(thing)), thing.level)
+    for word in ("filters", "buffer", "target", "queue"):
+        if word in vars(thing):
+            walk.add(vars(thing)[word], f"{path}.{word}", thing, word, "attr")
+
+
+def of_member(walk, thing, path):
+    """A member of an enumeration; one of the script's may hold more than its name."""
+    from . import walk_kinds
+    walk.facts[path] = leaves.value_of(thing)
+    if walk_kinds.user_kinds(type(thing)):
+        walk.add(thing._value_, f"{path}._value_")
+        walk.add_attributes(thing, path, _WORDS_OF_ENUM)
+
+
+def of_file(walk, thing, path):
+    """Files are judged elsewhere (files.py); what only looks like one (a text over a BytesIO, an unpacked gzip) is not understood."""
+    inner = thing
+    while isinstance(inner, (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom)):
+        try:
+            inner = inner.buffer if isinstance(inner, io.TextIOWrapper) else inner.raw
+        except ValueError:  # detached
+            return
+    if isinstance(inner, io.FileIO):
+        return
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.unknown.append((path, leaves.name_of(type(thing)), thing))
+    walk.add(inner, f"{path}.raw")
+
+
+def remember_names() -> None:
+    """Once, when torch was imported: what is in these namespaces is theirs."""
+    _names.clear()
+    spaces = {name: vars(sys.modules[name]) for name in _NAMESPACES if isinstance(sys.modules.get(name), types.ModuleType)}
+    for module in _CLASSES_OF:
+        for kind in [kind for kind in spaces.get(module, {}).values() if isinstance(kind, type)]:
+            spaces.setdefault(leaves.name_of(kind), vars(kind))
+    torch = sys.modules.get("torch")
+    spaces["torch.Tensor"] = vars(torch.Tensor) if torch is not None else {}
+    _names.extend((f"N:{name}", space, dict(space)) for name, space in spaces.items())
+
+
+def names_of_the_script() -> list:
+    """(path, value) of what was put there since. What begins with an underscore is the library's own business, classes and functions are
+    code; a library that is imported later puts its modules there."""
+    found = []
+    for path, space, before in _names:
+        if len(space) == len(before) and all(map(operator.is_, space.values(), before.values())):
+            continue
+        for name, value in list(space.items()):
+            if before.get(name, _NEW) is not value and name[:1] != "_" and (type(value) in PLAIN or not isinstance(value, _CODE)):
+                found.append((f"{path}.{name}", value))
+    return found
+
+
+_CODE = (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, staticmethod, classmethod, property)

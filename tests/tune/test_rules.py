@@ -78,6 +78,7 @@ SHOWS = {
     "graph_kept": facts(*pairs("R1", 9.8), growth={"backward": 0.04}, flags={"retain_graph": True}),
     "per_parameter": facts(**stacks(line("Tensor.norm", 0.3, number=8))),
     "optimizer": facts(*pairs("R1", 9.8, split={"forward": 0.3, "backward": 0.3, "optimizer": 0.4}), *pairs("fused", 7.0),
+                       **stacks(line("optimizer.step", 0.4, kind="optimizer")),
                        optimizers=[{"type": "Adam", "tensors": 400, "fused": False, "foreach": False}]),
     "zero_grad": facts(flags={"zero_fill": True}, **stacks(line("Optimizer.zero_grad", 0.2))),
     "time_loop": facts(**stacks(line("LSTMCell.__call__", 0.5, kind="forward", number=18))),

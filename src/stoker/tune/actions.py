@@ -207,7 +207,7 @@ _MEASURED = {
 
 def _computing(view: View) -> Iterator[Action]:
     for name, (risk, text, settings, cause) in _MEASURED.items():
-        ratio = view.ratio(name)
+        ratio = view.computed(name)
         if ratio is not None:
             yield Action(name, "setting", risk, text, ratio, 0.95 if ratio.high < 1 else 0.5, cause, dict(settings))
     if view.ratio("bf16") is None and (forecast := causes.shorter(view)) is not None:

@@ -104,8 +104,17 @@ def _compute(view: View, reading: Reading) -> Iterator[Cause]:
     yield from _graph(view, reading)
     yield from _padding(view)
     yield from _tiny(view)
-    fused, tensors = view.ratio("fused"), sum(int(o.get("tensors") or 0) for o in view.facts.get("optimizers") or [])
-    share = view.clock_share("optimizer")
+    yield from _optimizer(view)
+
+
+def _optimizer(view: View) -> Iterator[Cause]:
+    fused, tensors = view.computed("fused"), sum(int(o.get("tensors") or 0) for o in view.facts.get("optimizers") or [])
+    stepping = [line.own for line in view.lines if line.call.endswith(".step") and line.kind in ("optimizer", "other")]
+    share = sum(stepping) if view.sampled else view.clock_share("optimizer")
+    known = all(o.get("fused") or o.get("foreach") for o in view.facts.get("optimizers") or [])
+    if tensors >= costs.MANY_TENSORS and fused is None and not known and share >= LEAST:
+        yield Cause("optimizer", f"The optimizer goes through {tensors} tensors one by one: {share:.0%} of the step.",
+                    Range(0.7 * share, 0.3 * share, 0.9 * share), "sampler" if view.sampled else "clock")
     if tensors >= costs.MANY_TENSORS and fused and share >= LEAST:
         won = min(1 - fused.value, share)
         yield Cause("optimizer", f"The optimizer goes through {tensors} tensors one by one: {share:.0%} of the step; fused, a step takes "
@@ -120,13 +129,13 @@ def _format(view: View) -> Iterator[Cause]:
         yield Cause("double", f"The model computes in float64, which takes about twice as long as float32: {computing:.0%} of the step.",
                     _about(won), "counted")
         return
-    half = view.ratio("bf16")
+    half = view.computed("bf16")
     if half and not _fails_in_half(view):
         yield Cause("precision", f"In bfloat16 a step takes {half.value:.2f} of the time on this machine.", gained(half), "differencing")
     elif half is None and (forecast := shorter(view)) is not None:
         text = f"Large matrix products in float32; in bfloat16 they are {matmul_gain(view):.1f} times as fast on this machine: a forecast."
         yield Cause("precision", text, gained(forecast), "forecast")
-    last = view.ratio("channels_last")
+    last = view.computed("channels_last")
     if last and view.model.get("conv2d") and not view.model.get("channels_last"):
         yield Cause("memory_format", f"With channels_last a step takes {last.value:.2f} of the time.", gained(last), "differencing")
 

@@ -23,6 +23,8 @@ _LOG = re.compile(
     r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerow|write)$|^logging\.")
 _LAYOUT = re.compile(r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$")
 _COPIES = re.compile(r"(^|\.)(deepcopy|replicate|scatter|gather|parallel_apply|data_parallel|load_state_dict|DataParallel\S*)$")
+_FILLS = re.compile(r"set_to_none\s*=\s*False|\.grad(\.data)?\.(zero_|fill_)")
+_WEIGHT = {"zero_grad": 1.7}  # the zeros are read again, as backward adds to them
 _ZERO = re.compile(r"(^|\.)(zero_grad|zero_|fill_)$")
 
 
@@ -31,7 +33,7 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
     beside = [line for line in view.lines if line.kind not in ("data", "start")]  # what makes a batch is feeding's
     lines = [(line, reading.along(line.file, line.line, line.path)) for line in beside]
     yield from _waits(view, reading, lines)
-    for name, test, text in (
+    for row in (
         ("cleanup", _sweeps, "Memory is swept in each step"),
         ("checkpoint", _saves, "A checkpoint is written in each step"),
         ("validation", _validates, "Validation runs inside the training loop"),
@@ -42,16 +44,19 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
         ("zero_grad", _zeroes, "Gradients are filled with zeros in each step"),
         ("layout", _copies_layout, "Tensors are copied into another layout in each step"),
     ):
-        yield from _of(view, lines, name, test, text)
+        yield from _of(view, reading, lines, row)
 
 
 Placed = list[tuple[Line, Place]]
 
 
-def _of(view: View, lines: Placed, name: str, test: Callable[[Line, Place], bool], text: str) -> Iterator[Cause]:
+def _of(view: View, reading: Reading, lines: Placed, row: tuple[str, Callable[[Line, Place], bool], str]) -> Iterator[Cause]:
+    name, test, text = row
     found = [(line, place) for line, place in lines if test(line, place)]
     by_clock = {"checkpoint": "save", "logging": "log", "validation": "evaluation"}.get(name)
-    sampled = sum(line.own for line, _ in found)
+    sampled = _WEIGHT.get(name, 1.0) * sum(line.own for line, _ in found)
+    if name == "zero_grad" and not (view.flags.get("zero_fill") or any(_FILLS.search(place.text) for _, place in found)):
+        return  # dropping them takes a moment too
     clock = view.clock_share(by_clock) if by_clock else 0.0
     if name == "validation" and not any(place.in_step for _, place in found):
         clock = 0.0  # between two epochs it is in its place
@@ -61,7 +66,7 @@ def _of(view: View, lines: Placed, name: str, test: Callable[[Line, Place], bool
     top = max(found, key=lambda f: f[0].own)[0] if found else None
     wide = 2 * (sampled * (1 - sampled) / max(view.sampled, 1)) ** 0.5 if view.sampled else 0.2 * share
     yield Cause(name, f"{text}: {share:.0%} of the time.", Range(share, max(0.0, share - wide), min(1.0, share + wide)),
-                "clock" if clock > sampled else "sampler", top.file if top else "", top.line if top else 0)
+                "clock" if clock > sampled else "sampler", *(_where(top, reading) if top else ("", 0)))
 
 
 # --- waiting for the device --------------------------------------------------------------------------------------------------
@@ -73,7 +78,7 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
     if not wait:
         return
     share = min(wait, 1 - wait)
-    out = sum(line.own for line, place in taken if _OUT.search(line.call) or _goes_out(place))
+    out = sum(line.own for line, place in taken if _calls(_OUT, line, place))
     trip = reading.lint("cpu-round-trip")
     name = "ping_pong" if out >= 0.5 * wait or (trip and any(line.line in trip.lines for line, _ in taken)) else "sync"
     if name == "ping_pong":
@@ -81,27 +86,36 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
     top = max(taken, key=lambda t: t[0].own)[0]
     what = "Tensors go from the device to the host and back" if name == "ping_pong" else "The host waits for the device"
     yield Cause(name, f"{what} in each step: {wait:.0%} of the time is spent there, and up to {share:.0%} of the step could be overlapped.",
-                Range(share, 0.5 * share, min(1.0, 1.3 * share)), "sampler", top.file, top.line)
+                Range(share, 0.5 * share, min(1.0, 1.3 * share)), "sampler", *_where(top, reading))
 
 
-def _syncs(line: Line, place: Place) -> bool:
-    if (place.text and not place.in_step) or place.reports or "parameters" in place.loops:
-        return False
-    return bool(_SYNC.search(line.call) or _OUT.search(line.call))
+def _where(line: Line, reading: Reading) -> tuple[str, int]:
+    """The line to look at: the innermost one on the path that stands in the training loop itself; else where the time goes."""
+    for file, number in reversed(line.path):
+        if reading.place(file, number).in_step:
+            return file, number
+    return line.file, line.line
 
 
-def _goes_out(place: Place) -> bool:
-    return any(_OUT.search(call) for call in place.calls) and not any(_SYNC.search(call) for call in place.calls)
+def _calls(pattern: re.Pattern[str], line: Line, place: Place) -> bool:
+    """The line's call, or one that led to it, is of this kind."""
+    return bool(pattern.search(line.call)) or any(pattern.search(name) for name in place.chain)
 
 
 # --- what the lines are ------------------------------------------------------------------------------------------------------
 
+def _syncs(line: Line, place: Place) -> bool:
+    if (place.text and not place.in_step) or place.reports or "parameters" in place.loops or _sweeps(line, place):
+        return False
+    return _calls(_SYNC, line, place) or _calls(_OUT, line, place)
+
+
 def _sweeps(line: Line, place: Place) -> bool:
-    return bool(_SWEEP.search(line.call) or (not line.call and any(_SWEEP.search(c) for c in place.calls)))
+    return _calls(_SWEEP, line, place)
 
 
 def _saves(line: Line, place: Place) -> bool:
-    return line.kind == "save" or (bool(_SAVE.search(line.call)) and line.kind not in ("forward", "backward", "optimizer"))
+    return line.kind == "save" or (_calls(_SAVE, line, place) and line.kind not in ("forward", "backward", "optimizer"))
 
 
 def _validates(line: Line, place: Place) -> bool:
@@ -109,20 +123,21 @@ def _validates(line: Line, place: Place) -> bool:
 
 
 def _logs(line: Line, place: Place) -> bool:
-    return line.kind == "log" or bool(_LOG.search(line.call)) or (place.reports and line.kind not in ("forward", "backward", "data"))
+    return line.kind == "log" or _calls(_LOG, line, place) or (place.reports and line.kind not in ("forward", "backward", "data"))
 
 
 def _copies(line: Line, place: Place) -> bool:
-    return bool(_COPIES.search(line.call))
+    return _calls(_COPIES, line, place)
 
 
 def _loops_over_parameters(line: Line, place: Place) -> bool:
-    return "parameters" in place.loops and not place.reports and not _saves(line, place)
+    other = _saves(line, place) or _zeroes(line, place) or _copies(line, place)
+    return "parameters" in place.loops and not place.reports and not other
 
 
 def _loops_over_time(line: Line, place: Place) -> bool:
     return "time" in place.loops and "parameters" not in place.loops and line.kind in ("forward", "other", "") and (
-        place.forward or place.in_step) and not place.evaluates and not place.reports
+        place.forward or place.in_step) and not place.evaluates and not place.reports and not _copies(line, place)
 
 
 def _zeroes(line: Line, place: Place) -> bool:

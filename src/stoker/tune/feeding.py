@@ -22,7 +22,9 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
     if stall is None or stall.value <= 0 or view.loader is None:
         return
     yield from _of_workers(view, stall)
-    yield from _of_samples(view, reading, stall)
+    starting = starts(view)
+    rest = Range(max(0.0, stall.value - starting), max(0.0, stall.low - starting), max(0.0, stall.high - starting))
+    yield from _of_samples(view, reading, rest)
 
 
 def waited(view: View) -> Range | None:
@@ -31,6 +33,11 @@ def waited(view: View) -> Range | None:
         return view.stall
     share = view.clock_share("data", "start")
     return Range(share, 0.8 * share, share) if view.clock else None
+
+
+def starts(view: View) -> float:
+    """The part of the step that goes with starting workers (and their first batch)."""
+    return view.clock_share("start") if view.workers else 0.0
 
 
 def _where(view: View) -> tuple[str, int]:
@@ -63,7 +70,7 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     n = view.workers
     if not n:
         return
-    starting = view.clock_share("start")
+    starting = starts(view)
     if _locked(view, n):
         by_workers = rates(view)
         one, many = by_workers.get(1), max((r for w, r in by_workers.items() if w > 1), default=None)
@@ -72,7 +79,7 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     elif n > view.cores and _crowded(view, n):
         yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting them and switching between them costs "
                     f"{stall.value:.0%} of the step.", stall, "differencing", *_where(view))
-    elif starting >= 0.5 * stall.value and not (view.loader or {}).get("persistent"):
+    elif starting and not (view.loader or {}).get("persistent"):
         took = (view.loader or {}).get("start_s")
         yield Cause("worker_start", f"The {n} workers are started anew in each epoch{f', {took:.2g} s each time' if took else ''}: "
                     f"{starting:.0%} of the time.", Range(starting, 0.8 * starting, min(1.0, stall.high)), "clock", *_where(view))
@@ -119,6 +126,9 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     wait, collate = wait or 0.0, collate or 0.0
     sample, batch = work + wait, view.batch or 1
     whole = max(sample + collate, 1e-12)
+    if not view.workers and (step := view.step_s("R0")):  # what was measured by itself bounds what may be said of it
+        most = 2 * whole * batch / step
+        stall = Range(min(stall.value, most), min(stall.low, most), min(stall.high, max(most, stall.value)))
     place = _where(view)
     if (slow := _slow_part(view)) > 0.5:
         p50, longest = view.samples.get("p50_s") or 0, view.samples.get("max_s") or 0
@@ -162,6 +172,8 @@ def _slow_part(view: View) -> float:
     if not n or p50 is None or longest is None or work is None or longest < _SLOW * max(p50, 1e-5):
         return 0.0
     mean = work + (wait or 0.0)
+    if not view.workers and (mean - p50) * (view.batch or 1) < 0.05 * (view.step_s("R0") or 0):
+        return 0.0  # one that was cold
     if p90 is not None and p90 > _SLOW * max(p50, 1e-5):
         return 0.0  # not a few
     return max(0.0, 1 - p50 / mean) if mean else 0.0

@@ -44,7 +44,8 @@ def _pairs(windows: Sequence[dict], phase: str, against: str) -> list[tuple[floa
 
 def seconds(window: dict) -> float:
     """A step of a window, evaluation left out."""
-    return max(1e-9, window["wall_s"] - (window.get("ms") or {}).get("evaluation", 0.0) / 1e3) / window["steps"]
+    within = 0.0 if "evaluation_s" in window else (window.get("ms") or {}).get("evaluation", 0.0) / 1e3
+    return max(1e-9, window["wall_s"] - within) / window["steps"]
 
 
 def interval(pairs: Sequence[tuple[float, float]]) -> Range:

@@ -45,6 +45,7 @@ class Place:
     each_step: bool = False  # runs at each pass of a training loop, whatever a test says
     in_step: bool = False  # runs within the training loop, perhaps under a test
     calls: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()  # the calls that led to it, by name, where a path is known
     runs: frozenset[str] = frozenset()  # the kinds of loops within the functions of this file that it calls
 
 

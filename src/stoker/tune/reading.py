@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from stoker.doctor import lints, source
@@ -50,9 +51,23 @@ class Reading:
         place = self.place(file, line)
         place = replace(place, loops=place.loops | place.runs)
         outer = [p for p in (self.place(f, n) for f, n in path) if p.in_step or p.forward or p.reports or p.evaluates]
-        return replace(place, loops=place.loops.union(*(p.loops for p in outer)), reports=any(p.reports for p in [place, *outer]),
+        whole = [*path] if (file, line) in path else [*path, (file, line)]
+        return replace(place, chain=self._chain(whole), loops=place.loops.union(*(p.loops for p in outer)),
+                       reports=any(p.reports for p in [place, *outer]),
                        evaluates=any(p.evaluates for p in [place, *outer]), forward=any(p.forward for p in [place, *outer]),
                        in_step=any(p.in_step for p in [place, *outer]))
+
+
+    def _chain(self, path: Sequence[Spot]) -> tuple[str, ...]:
+        """The names of the calls from one line of a path to the next, as the lines write them."""
+        found = []
+        places = [self.place(f, n) for f, n in path]
+        for place, inner in pairwise(places):
+            named = [c for c in place.calls if c.rpartition(".")[2] == inner.function]
+            implied = inner.function.startswith("__")  # a method that Python or torch calls: all that the line calls may be it
+            if place.in_step or place.forward or inner.in_step:
+                found += named or (list(place.calls) if implied else [])
+        return tuple(found)
 
 
 def read(script: str | os.PathLike, facts: dict | None = None, cpus: float | None = None) -> Reading:

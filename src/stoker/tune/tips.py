@@ -131,7 +131,7 @@ class _Judge:
         for knob in ("bf16", "tf32"):
             if tip := self._helps("precision", knob):
                 return tip
-        return self._measured("precision", self.view.ratio("bf16"), "bfloat16")
+        return self._measured("precision", self.view.computed("bf16"), "bfloat16")
 
     def channels_last(self) -> Tip:
         model = self.view.model
@@ -140,7 +140,7 @@ class _Judge:
         if model.get("channels_last"):
             return Tip("channels_last", "DONE", "The model is in channels_last already.")
         return self._refused("channels_last", "channels_last") or self._helps("channels_last", "channels_last") or self._measured(
-            "channels_last", self.view.ratio("channels_last"), "channels_last")
+            "channels_last", self.view.computed("channels_last"), "channels_last")
 
     def compiled(self) -> Tip:
         if self.view.model.get("compiled"):
@@ -163,7 +163,7 @@ class _Judge:
             return Tip("optimizer", "DONE", "The optimizer is fused already.")
         if self.view.ratio("fused") is None and optimizers and (share := self.view.clock_share("optimizer")) and share < NOTHING:
             return Tip("optimizer", "NO EFFECT", f"The optimizer takes {share:.1%} of the step.", 0.0)
-        return self._measured("optimizer", self.view.ratio("fused"), "A fused optimizer")
+        return self._measured("optimizer", self.view.computed("fused"), "A fused optimizer")
 
     def syncs(self) -> Tip:
         for name in ("sync", "ping_pong", "logging", "checkpoint", "cleanup"):

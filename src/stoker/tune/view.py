@@ -10,6 +10,7 @@ from stoker.tune.findings import Range
 from stoker.tune.model import HANDOVER_S, LoaderModel, StepModel, corrected, fit_step, paired
 
 _WAITING = ("data", "start")
+_BESIDE = (*_WAITING, "save", "log", "evaluation")  # kinds of the clock that no change of the computation makes faster
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,18 @@ class View:
         """Step time in a phase as a ratio of that `against`, within the blocks in which both stand."""
         return paired(self.timed, phase, against)
 
+    def computed(self, phase: str) -> Range | None:
+        """As `ratio`, of a change that only the computation can gain by: no more than the clock's kinds of it gained."""
+        whole = self.ratio(phase)
+        if whole is None or self.facts.get("cuda"):
+            return whole
+        inner = [{**w, "wall_s": sum(ms for kind, ms in w["ms"].items() if kind not in _BESIDE) / 1e3} for w in self.timed if w.get("ms")]
+        ratio, share = paired(inner, phase, "R0"), 1 - self.clock_share(*_BESIDE)
+        if ratio is None:
+            return whole
+        least = Range(*(1 - share * (1 - r) for r in (ratio.value, ratio.low, ratio.high)))
+        return max(whole, least, key=lambda r: r.value)
+
     @cached_property
     def clock(self) -> dict[str, float]:
         """ms a step of each kind of the clock, in R0."""
@@ -95,10 +108,9 @@ class View:
 
     @cached_property
     def residual(self) -> float | None:
-        """What the sum leaves open, over T0: the clock's wait plus the step without a loader (R4, where workers take cores) against T0."""
-        whole = self.step_s("R0")
-        rest = self.ratio("R4") if self.workers and self.windows("R4") else self.ratio("R1")
-        if not whole or rest is None or not self.clock:
+        """What the sum leaves open, over T0: the clock's wait plus the step with batches from memory, against T0."""
+        rest = self.ratio("R1")
+        if rest is None or not self.clock:
             return None
         return abs(1 - self.clock_share(*_WAITING) - rest.value)
 

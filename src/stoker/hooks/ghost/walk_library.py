@@ -38,6 +38,18 @@ def of_log_handler(walk, thing, path):
             walk.add(vars(thing)[word], f"{path}.{word}", thing, word, "attr")
 
 
+def log_handlers_of_the_script() -> list:
+    """(path, thing): handlers and filters of its own kind, though it may hold them nowhere else."""
+    from . import walk_kinds
+    logging = sys.modules.get("logging")
+    if not hasattr(logging, "root"):
+        return []
+    loggers = {"root": logging.root, **logging.root.manager.loggerDict}  # and what stands for loggers that are not there yet
+    found = [(f"L:logging.{name}[{n}]", each) for name, logger in loggers.items() if isinstance(logger, logging.Logger)
+             for n, each in enumerate([*logger.handlers, *logger.filters])]
+    return [(path, each) for path, each in found if walk_kinds.user_kinds(type(each))]
+
+
 def of_member(walk, thing, path):
     """A member of an enumeration; one of the script's may hold more than its name."""
     from . import walk_kinds

@@ -34,7 +34,7 @@ def library_roots() -> list:
     printing = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
     words = "precision threshold edgeitems linewidth sci_mode".split()
     found.append(("L:torch.printing", repr([getattr(printing, word, None) for word in words])))
-    return found + _of_the_process() + walk_library.names_of_the_script()
+    return found + _of_the_process() + walk_library.names_of_the_script() + walk_library.log_handlers_of_the_script()
 
 
 def _of_the_process() -> list:

@@ -50,15 +50,29 @@ def at(seen: tuple, deeper: tuple | None) -> tuple:
 def _look(seen: tuple, deeper: tuple | None) -> tuple:
     frame, code, instruction, line = seen
     deeper = deeper and deeper[0]
+    inward = False  # the script calls itself
     try:
         function = _function(code, instruction, line, deeper)
         name = _name(function, frame) if function is not None else ""
+        inward = function is not None and _is_own(function, frame)
     except Exception:  # a form of code that nobody foresaw
         name = ""
     if not name and deeper is not None:
-        name = _of_frame(deeper)
+        name, inward = _of_frame(deeper), own(deeper.f_code.co_filename)
     name = _SAME.get(name, name)
-    return line or 0, name, _is_told(name)
+    return line or 0, name, not inward and _is_told(name)
+
+
+def _is_own(node: object, frame: object) -> bool:
+    """Whether what is called is a function of the script's, or of a class of its."""
+    found, value = _value(node, frame)
+    if not found and isinstance(node, ast.Attribute):
+        found, base = _value(node.value, frame)
+        found, value = _attribute(base if isinstance(base, type) else type(base), node.attr) if found else (False, None)
+    value = getattr(value, "__func__", value) if found else None
+    value = getattr(value, "__init__", None) if isinstance(value, type) else value
+    code = getattr(value, "__code__", None)
+    return code is not None and own(code.co_filename)
 
 
 def _is_told(name: str) -> bool:
@@ -194,6 +208,8 @@ def _value(node: object, frame: object) -> tuple:
 
 def _attribute(base: object, word: str) -> tuple:
     said = getattr(base, "__dict__", None)
+    if isinstance(base, types.ModuleType):
+        return base.__dict__.get(word) is not None, base.__dict__.get(word)
     if isinstance(base, type):
         return next(((True, kind.__dict__[word]) for kind in base.__mro__ if word in kind.__dict__), (False, None))
     if isinstance(said, dict):

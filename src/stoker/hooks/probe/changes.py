@@ -11,10 +11,10 @@ WORKERS_MAX = 3  # numbers of workers that are tried
 
 
 class Change:
-    """One change. `on()` gives "" or why not; `off()` puts back what it was."""
+    """One change. `on()` gives "" or why not, as `fits()` does before; `off()` puts back what it was."""
 
-    def __init__(self, phase: str, on: object, off: object, against: str = "R0") -> None:
-        self.phase, self.on, self.off, self.against = phase, on, off, against
+    def __init__(self, phase: str, on: object, off: object, against: str = "R0", fits: object = str) -> None:
+        self.phase, self.on, self.off, self.against, self.fits = phase, on, off, against, fits
 
 
 def wanted(word: str) -> bool:
@@ -141,7 +141,7 @@ def computing(memory: bool) -> list:
 
 
 def _knob(phase: str, knob: object, value: object) -> Change:
-    return Change(phase, lambda: knob.on(value), knob.off)
+    return Change(phase, lambda: knob.on(value), knob.off, fits=lambda: knob.fits(value))
 
 
 def _calm(torch: object) -> Change:

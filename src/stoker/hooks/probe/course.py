@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 import time
 
 from ..clock import marks
@@ -20,6 +21,8 @@ WARM_STEPS, WARM_S = 4, 0.1
 WINDOW_S, WINDOW_STEPS = 0.25, 5
 BRIEF_S = 0.1  # of the first windows: a short script is soon over
 MANY_STEPS, MANY_S = 40, 0.05  # so many steps are a window too
+HOPELESS = 1.4  # a change that makes a step so many times longer is not tried again
+LONG_S = 1.0  # a window whose steps take this much longer than expected ends early
 SLOW = 0.06  # a block that takes more of the time than this comes once before the changes
 SETTLE_S = 1.0  # at most, for workers that fill their queue
 BLOCKS_MAX = 4
@@ -52,6 +55,7 @@ class Course:
         yield from self.collect()
         self.data()
         self.built()
+        yield from self.settle()
         for seconds, sampled in zip((BRIEF_S, WINDOW_S), SAMPLED_S):  # noqa: B905
             self.window_s = seconds
             if not self.told or self.cost() < SLOW * self.seconds:
@@ -114,6 +118,10 @@ class Course:
 
     def block(self, phase: str, against: str = "R0", change: Change | None = None) -> object:
         """A B B A: as it is (or from memory), changed, changed, as it was."""
+        why = change.fits() if change is not None else ""
+        if why:
+            order.facts.setdefault("left", {})[phase] = why
+            return
         block = self.begin_block(phase)
         beside = against == "R1"
         if beside:
@@ -127,7 +135,8 @@ class Course:
         else:
             yield from self.settle()
             yield from self.window(phase, block)
-            yield from self.window(phase, block)
+            if not self.hopeless(phase):
+                yield from self.window(phase, block)
         self.back(change, feed.RING if beside else feed.REAL)
         yield from self.settle()
         if not why:
@@ -170,7 +179,7 @@ class Course:
         """Steps that are not counted: until what lay ready before the change is used up, and queues that fill are full."""
         yield  # workers come up in it
         most = now() + int(max(SETTLE_S, 0.06 * self.seconds) * 1e9)
-        for _ in range(1 + max((line.queue() for line in feed.training()), default=0)):
+        for _ in range(2 + max((line.queue() for line in feed.training()), default=0)):
             yield
             if now() > most:
                 break
@@ -201,6 +210,8 @@ class Course:
             took = window.step()
             if window.steps >= steps and (took >= least or (not seconds and window.steps >= MANY_STEPS and took >= MANY_S * 1e9)):
                 break
+            if window.steps >= 2 and took > least + (LONG_S + 3 * steps * self.step_s) * 1e9:
+                break
         self.open = None
         self.told.append(window.end(phase, block, **more))
         if os.path.exists(os.path.join(order.room, "enough")):  # who waits has been told to stop
@@ -212,8 +223,12 @@ class Course:
         stacks.end()
         if self.open is not None:
             window, phase, block, more = self.open
+            self.open = None
             if window.steps >= WINDOW_STEPS:
                 self.told.append(window.cut(phase, block, **more))
+        if self.left() > 0.1 * self.seconds and threading.current_thread() is threading.main_thread():
+            self.data()
+            self.proofs()
 
     def sizes(self) -> tuple:
         """(steps, ns) that a window has at least: fewer steps where one takes so long that the time would not do."""
@@ -244,7 +259,7 @@ class Course:
         line = feed.main()
         loader = line.loader() if line is not None else None
         seconds = min(SAMPLES_S, 0.15 * self.seconds, 0.5 * self.left())
-        if loader is None or seconds < 0.05:
+        if loader is None or seconds < 0.05 or "samples" in order.facts:
             return
         since = now()
         order.progress("samples", marks.steps)
@@ -297,8 +312,8 @@ class Course:
         """Once: whether other ways to make a batch give the same, item by item."""
         line = feed.main()
         loader = line.loader() if line is not None else None
-        seconds = min(2.0, 0.3 * self.left())
-        if loader is None or self.proven or seconds < 0.5 or not (wanted("batched") or wanted("cache")):
+        seconds = min(2.0, 0.1 * self.seconds, 0.3 * self.left())
+        if loader is None or self.proven or seconds < 0.2 or not (wanted("batched") or wanted("cache")):
             return
         since, self.proven = now(), True
         order.progress("proof", marks.steps)
@@ -315,6 +330,9 @@ class Course:
     def changes(self) -> object:
         """Each change beside the script as it is, the most promising first; then all of it again."""
         stall = self.stall()
+        if stall > 0.1:
+            self.proofs()
+            yield from self.settle()
         queue = self.queue(stall)
         did: dict = {}
         for _ in range(BLOCKS_MAX):
@@ -324,17 +342,22 @@ class Course:
                         self.rates()
                         yield from self.settle()
                     continue
-                if change.phase in order.facts.get("left", {}) or did.get(change.phase, 0) >= BLOCKS_MAX:
+                if change.phase in order.facts.get("left", {}) or did.get(change.phase, 0) >= BLOCKS_MAX or self.hopeless(change.phase):
                     continue
                 if self.left() < self.cost():
                     return
                 did[change.phase] = did.get(change.phase, 0) + 1
                 yield from self.block(change.phase, change.against, change)
             self.proofs()
+            yield from self.settle()
             if self.has_ring() and self.left() > self.cost():
                 yield from self.block("R1", against="R0")
             elif self.left() > self.cost():
                 yield from self.alone()
+
+    def hopeless(self, phase: str) -> bool:
+        """Whether it was far slower than the script as it is."""
+        return not phase.startswith(("batch=", "R")) and self.mean(phase) > HOPELESS * self.mean("R0") > 0
 
     def queue(self, stall: float) -> list:
         """Changes in the order in which they come; None: the loader's rates."""

@@ -55,7 +55,7 @@ def _backward(real: object) -> object:
 
 def _enter(real: object) -> object:
     def __enter__(self: object) -> object:
-        if getattr(self, "_enabled", False) and not _autocast:
+        if not _autocast and getattr(self, "_enabled", False) and order.facts.get("trying", "R1") == "R1":
             _autocast.append(str(getattr(self, "fast_dtype", True)).replace("torch.", ""))
         return real(self)
     return __enter__

@@ -71,11 +71,9 @@ def diagnose(half: str, names: list[str], seconds: float) -> Iterator[Verdict]:
             card = card or cards.card(where, command)
             with faults.neighbour(case.neighbour):
                 ended = _probe(command, seconds, parent)
-            found = None
-            if ended.facts:
-                text = reading.read(case.path, ended.facts, card["cores"])
-                found = rules.judge(ended.facts, {**card, "now": cards.now(card["cores"])}, text)
-            yield judged(case, ended.how, found)
+            facts = ended.facts or {}
+            text = reading.read(case.path, facts, card["cores"])
+            yield judged(case, ended.how, rules.judge(facts, {**card, "now": cards.now(card["cores"])}, text))
 
 
 def _probe(command: trial.Command, seconds: float, parent: Path) -> trial.Ended:
@@ -88,19 +86,19 @@ def _probe(command: trial.Command, seconds: float, parent: Path) -> trial.Ended:
         probe.clear()
 
 
-def judged(case: object, how: str, found: Findings | None) -> Verdict:
+def judged(case: object, how: str, found: Findings) -> Verdict:
     """The verdict on one case. A fault: is its first cause the first that was named? Optimal: was none? To be refused: all its knobs?"""
-    refused = {(r.knob, r.reason) for r in found.refusals} if found else set()
+    refused = {(r.knob, r.reason) for r in found.refusals}
     if how in _HOW and not any(k == "all" for k, _ in refused):
         refused.add(("all", _HOW[how]))
     if case.kind == "refuse":
         right = all({(knob, case.reason), ("all", case.reason)} & refused for knob in case.refuse)
         return Verdict(case.name, case.kind, case.reason, sorted({reason for _, reason in refused}), right, how=how)
-    causes = found.causes if found else ()
+    causes = found.causes
     right = not causes if case.kind == "optimal" else bool(causes) and causes[0].name in (case.cause, *case.accept)
     wrongly = any(knob == "all" or knob in case.helps for knob, _ in refused)
     shares = [round(c.share.value, 3) if c.share else None for c in causes]
-    return Verdict(case.name, case.kind, case.cause, [c.name for c in causes], right and found is not None, wrongly, shares, how)
+    return Verdict(case.name, case.kind, case.cause, [c.name for c in causes], right and how == "facts", wrongly, shares, how)
 
 
 def scored(verdicts: list[Verdict]) -> list[Row]:

@@ -96,6 +96,27 @@ def test_a_data_set_that_draws_its_samples(tmp_path, row, draws):
     assert bool(read(tmp_path, loop().replace("return torch.zeros(3)", row)).draws) == draws
 
 
+@pytest.mark.parametrize("middle, loops", [
+    ("for t in range(9): h = model(x[:, t])", {"time"}), ("for s in x.unbind(1): h = model(s)", {"time"}),
+    ("for k in range(9): h = model(x)", set()), ("for k in (1, 2): h = x.roll(k)", set()),
+    ("for p in model.parameters(): p.grad.norm()", {"parameters"}), ("for p in model.parameters(): print(p)", {"reports"}),
+])
+def test_kinds_of_loops(tmp_path, middle, loops):
+    text = loop(middle=middle)
+    found = read(tmp_path, text)
+    number = next(i for i, row in enumerate(text.splitlines(), 1) if middle in row)
+    assert found.place(next(iter(found.sources)), number).loops == loops
+
+
+def test_the_calls_along_a_path_are_named(tmp_path):
+    text = loop(middle="helper.sweep(x)") + "\n\ndef sweep(x):\n    gc.collect()\n"
+    found = read(tmp_path, text.replace("helper.sweep", "sweep"))
+    file = next(iter(found.sources))
+    rows = text.splitlines()
+    path = [(file, 1 + next(i for i, row in enumerate(rows) if word in row)) for word in ("sweep(x)", "gc.collect")]
+    assert found.along(*path[-1], path).chain == ("sweep",)
+
+
 @pytest.mark.parametrize("text", ["", "x = (", "print('hello')\n", "\x00"])
 def test_what_is_no_training_is_read_too(tmp_path, text):
     assert read(tmp_path, text).epochs is False

@@ -325,6 +325,14 @@ def test_a_batch_that_is_maths_is_refused(tmp_path):
     assert judged(facts(), reading.read(path)).refused("batch").reason == "batch_is_maths"
 
 
+def test_ranks_that_train_elsewhere_are_seen_in_the_text(tmp_path):
+    path = tmp_path / "ranks.py"
+    path.write_text(SCRIPT + "\ntorch.distributed.init_process_group('gloo')\n")
+    text = reading.read(path)
+    assert judged({"version": 1}, text).refused("all").reason == "distributed"
+    assert judged(facts(), text).refused("all") is None  # one rank alone, as it was started
+
+
 def test_whole_refusals_leave_no_action():
     assert judged(facts(*STARVED, samples=slow(), side_effects={"stdin": True})).actions == ()
 

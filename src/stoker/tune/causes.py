@@ -5,6 +5,7 @@ A cause is named only where it explains a tenth of the step, by differencing, by
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
 from stoker.tune import costs, feeding
@@ -13,6 +14,7 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 LEAST = 0.10  # of the step: what explains less is not named
+LEAK = 64 << 10  # bytes a step
 LARGE_MATRIX, LARGE_BATCH = 2e5, 128  # elements a parameter, rows: from there on products are bound by arithmetic
 CROWDED = 0.15  # so much of the step others may have the cores before it is called a cause; a little is everyday
 
@@ -176,20 +178,44 @@ def _anomaly(view: View) -> Iterator[Cause]:
 
 
 def _graph(view: View, reading: Reading) -> Iterator[Cause]:
-    slope = (view.facts.get("growth") or {}).get("backward")
     lint = reading.lint("retain-graph", "loss-graph")
-    if not slope and not view.flags.get("retain_graph"):
-        return
-    steps = sorted((w for w in view.windows("R0") if w.get("step_ms")), key=lambda w: w.get("block") or 0)
-    series = [ms for w in steps for ms in w["step_ms"]]
-    if not slope or len(series) < 8:
-        return
-    whole = (view.step_s("R0") or 0) * 1000
-    seen = int(view.facts.get("steps_seen") or len(series))
-    share = min(0.95, slope * seen / 2 / whole) if whole else 0.0
+    where = (lint.file, lint.lines[0]) if lint else ("", 0)
+    slope, share = _growth(view)
     kept = ", kept by retain_graph=True" if view.flags.get("retain_graph") else ""
-    text = f"Each backward takes {slope:.3g} ms longer than the one before: it goes through the graph of all steps so far{kept}."
-    yield Cause("graph_kept", text, _about(share), "clock", lint.file if lint else "", lint.lines[0] if lint else 0)
+    if share:
+        text = f"Each step takes about {slope:.2g} ms more than the one before: backward goes through the graph of all steps so far{kept}."
+        yield Cause("graph_kept", text, _about(share), "clock", *where)
+    elif lint and (more := _memory_slope(view)) > LEAK:
+        yield Cause("graph_kept", f"Memory grows by {more / 2**20:.2g} MiB a step: what is kept of each step holds its graph.", None,
+                    "counted", *where)
+
+
+def _growth(view: View) -> tuple[float, float]:
+    """(ms that each step takes more than the one before, share of the step that this has come to). Graphs may be dropped now and then:
+    so it is the slope within each window that counts, and that nearly all windows agree."""
+    slope = float((view.facts.get("growth") or {}).get("backward") or 0)
+    whole = 1e3 * (view.step_s("R0") or 0)
+    if not whole:
+        return 0.0, 0.0
+    seen = int(view.facts.get("steps_seen") or 0)
+    if slope * seen / 2 >= LEAST * whole:
+        return slope, min(0.95, slope * seen / 2 / whole)
+    series = [w["step_ms"] for w in view.windows("R0") if len(w.get("step_ms") or ()) >= 5]
+    slopes = [statistics.linear_regression(range(len(s)), s).slope for s in series]
+    if not view.flags.get("retain_graph") or len(slopes) < 4 or sum(s > 0 for s in slopes) < 0.75 * len(slopes):
+        return 0.0, 0.0
+    every = sorted(ms for s in series for ms in s)
+    least, mean = every[len(every) // 20], statistics.fmean(every)
+    slope = statistics.median(slopes)
+    return (slope, 1 - least / mean) if slope * 50 >= LEAST * mean else (0.0, 0.0)
+
+
+def _memory_slope(view: View) -> float:
+    """Bytes a step that memory grows by, once the first steps are over."""
+    dots = [(float(step), float(size)) for step, size in view.facts.get("memory") or [] if step >= 20]
+    if len(dots) < 3 or dots[-1][1] <= dots[0][1]:
+        return 0.0
+    return statistics.linear_regression([s for s, _ in dots], [m for _, m in dots]).slope
 
 
 def _padding(view: View) -> Iterator[Cause]:

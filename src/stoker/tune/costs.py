@@ -15,7 +15,8 @@ from stoker.tune.view import Line, View
 
 MANY_TENSORS = 40  # parameters from which on an optimizer's loop over them shows
 
-_SYNC = re.compile(r"(^|\.)(item|tolist|nonzero|__float__|__int__|__bool__|__index__|__format__|__repr__|synchronize|equal|allclose)$")
+_SYNC = re.compile(
+    r"(^|\.)(item|tolist|nonzero|__float__|__int__|__bool__|__index__|__format__|__repr__|synchronize|equal|allclose)$|^(float|int|bool)$")
 _OUT = re.compile(r"(^|\.)(cpu|numpy|__array__)$")
 _SWEEP = re.compile(r"(^|\.)(gc\.collect|empty_cache|malloc_trim|reset_peak_memory_stats)$|^gc\.")
 _SAVE = re.compile(r"(^|\.)(torch\.save|save_file|save_pretrained|save_checkpoint|pickle\.dump|dump|savez?|joblib\.dump|fsync|copyfile)$")
@@ -55,6 +56,8 @@ def _of(view: View, reading: Reading, lines: Placed, row: tuple[str, Callable[[L
     found = [(line, place) for line, place in lines if test(line, place)]
     by_clock = {"checkpoint": "save", "logging": "log", "validation": "evaluation"}.get(name)
     sampled = _WEIGHT.get(name, 1.0) * sum(line.own for line, _ in found)
+    if name == "time_loop" and (ahead := view.clock_share("forward")):
+        sampled *= 0.85 * (1 + view.clock_share("backward") / ahead)  # what was done step by step goes back step by step
     if name == "zero_grad" and not (view.flags.get("zero_fill") or any(_FILLS.search(place.text) for _, place in found)):
         return  # dropping them takes a moment too
     clock = view.clock_share(by_clock) if by_clock else 0.0
@@ -105,9 +108,9 @@ def _calls(pattern: re.Pattern[str], line: Line, place: Place) -> bool:
 # --- what the lines are ------------------------------------------------------------------------------------------------------
 
 def _syncs(line: Line, place: Place) -> bool:
-    if (place.text and not place.in_step) or place.reports or "parameters" in place.loops or _sweeps(line, place):
+    if (place.text and not place.in_step) or place.seldom or place.reports or "parameters" in place.loops or _sweeps(line, place):
         return False
-    return _calls(_SYNC, line, place) or _calls(_OUT, line, place)
+    return _calls(_SYNC, line, place) or _calls(_OUT, line, place) or (place.asks and not line.call)
 
 
 def _sweeps(line: Line, place: Place) -> bool:
@@ -123,7 +126,8 @@ def _validates(line: Line, place: Place) -> bool:
 
 
 def _logs(line: Line, place: Place) -> bool:
-    return line.kind == "log" or _calls(_LOG, line, place) or (place.reports and line.kind not in ("forward", "backward", "data"))
+    reports = place.reports or "reports" in place.loops
+    return line.kind == "log" or _calls(_LOG, line, place) or (reports and line.kind not in ("forward", "backward", "data"))
 
 
 def _copies(line: Line, place: Place) -> bool:

@@ -17,7 +17,7 @@ from stoker.doctor.source import Source
 Spot = tuple[str, int]  # file, line
 
 _PARAMETERS = re.compile(r"\b(named_)?(parameters|buffers|modules|children)\(|\bparam(eter)?s\b|param_groups|\bgrads\b|state_dict\(\)")
-_TIME = re.compile(r"^(range|reversed|zip|enumerate)\(|\.(unbind|split|chunk|unfold|transpose|permute)\(|\.size\(|\.shape\[")
+_SLICES = re.compile(r"\.(unbind|split|unfold|transpose|permute)\(|torch\.(unbind|split)\(")
 _REPORTS = re.compile(
     r"(^|\.)(print|log|debug|info|warning|write|writerow|add_scalars?|add_histogram|add_image|log_metrics?|log_dict|set_postfix)$")
 _EVALUATES = re.compile(r"eval|valid|(^|_)val(_|$)|test|accuracy|score|metric", re.IGNORECASE)
@@ -25,6 +25,7 @@ _TAKES = re.compile(r"(^|\.)(unlink|remove|rmtree|popleft|get_nowait|recv|recv_b
 _CHANGES = re.compile(r"^(set_|update|resample|reshuffle|shuffle|advance|next_|step|on_epoch|grow|anneal)")
 _DRAWS = re.compile(r"^(torch\.(rand|randn|randint|randperm|normal|bernoulli)\w*|(numpy\.)?random\.\w+|np\.random\.\w+)$")
 _RANDOM_TRANSFORM = re.compile(r"(^|\.)transforms(\.v2)?\.(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$")
+_RANKS = re.compile(r"(^|\.)(init_process_group|DistributedDataParallel)$|^torch\.multiprocessing\.(spawn|start_processes)$")
 _PAIRS = re.compile(r"(^|[._])(cdist|pdist|pairwise_distance|cosine_similarity)$")
 _WITHIN_BATCH = re.compile(r"arange\(|eye\(|diag|masked_fill|hardest|negatives?\b|margin")
 _MATMULS = ("torch.matmul", "torch.mm", "torch.einsum")
@@ -37,13 +38,15 @@ class Place:
     """Where a line stands."""
 
     text: str = ""
-    loops: frozenset[str] = frozenset()  # "parameters", "time": of the loops around it, those over batches and epochs aside
+    loops: frozenset[str] = frozenset()  # "parameters", "reports", "time": of the loops around it, those over batches and epochs aside
     function: str = ""
     reports: bool = False  # its function prints or logs, and goes neither forward nor back
     evaluates: bool = False  # its function is an evaluation
     forward: bool = False  # within a module's forward
     each_step: bool = False  # runs at each pass of a training loop, whatever a test says
     in_step: bool = False  # runs within the training loop, perhaps under a test
+    seldom: bool = False  # stands under a test with a remainder: `if step % 50 == 0`
+    asks: bool = False  # it decides by a value: `if x:`, `assert x`, an f-string
     calls: tuple[str, ...] = ()
     chain: tuple[str, ...] = ()  # the calls that led to it, by name, where a path is known
     runs: frozenset[str] = frozenset()  # the kinds of loops within the functions of this file that it calls
@@ -61,6 +64,7 @@ class Sites:
         loops = [e for loop in self.training.batch_loops for e in self.training.events(loop) if hasattr(e.node, "lineno")]
         self.in_step = {e.node.lineno for e in loops}
         self.each_step = {e.node.lineno for e in loops if e.each}
+        self.seldom = {e.node.lineno for e in loops if any(isinstance(n, ast.Mod) for g in e.guards for n in ast.walk(g))}
 
     def places(self) -> dict[Spot, Place]:
         """A Place for each line on which a statement or an expression begins."""
@@ -71,15 +75,17 @@ class Sites:
             key = (self.real, node.lineno)
             old = found.get(key) or self._place(node)
             name = self.program.name(node.func) or getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+            asks = old.asks or isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp | ast.FormattedValue)
             inside = self._inside(node) if name else frozenset()
-            found[key] = replace(old, loops=old.loops | self._loops(node), runs=old.runs | inside,
+            found[key] = replace(old, loops=old.loops | self._loops(node), runs=old.runs | inside, asks=asks,
                                  calls=(*old.calls, name) if name else old.calls)
         return found
 
     def _place(self, node: ast.AST) -> Place:
         function = node if isinstance(node, Function) else next((n for n in self.program.around(node) if isinstance(n, Function)), None)
         text = self.lines[node.lineno - 1].strip() if node.lineno <= len(self.lines) else ""
-        step = {"each_step": node.lineno in self.each_step, "in_step": node.lineno in self.in_step}
+        at = node.lineno
+        step = {"each_step": at in self.each_step, "in_step": at in self.in_step, "seldom": at in self.seldom}
         if function is None:
             return Place(text, **step)
         trains = self._trains(function)
@@ -126,8 +132,19 @@ class Sites:
         behind = [o for n in ast.walk(head) if isinstance(n, ast.Name) for o in self.program.origins(n) if o is not None]
         texts = [ast.unparse(head), *(ast.unparse(o) for o in behind)]
         if any(_PARAMETERS.search(t) for t in texts):
-            return {"parameters"}
-        return {"time"} if any(_TIME.search(t) for t in texts) else set()
+            return {"reports" if self._reports(loop) else "parameters"}
+        return {"time"} if self._over_time(head, loop, texts) else set()
+
+    def _over_time(self, head: ast.expr, loop: ast.AST, texts: list[str]) -> bool:
+        """Through the slices of a tensor: `for x in xs.unbind(1)`, or `for t in range(n): ... xs[:, t]`."""
+        if any(_SLICES.search(t) for t in texts):
+            return True
+        counts = isinstance(head, ast.Call) and self.program.name(head.func) in ("range", "reversed", "enumerate")
+        if not counts or not isinstance(loop, ast.For):
+            return False
+        names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        inside = [n for statement in loop.body for n in ast.walk(statement) if isinstance(n, ast.Subscript)]
+        return any(isinstance(n, ast.Name) and n.id in names for s in inside for n in ast.walk(s.slice))
 
     # --- what the whole file says --------------------------------------------------------------------------------------------
 
@@ -135,18 +152,21 @@ class Sites:
         """The loop over batches stands in another loop."""
         return any(self.training.outer[loop] for loop in self.training.step_loops)
 
-    def turns(self) -> bool:
-        """Optimizers of two names step in one loop, with a backward between them."""
+    def turns(self) -> bool | None:
+        """Optimizers of two names step in one loop, with a backward between them; None where no two are seen."""
+        together = None
         for loop in self.training.step_loops:
             last, since = "", False
             for _, call in self.training.calls(loop):
                 since = since or self.training.goes_back(call)
                 if (optimizer := self.training.steps(call)) is not None:
                     name = ast.unparse(optimizer)
-                    if last and since and name != last:
-                        return True
+                    if last and name != last:
+                        if since:
+                            return True
+                        together = False
                     last, since = name, False
-        return False
+        return together
 
     def batch_pairs(self) -> Spot | None:
         """`a @ b.t()` beside `arange(len(a))`, cdist and their like in a step: samples of one batch are compared with each other."""
@@ -189,6 +209,10 @@ class Sites:
     def _is_data(node: ast.expr, names: set[str]) -> bool:
         text = ast.unparse(node)
         return text in names or text.endswith(".dataset") or any(text.startswith(f"{name}.") for name in names)
+
+    def distributed(self) -> Spot | None:
+        """Where it starts ranks, or becomes one."""
+        return next(((self.real, c.lineno) for c in self.program.calls if _RANKS.search(self.program.name(c.func))), None)
 
     def draws(self) -> Spot | None:
         """A data set that draws random numbers for a sample, or has a transform that is called Random..."""

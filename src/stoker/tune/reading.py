@@ -32,10 +32,11 @@ class Reading:
     places: dict[tuple[str, int], Place] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)  # by absolute path
     epochs: bool = False  # the loop over batches stands in another loop
-    turns: bool = False  # several optimizers step, each after a backward of its own
+    turns: bool | None = None  # several optimizers step, each after a backward of its own; None: no several are seen
     batch_pairs: Spot | None = None  # samples of one batch are compared with each other
     sets_on_dataset: Spot | None = None  # something is set on the data set between epochs
     takes_away: Spot | None = None  # the data set removes what it has read
+    distributed: Spot | None = None  # it starts ranks, or becomes one
     draws: Spot | None = None  # samples are drawn with random numbers
 
     def lint(self, *names: str) -> Lint | None:
@@ -55,7 +56,7 @@ class Reading:
         return replace(place, chain=self._chain(whole), loops=place.loops.union(*(p.loops for p in outer)),
                        reports=any(p.reports for p in [place, *outer]),
                        evaluates=any(p.evaluates for p in [place, *outer]), forward=any(p.forward for p in [place, *outer]),
-                       in_step=any(p.in_step for p in [place, *outer]))
+                       seldom=any(p.seldom for p in [place, *outer]), in_step=any(p.in_step for p in [place, *outer]))
 
 
     def _chain(self, path: Sequence[Spot]) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class Reading:
             named = [c for c in place.calls if c.rpartition(".")[2] == inner.function]
             implied = inner.function.startswith("__")  # a method that Python or torch calls: all that the line calls may be it
             if place.in_step or place.forward or inner.in_step:
-                found += named or (list(place.calls) if implied else [])
+                found += named or ([*place.calls, *(["__bool__"] if place.asks else [])] if implied else [])
         return tuple(found)
 
 
@@ -97,11 +98,12 @@ def _one(real: str, one: source.Source, cpus: float) -> Reading:
         found = tuple(Lint(lint.name, real, tuple(lines)) for lint, lines in lints.lint_lines(one, cpus))
         sites = Sites(real, one)
         return Reading(found, sites.places(), {real: one.text}, sites.epochs(), sites.turns(), sites.batch_pairs(), sites.sets_on_dataset(),
-                       sites.takes_away(), sites.draws())
+                       sites.takes_away(), sites.distributed(), sites.draws())
     except RecursionError:  # generated code may nest without end
         return Reading(sources={real: one.text})
 
 
 def _joined(a: Reading, b: Reading) -> Reading:
-    return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs, a.turns or b.turns,
-                   a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away, a.draws or b.draws)
+    return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs,
+                   b.turns if a.turns is None else a.turns or b.turns,
+                   a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away, a.distributed or b.distributed, a.draws or b.draws)

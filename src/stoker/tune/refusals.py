@@ -58,7 +58,8 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
         said = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": ")
         yield Refusal("all", "fails_itself", f"The script ends with an error of its own: {said}{place}.",
                       "Run it by itself and mend that first.")
-    if int(facts.get("ranks") or 1) > 1 or view.flags.get("distributed"):
+    elsewhere = reading.distributed and not facts.get("steps_seen")  # the steps are made by processes that it starts
+    if int(facts.get("ranks") or 1) > 1 or view.flags.get("distributed") or elsewhere:
         yield Refusal("all", "distributed", "Several ranks train together and wait for each other; one cannot be changed alone.",
                       "Tune the script in one process, then start the ranks.")
     if _turns(view, reading):
@@ -74,9 +75,9 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
 
 def _turns(view: View, reading: Reading) -> bool:
     stepping = [o for o in view.facts.get("optimizers") or [] if o.get("steps", 1)]
-    if "turns" in view.flags:
-        return bool(view.flags["turns"])
-    return len(stepping) > 1 and reading.turns
+    if reading.turns is not None:  # where the text shows it, it is surer than what happened to be seen
+        return len(stepping) > 1 and reading.turns
+    return bool(view.flags.get("turns"))
 
 
 def _once(view: View, reading: Reading) -> str:

@@ -135,7 +135,7 @@ def test_the_commands_in_the_pages_exist():
             continue
         flags = {f for line in known if line.startswith(f"stoker {words[0]} ") for f in line.split() if f.startswith("-")}
         for word in words[1:]:
-            if word == "--" or (words[0] == "run" and not word.startswith("-") and word.endswith((".py", "python", "python3"))):
+            if word == "--" or (words[0] in ("run", "tune") and not word.startswith("-") and word.endswith((".py", "python", "python3"))):
                 break
             if word.startswith("--") and word.split("=")[0] not in flags:
                 wrong.append(f"{page}: stoker {' '.join(words)}: no flag {word}")

@@ -69,6 +69,8 @@ def tune(command: tuple[str, ...], **o: Any) -> int:
         return _show(read.script, o) if o["show"] else _forget(read.script)
     for warning in read.warnings:
         output.say(output.shown(warning))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     return _batch(read, o) if o["batch"] else _tune(read, o)
 
 
@@ -78,8 +80,6 @@ def _tune(command: Command, o: Mapping[str, Any]) -> int:
 
     wanted = limit.read(o["fail_if"]) if o["fail_if"] else None
     options = Options(seconds=o["for_s"], allow=frozenset(o["allow"]), network=o["network"], force=o["force"], keep=not o["no_keep"])
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
     with _progress() as say:
         made = Search(command, options, home(), say).run()
     if made.found and o["svg"]:

@@ -71,6 +71,7 @@ class Report:
     seconds: float = 0.0
 
     def to_json(self) -> dict:
+        """What came of it, without the findings, the card and the facts."""
         total = self.total and {"value": self.total.value, "low": self.total.low, "high": self.total.high}
         return {"state": self.state, "sentence": self.sentence, "hint": self.hint, "error": self.lines, "settings": self.settings,
                 "kept": list(self.kept), "total": total, "guard": self.guard, "trials": self.trials, "notes": self.notes,

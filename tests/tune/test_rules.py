@@ -333,6 +333,13 @@ def test_ranks_that_train_elsewhere_are_seen_in_the_text(tmp_path):
     assert judged(facts(), text).refused("all") is None  # one rank alone, as it was started
 
 
+def test_data_that_is_taken_away_is_not_even_started(tmp_path):
+    path = tmp_path / "spool.py"
+    path.write_text("import os\nfrom torch.utils.data import Dataset\nclass Spool(Dataset):\n    def __getitem__(self, i):\n        os.remove(self.f[i])\n")
+    assert refusals.before(reading.read(path)).reason == "not_replayable"
+    assert refusals.before(reading.Reading()) is None
+
+
 def test_whole_refusals_leave_no_action():
     assert judged(facts(*STARVED, samples=slow(), side_effects={"stdin": True})).actions == ()
 

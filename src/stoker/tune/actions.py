@@ -11,7 +11,6 @@ from stoker.tune.view import View
 
 LEAST_GAIN = 0.03
 _FREE = 0.5  # of the free memory: what a cache may take
-_WORTH_KEEPING_S = 3e-5  # a sample that is made faster than this is in memory already
 _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
 _ADVICE = {
@@ -183,7 +182,7 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
     free = view.card.get("memory_free") or view.card.get("memory_bytes")
     fits = bool(size) and bool(free) and size <= _FREE * free
     each = (view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)
-    if fits and each >= _WORTH_KEEPING_S and feeding.repeats(view, reading) and proof.get("cache", True) is True:
+    if fits and each >= feeding.WORTH_KEEPING_S and feeding.repeats(view, reading) and proof.get("cache", True) is True:
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
         text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, nothing in them is random."

@@ -11,6 +11,7 @@ from stoker.tune.findings import Cause, Range
 from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
+WORTH_KEEPING_S = 3e-5  # a sample that is made faster than this is in memory already
 _SLOW = 4.0  # a sample so many times slower than the middle one is slow
 _WAITS = 0.6  # from this part on, a sample waits rather than works
 
@@ -144,11 +145,11 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         return
     share = _part(stall, sample / whole)
     each = f"{work * 1e3:.3g} ms of CPU a sample, {sample * batch * 1e3:.3g} ms a batch"
-    if repeats(view, reading):
+    if sample >= WORTH_KEEPING_S and repeats(view, reading):
         text = f"{each}, in each epoch again, though the same sample gives the same result."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
-    yield Cause("sample_work", f"{each}: longer than the step has time for.", share, "differencing", *place)
+    yield Cause("sample_work", f"{each}: {share.value:.0%} of the step.", share, "differencing", *place)
 
 
 def _by_window(view: View, stall: Range) -> Iterator[Cause]:

@@ -104,6 +104,7 @@ def _one(real: str, one: source.Source, cpus: float) -> Reading:
 
 
 def _joined(a: Reading, b: Reading) -> Reading:
-    return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs,
-                   b.turns if a.turns is None else a.turns or b.turns,
-                   a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away, a.distributed or b.distributed, a.draws or b.draws)
+    turns = b.turns if a.turns is None else a.turns or b.turns
+    return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs, turns,
+                   a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away,
+                   a.distributed or b.distributed, a.draws or b.draws)

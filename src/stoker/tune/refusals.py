@@ -34,6 +34,14 @@ def find(view: View, reading: Reading) -> tuple[Refusal, ...]:
     return tuple(sorted(found.values(), key=lambda r: r.knob != "all"))
 
 
+def before(reading: Reading) -> Refusal | None:
+    """What the text alone forbids: such a script must not even be started for a measurement."""
+    if reading.takes_away:
+        return Refusal("all", "not_replayable", f"Its data cannot be read twice ({_spot(reading.takes_away)} takes away what it has read).",
+                       "Keep the data in files, and read those.")
+    return None
+
+
 def _all(view: View, reading: Reading) -> Iterator[Refusal]:
     whole = list(_whole(view, reading))
     yield from whole[:1]  # the first reason is reason enough
@@ -52,6 +60,8 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
         where = ", ".join(str(n) for n in effects["network"][:3])
         yield Refusal("all", "network_writes", f"The script writes to {where}, and each trial would do so again.",
                       "Turn that off for the tuning, or allow it with --allow network.")
+    if why := _once(view, reading):
+        yield Refusal("all", "not_replayable", f"Its data cannot be read twice{why}.", "Keep the data in files, and read those.")
     if facts.get("ended") == "error":
         error = facts.get("error") or {}
         place = f", {error['file']}:{error['line']}" if error.get("file") else ""
@@ -65,8 +75,6 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
     if _turns(view, reading):
         yield Refusal("all", "several_optimizers", "Several optimizers take turns, so that one step is not like the next.",
                       "Only the diagnosis is of use here; try changes by hand.")
-    if (why := _once(view, reading)) and not view.workers:
-        yield Refusal("all", "not_replayable", f"Its data cannot be read twice{why}.", "Keep the data in files, and read those.")
     if facts.get("ended") == "script" and steps is not None and steps < FEWEST_STEPS:
         many = f"{steps} step{'' if steps == 1 else 's'}"
         yield Refusal("all", "too_short", f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",

@@ -17,6 +17,9 @@ _work = "\0"
 _kept: tuple = ()  # nothing is written there, wherever it lies
 _root = ""
 _gone: set = set()  # what the script has removed, and is still there
+_ways: dict = {}  # folder -> where it really is; forgotten with each folder and link that is made
+_dirty = False  # whether anything was written to the scratch folder
+WAYS_MAX = 4096
 _busy = threading.local()  # while we look for the way of a path ourselves
 _open, _os_open, _mkdir = builtins.open, os.open, os.mkdir
 _stat, _lstat, _access, _listdir, _scandir = os.stat, os.lstat, os.access, os.listdir, os.scandir
@@ -76,11 +79,30 @@ def elsewhere(path: object) -> str:
 
 
 def _real(path: str) -> str:
+    known = _ways.get(path)
+    if known is not None:
+        return known
     _busy.on = True
     try:
-        return os.path.realpath(path)
+        found = os.path.realpath(path)
     finally:
         _busy.on = False
+    if len(_ways) >= WAYS_MAX:
+        _ways.clear()
+    _ways[path] = found
+    return found
+
+
+def _clean() -> bool:
+    """Whether nothing was written yet, by this process or another: then all is read where it is."""
+    global _dirty
+    if not _dirty:
+        try:
+            with _scandir(_root) as entries:
+                _dirty = next(entries, None) is not None
+        except OSError:
+            return True
+    return not _dirty and not _gone
 
 
 def _existed(path: str) -> bool:
@@ -116,6 +138,8 @@ def _raw_makedirs(folder: str) -> None:
 
 def for_reading(path: object) -> object:
     """`path`, or the scratch file that was written in its place."""
+    if _clean():
+        return path
     there = elsewhere(path)
     if there and _existed(there):
         return there
@@ -202,7 +226,7 @@ def _whole(path: object) -> str:
 
 def _second(path: object) -> str:
     """The scratch folder in the place of `path`, if something was written there."""
-    if path is None or isinstance(path, int) or getattr(_busy, "on", False) or not _existed(_root):
+    if path is None or isinstance(path, int) or getattr(_busy, "on", False) or _clean():
         return ""
     there = elsewhere(path)
     return there if there and _existed(there) else ""
@@ -216,6 +240,7 @@ def _one(real: object, name: str) -> object:
         if not there:
             return real(path, *args, **kwargs)
         whole = _whole(path)
+        _ways.clear()
         if name == "mkdir" and _existed(whole) and whole not in _gone:
             raise FileExistsError(17, "File exists", path)
         if name in ("unlink", "remove", "rmdir") and not _existed(there):
@@ -233,6 +258,7 @@ def _one(real: object, name: str) -> object:
 
 def _two(real: object, name: str) -> object:
     def call(src: object, dst: object, *args: object, **kwargs: object) -> object:
+        _ways.clear()
         if name in ("rename", "replace"):
             moved = _whole(src) if elsewhere(src) else ""
             src = for_writing(src, keep=True)
@@ -247,7 +273,7 @@ def _two(real: object, name: str) -> object:
 
 def _asks(real: object) -> object:
     def call(path: object, *args: object, **kwargs: object) -> object:
-        if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False) and _existed(_root):
+        if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False) and not _clean():
             try:
                 path = for_reading(path)
             except FileNotFoundError:
@@ -345,10 +371,19 @@ def _shutil(module: object) -> None:
             return
         if _existed(_whole(path)):
             _note("outside", f"{_whole(path)} (not removed)")
-            _gone.add(_whole(path))
+            _gone.update(_below(_whole(path)))
         elif not _existed(there):
             real(path, *args, **kwargs)
         if _existed(there):
             real(there, *args, **kwargs)
 
     module.rmtree = rmtree
+
+
+def _below(folder: str) -> list:
+    """A folder with all that is in it."""
+    found = [folder]
+    with _scandir(folder) as entries:
+        for each in entries:
+            found += _below(each.path) if each.is_dir(follow_symlinks=False) else [each.path]
+    return found

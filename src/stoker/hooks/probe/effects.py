@@ -57,6 +57,19 @@ def _asked() -> None:
 
 
 def _audit(event: str, args: tuple) -> None:
+    if event in _EVENTS:
+        try:
+            _note(event, args)
+        except PermissionError:
+            raise
+        except Exception as e:  # a fault of ours would be one of the script's call
+            order.fault(event, e)
+
+
+_EVENTS = frozenset(("socket.connect", "urllib.Request", "http.client.send", "socket.getaddrinfo", "builtins.input"))
+
+
+def _note(event: str, args: tuple) -> None:
     if event == "socket.connect":
         _connects(args[1])
     elif event == "urllib.Request":

@@ -15,7 +15,6 @@ room = ""
 order: dict = {}
 facts: dict = {}  # what is known so far
 collect: list = []  # called before facts are written: each adds what it knows
-on_end: list = []  # called before this process leaves
 _pid = 0
 _done = False
 
@@ -101,11 +100,6 @@ def finish(ended: str) -> None:
 
 def leave() -> None:
     """End this process at once, with the workers that it started."""
-    for each in on_end:
-        try:
-            each()
-        except Exception:
-            pass
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

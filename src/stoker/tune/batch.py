@@ -314,7 +314,7 @@ def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = M
             if len(ladder.points) == 2 and not point.ok and not point.memory and ladder.good:
                 probes.told["refused"] = f"the script does not run with another batch size: {point.why}"
                 break
-            if not point.size:
+            if not ladder.good and not (point.memory and point.size):
                 break
     finally:
         probes.end()
@@ -334,12 +334,19 @@ class _Probes:
         self._read = 0  # lines of batch.jsonl
         self._size = 0  # the last one that ran here
         self._looked = 0.0
+        self._members: list[int] = []
         self._peak = 0  # of all its processes, seen from outside, in this size
         self._over = False
         self.told: dict[str, Any] = {}
 
     def probe(self, size: int) -> Point | None:
         """What came of one size; None when the script cannot be tried at all (`told["refused"]`)."""
+        point, heard = self._ask(size)
+        if point is not None and point.why == _OVER and not heard.get("began"):
+            point, _ = self._ask(size)  # the script came to its end before this size: once more from its beginning
+        return point
+
+    def _ask(self, size: int) -> tuple[Point | None, dict]:
         self._over, self._peak = False, 0
         fresh = self._trial is None or size <= self._size
         if fresh:
@@ -355,7 +362,7 @@ class _Probes:
             self.end()
         else:
             self._size = point.size
-        return point
+        return point, heard
 
     def _expected(self, size: int) -> float:
         return self._ladder.time()[1] * size / 1000 if len(self._ladder.good) > 1 else 0.0
@@ -363,18 +370,19 @@ class _Probes:
     def _start(self, size: int) -> None:
         self.end()
         order = {"mode": "batch", "settings": self._settings, "batch": {"size": size, "cap_bytes": self._ladder.cap}}
-        self._trial, self._began, self._read = Trial(self._command, order, self._parent), time.monotonic(), 0
+        self._trial, self._began, self._read, self._looked = Trial(self._command, order, self._parent), time.monotonic(), 0, 0.0
         self._trial.start()
         self._cap = Cap(self._trial.pid, int(self._ladder.cap * 1.05))
 
     def _hear(self, heard: dict) -> bool:
         """Read what it says of this size, and watch its memory. True: it is through."""
         trial = self._trial
-        if time.monotonic() - self._looked > LOOK_S:
+        if look := time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             self._members = trial.members()
-        now = resident(self._members)
-        self._peak = max(self._peak, now)
+        now = resident(self._members, 0 if look else self._ladder.cap)
+        if look or len(self._members) < 2:
+            self._peak = max(self._peak, now)
         if now > self._ladder.cap and not heard.get("cap"):
             self._over = True
             trial.end()
@@ -426,7 +434,9 @@ class _Probes:
             return None
         if ended and ended.how == "killed":
             return Point(size, why=f"it was killed ({ended.why})", memory=ended.signal == 9)
-        why = (ended.why or _WAYS.get(ended.how, ended.how)) if ended else "it did not answer"
+        if (ended and ended.how in ("ended", "stopped")) or facts.get("ended") == "script":
+            return Point(size, why=_OVER)
+        why = (ended.why or ended.how) if ended else "it did not answer"
         if facts.get("fault"):
             why = f"a fault of the probe ({facts['fault']})"
         if not self._ladder.points:
@@ -445,7 +455,7 @@ class _Probes:
 
 
 NO_LOADER = "the script has no DataLoader: its batches cannot be made larger from outside"
-_WAYS = {"ended": "the script came to its end before enough steps", "stopped": "it was ended", "facts": "it told nothing about this size"}
+_OVER = "the script came to its end before this size was measured"
 
 
 def _json_lines(path: Path) -> Sequence[dict]:

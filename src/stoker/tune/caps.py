@@ -85,14 +85,14 @@ def available() -> int:
     return free
 
 
-def resident(pids: Iterable[int]) -> int:
-    """Bytes of these processes; what they share counts once for each that uses it, by shares where the kernel tells them."""
+def resident(pids: Iterable[int], above: int = 0) -> int:
+    """Bytes of these processes. Pages that several have are shared out among them; that takes the kernel a while, so it is not asked
+    unless the plain sum, in which they count for each, is above `above`."""
     pids = list(pids)
     total = sum(_pages(pid) for pid in pids)
-    if len(pids) < 2:
+    if len(pids) < 2 or total <= above:
         return total
-    shared = [_proportional(pid) for pid in pids]
-    return sum(shared) if all(shared) else total
+    return sum(_proportional(pid) or _pages(pid) for pid in pids)
 
 
 def _pages(pid: int) -> int:

@@ -328,7 +328,7 @@ class Probe:
     def _peak(self) -> int:
         if self._cuda():
             return int(self.torch.cuda.max_memory_allocated())
-        return _status("VmHWM") + sum(_status("RssAnon", pid) for pid in _children())
+        return _status("VmHWM")  # with what its workers hold, it is seen from outside
 
 
 # ---- loaders of another size
@@ -419,24 +419,16 @@ def _momentum(optimizer: Any) -> float | None:
 
 # ---- /proc
 
-def _status(field: str, pid: Any = "self") -> int:
-    """Bytes of a field in /proc/<pid>/status."""
+def _status(field: str) -> int:
+    """Bytes of a field in /proc/self/status."""
     try:
-        with open(f"/proc/{pid}/status") as f:
+        with open("/proc/self/status") as f:
             for line in f:
                 if line.startswith(field + ":"):
                     return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
     return 0
-
-
-def _children() -> list:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as f:
-            return f.read().split()
-    except OSError:
-        return []
 
 
 def _run_delay() -> int:

@@ -96,6 +96,15 @@ def test_a_data_set_that_draws_its_samples(tmp_path, row, draws):
     assert bool(read(tmp_path, loop().replace("return torch.zeros(3)", row)).draws) == draws
 
 
+@pytest.mark.parametrize("middle, fine", [
+    ("eps = 1e-3; d = (model(x + eps) - model(x)) / eps", True), ("h = 1e-4; d = (model(x + h) - model(x - h)) / (2 * h)", True),
+    ("assert torch.allclose(model(x), x)", True), ("torch.backends.cuda.matmul.allow_tf32 = False", True),
+    ("d = (x - x.mean()) / x.std()", False), ("d = (x - 1) / 0.1", False), ("d = x / 1e-3", False), ("torch.backends.cuda.matmul.allow_tf32 = True", False),
+])
+def test_what_needs_its_digits(tmp_path, middle, fine):
+    assert bool(read(tmp_path, loop(middle=middle)).fine) == fine
+
+
 @pytest.mark.parametrize("middle, loops", [
     ("for t in range(9): h = model(x[:, t])", {"time"}), ("for s in x.unbind(1): h = model(s)", {"time"}),
     ("for k in range(9): h = model(x)", set()), ("for k in (1, 2): h = x.roll(k)", set()),

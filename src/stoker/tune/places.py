@@ -26,6 +26,8 @@ _CHANGES = re.compile(r"^(set_|update|resample|reshuffle|shuffle|advance|next_|s
 _DRAWS = re.compile(r"^(torch\.(rand|randn|randint|randperm|normal|bernoulli)\w*|(numpy\.)?random\.\w+|np\.random\.\w+)$")
 _RANDOM_TRANSFORM = re.compile(r"(^|\.)transforms(\.v2)?\.(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$")
 _RANKS = re.compile(r"(^|\.)(init_process_group|DistributedDataParallel)$|^torch\.multiprocessing\.(spawn|start_processes)$")
+_ASKS_DIGITS = re.compile(r"allow_tf32$|allow_(bf16|fp16)_reduced_precision_reduction$")
+_TOLERANT = ("torch.allclose", "torch.isclose", "torch.testing.assert_close")
 _PAIRS = re.compile(r"(^|[._])(cdist|pdist|pairwise_distance|cosine_similarity)$")
 _WITHIN_BATCH = re.compile(r"arange\(|eye\(|diag|masked_fill|hardest|negatives?\b|margin")
 _MATMULS = ("torch.matmul", "torch.mm", "torch.einsum")
@@ -213,6 +215,29 @@ class Sites:
     def distributed(self) -> Spot | None:
         """Where it starts ranks, or becomes one."""
         return next(((self.real, c.lineno) for c in self.program.calls if _RANKS.search(self.program.name(c.func))), None)
+
+    def fine(self) -> Spot | None:
+        """Where it needs the digits of float32: a difference over a small number, a tight tolerance in a step, or the wish itself."""
+        return next(((self.real, n.lineno) for n in self.program.nodes if self._wishes_digits(n) or self._needs_digits(n)), None)
+
+    def _wishes_digits(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False:
+            return any(_ASKS_DIGITS.search(ast.unparse(t)) for t in node.targets)
+        called = isinstance(node, ast.Call) and self.program.name(node.func) == "torch.set_float32_matmul_precision"
+        return called and [getattr(a, "value", None) for a in node.args] == ["highest"]
+
+    def _needs_digits(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and self._small(node.right):
+            return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(node.left))
+        compares = isinstance(node, ast.Call) and self.program.name(node.func) in _TOLERANT
+        return compares and (node.lineno in self.in_step or self._place(node).forward)
+
+    def _small(self, node: ast.expr) -> bool:
+        """A number of at most 0.01, or twice such a one."""
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self._small(node.left) or self._small(node.right)
+        value = self.program.value(node)
+        return isinstance(value, float) and 0 < value <= 0.01
 
     def draws(self) -> Spot | None:
         """A data set that draws random numbers for a sample, or has a transform that is called Random..."""

@@ -37,6 +37,7 @@ class Reading:
     sets_on_dataset: Spot | None = None  # something is set on the data set between epochs
     takes_away: Spot | None = None  # the data set removes what it has read
     distributed: Spot | None = None  # it starts ranks, or becomes one
+    fine: Spot | None = None  # it needs the digits of float32
     draws: Spot | None = None  # samples are drawn with random numbers
 
     def lint(self, *names: str) -> Lint | None:
@@ -98,7 +99,7 @@ def _one(real: str, one: source.Source, cpus: float) -> Reading:
         found = tuple(Lint(lint.name, real, tuple(lines)) for lint, lines in lints.lint_lines(one, cpus))
         sites = Sites(real, one)
         return Reading(found, sites.places(), {real: one.text}, sites.epochs(), sites.turns(), sites.batch_pairs(), sites.sets_on_dataset(),
-                       sites.takes_away(), sites.distributed(), sites.draws())
+                       sites.takes_away(), sites.distributed(), sites.fine(), sites.draws())
     except RecursionError:  # generated code may nest without end
         return Reading(sources={real: one.text})
 
@@ -107,4 +108,4 @@ def _joined(a: Reading, b: Reading) -> Reading:
     turns = b.turns if a.turns is None else a.turns or b.turns
     return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs, turns,
                    a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away,
-                   a.distributed or b.distributed, a.draws or b.draws)
+                   a.distributed or b.distributed, a.fine or b.fine, a.draws or b.draws)

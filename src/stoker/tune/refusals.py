@@ -144,6 +144,12 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
         infinite = half.get("finite") is False
         seen = "the loss is no longer finite" if infinite else f"the gradients have a cosine of {half['cosine']:.3f} only"
         yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Leave it in float32.")
+    elif why := (view.facts.get("failed") or {}).get("bf16"):
+        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Leave it in float32.")
+    elif reading.fine:
+        for knob in ("bf16", "tf32"):
+            yield Refusal(knob, "precision_sensitive", f"It needs the digits of float32 ({_spot(reading.fine)}): in a shorter format such "
+                          "a training fails.", "Leave it in float32.")
     if reading.batch_pairs:
         yield Refusal("batch", "batch_is_maths", f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
                       "A smaller or larger batch is another training: choose it by its result.")

@@ -213,7 +213,8 @@ def _test_loader() -> str:
     code = module._MultiProcessingDataLoaderIter.__init__.__code__
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:
         return "DataLoader workers start otherwise"
-    known = {*module._MultiProcessingDataLoaderIter._reset.__code__.co_names, *module._BaseDataLoaderIter.__init__.__code__.co_names,
-             *code.co_names}
+    parts = module._MultiProcessingDataLoaderIter._reset, module._BaseDataLoaderIter.__init__
+    own = [getattr(each, "__wrapped__", each) for each in parts]  # settings stand around torch's
+    known = {*code.co_names, *(name for each in own for name in each.__code__.co_names)}
     lost = [name for name in (*ITER_FIELDS, *WORKER_FIELDS) if name not in known]
     return f"DataLoader iterators have no {lost[0]}" if lost else ""

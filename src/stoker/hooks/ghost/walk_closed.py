@@ -95,11 +95,11 @@ def _span(array) -> tuple:
 
 def ours() -> list:
     """Where our own objects hang: the names of our modules, the log left out."""
-    package = __package__
+    package, settings = __package__, f"{leaves.PACKAGE}.settings."
     skip = {f"{package}.log", f"{package}.tape", __name__}
     found: list = []
     for name, module in list(sys.modules.items()):
-        if name.startswith(package + ".") and name not in skip and isinstance(module, types.ModuleType):
+        if name.startswith((package + ".", settings)) and name not in skip and isinstance(module, types.ModuleType):
             found += [value for value in list(vars(module).values()) if not isinstance(value, (types.ModuleType, type(None)))]
     return found
 

@@ -134,7 +134,8 @@ def _shared(shape: tuple, dtype: object) -> object:
     size = torch.empty((), dtype=dtype).element_size()
     for each in shape:
         size *= each
-    return torch.frombuffer(mmap.mmap(-1, max(1, size)), dtype=dtype, count=size // torch.empty((), dtype=dtype).element_size()).view(shape)
+    memory = torch.frombuffer(mmap.mmap(-1, max(1, size)), dtype=torch.uint8)
+    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), 0, shape)
 
 
 def _leaves(sample: object) -> list:

@@ -21,6 +21,8 @@ SPOT_S, SPOT_SHARE = 2.0, 0.005  # one sample is read again after so long, if th
 WARM_S = 1.5  # to fill the cache of a loader beside the script's
 _wishes: dict = {}  # id of a loader -> Wish
 _single: object = None
+_feeds: dict = {}  # number of a Fed -> its Feed
+_count = [0]
 _given: dict = {}  # what was given to loaders of our own
 pool = 0  # in a race of the tuner: so many different samples stand for all, so that a cache is warm soon
 
@@ -38,7 +40,7 @@ class Wish:
 
     def __init__(self, loader: object, kind: str, limit: int | None, tell: object) -> None:
         key = id(loader)
-        self.loader = weakref.ref(loader, lambda _: _wishes.pop(key, None))
+        self.loader = weakref.ref(loader, lambda _, forget=_wishes.pop: forget(key, None))
         self.kind, self.limit, self.tell = kind, limit, tell
         self.decided, self.feed = False, None
         _wishes[key] = self
@@ -138,7 +140,8 @@ def _feed(iterator: object, loader: object, wish: Wish) -> None:
         wish.feed.begin()
     if wish.feed is None or wish.feed.off:
         return
-    iterator._dataset, iterator._collate_fn = wish.feed, wish.feed.collate
+    fed = Fed(wish.feed)
+    iterator._dataset, iterator._collate_fn = fed, fed.collate
     if type(iterator) is _single and os.environ.get("STOKER_RESUME") != "auto":
         iterator._sampler_iter = _indices(loader.batch_sampler) or iterator._sampler_iter
 
@@ -152,34 +155,54 @@ class Ready:
         self.batch = batch
 
 
+class Fed:
+    """Stands in an iterator in the place of the data set. It holds only a number: an image of exact resume needs no copy of a cache, the
+    life that goes to it makes its own."""
+
+    __slots__ = ("__weakref__", "n")
+
+    def __init__(self, feed: Feed) -> None:
+        _count[0] += 1
+        self.n = n = _count[0]
+        _feeds[n] = feed, weakref.ref(self, lambda _, forget=_feeds.pop: forget(n, None))
+
+    def __len__(self) -> int:
+        return len(_feeds[self.n][0].data)
+
+    def __getitem__(self, index: object) -> object:
+        return _feeds[self.n][0].data[index]
+
+    def __getitems__(self, indices: object) -> object:
+        return _feeds[self.n][0].read(indices)
+
+    def collate(self, batch: object) -> object:
+        """What is a batch already passes through."""
+        return batch.batch if type(batch) is Ready else _feeds[self.n][0].collate(batch)
+
+    def __reduce__(self) -> tuple:
+        return _original, (_feeds[self.n][0].data,)  # a worker that is not forked reads as the script does
+
+
 class Feed:
-    """A data set in the place of the script's, within an iterator."""
+    """How one data set is read."""
 
     def __init__(self, wish: Wish, data: object, reader: object, real_collate: object) -> None:
         self.data, self.reader, self.off = data, reader, False
-        self._wish, self._collate = wish, real_collate
+        self._tell, self.collate = wish.tell, real_collate
         self._rows = reader.rows if isinstance(reader, batched.Plan) else None
         self._whole = self._rows is not None or reader.batch
         self._held, self._stamp = fingerprint.of(data), fingerprint.stamp(data)
         self._pool = min(pool, len(data)) if wish.kind == "cache" else 0
         self._spot_at = time.monotonic() + SPOT_S
 
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: object) -> object:
-        return self.data[index]
-
-    def __getitems__(self, indices: object) -> object:
+    def read(self, indices: object) -> object:
+        """A batch that is ready, or samples for the loader's own collate."""
         if not self.off:
             try:
                 return self._read(indices)
             except Exception as e:
                 self._leave(str(e) if isinstance(e, (Unfit, cache.Changed)) else f"{type(e).__name__}: {e}")
         return self._plain(indices)
-
-    def collate(self, batch: object) -> object:
-        return batch.batch if type(batch) is Ready else self._collate(batch)
 
     def begin(self) -> None:
         """A pass begins: is the data set still what it was?"""
@@ -245,7 +268,7 @@ class Feed:
     def _leave(self, why: str) -> None:
         self.off = True
         try:
-            self._wish.tell(why)
+            self._tell(why)
         except Exception:
             pass
 
@@ -253,9 +276,6 @@ class Feed:
         indices = indices.tolist() if hasattr(indices, "tolist") else indices
         many = getattr(self.data, "__getitems__", None)
         return many(indices) if many else [self.data[index] for index in indices]
-
-    def __reduce__(self) -> tuple:
-        return _original, (self.data,)  # a worker that is not forked reads as the script does
 
 
 def _original(data: object) -> object:

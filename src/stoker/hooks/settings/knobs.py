@@ -138,6 +138,7 @@ class ChannelsLast(Knob):
     """Convolution weights, 4-D inputs of the root and what lies between in channels_last; 4-D outputs as the script expects them."""
 
     name = "channels_last"
+    _early = False
 
     def _fits(self, value: object) -> str:
         why = _root_obstacle()
@@ -149,8 +150,16 @@ class ChannelsLast(Knob):
         convert(_convolutions(), sys.modules["torch"].channels_last)
 
     def _off(self) -> None:
-        if roots.root() is not None and self.value:
+        if roots.root() is not None and (self.value or self._early):
             convert(_convolutions(), sys.modules["torch"].contiguous_format)
+            self._early = False
+
+    def early(self, optimizer: object) -> None:
+        """The weights that this optimizer trains, already now: a life that goes to an image comes by here too, but by no forward."""
+        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        found = [each for each in living("torch.nn.Conv2d", "torch.nn.ConvTranspose2d") if id(getattr(each, "weight", None)) in trained]
+        convert(found, sys.modules["torch"].channels_last)
+        self._early = True
 
 
 def _convolutions() -> list:
@@ -216,6 +225,10 @@ turned.append(set_run)
 def _run(real: object, module: object, args: tuple, kwargs: dict) -> object:
     """The root's forward with what is turned on. What fails is taken out for good, and the forward is run again without."""
     global _first
+    if precision.value == "bf16" and _casts_itself():
+        told.left("precision", "the script uses autocast itself")
+        precision.off()
+        return (roots.run or _plain)(real, module, args, kwargs)
     before = _before(module, _first)
     try:
         out = _changed(real, module, args, kwargs)
@@ -227,6 +240,14 @@ def _run(real: object, module: object, args: tuple, kwargs: dict) -> object:
     _take_out(names, error)
     _restore(before)
     return real(module, *args, **kwargs)
+
+
+def _plain(real: object, module: object, args: tuple, kwargs: dict) -> object:
+    return real(module, *args, **kwargs)
+
+
+def _casts_itself() -> bool:
+    return roots.casts()
 
 
 def _changed(real: object, module: object, args: tuple, kwargs: dict) -> object:
@@ -306,13 +327,18 @@ def _optimizer_made(optimizer: object) -> None:
         _turn(threads)
     if "fused" in _wanted:
         fused.also(optimizer) if fused.value else _turn(fused)
+    if "channels_last" in _wanted and not _others():
+        channels_last.early(optimizer)
 
 
 def _root_found(module: object) -> None:
     for knob in (channels_last, precision, compile):
         if knob.name in _wanted and knob.name not in failed:
-            knob.off()
+            if knob.value is not None:  # of an earlier training in this process
+                knob.off()
             _turn(knob)
+            if knob.value is None:
+                knob.off()
 
 
 def _step_made() -> None:

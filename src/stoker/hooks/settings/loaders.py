@@ -223,7 +223,7 @@ def _keep_workers(loader: object, wanted: bool) -> str:
     if _is_iterable(loader.dataset):
         return "a stream may go on in a worker where it stood"
     key = id(loader)
-    _persistent[key] = [weakref.ref(loader, lambda _: _persistent.pop(key, None)), None]
+    _persistent[key] = [weakref.ref(loader, lambda _, forget=_persistent.pop: forget(key, None)), None]
     _put(loader, persistent_workers=True)
     return ""
 

@@ -74,20 +74,28 @@ def _call(real: object) -> object:
     return __call__
 
 
+def casts() -> bool:
+    """Whether the script is under its own autocast now."""
+    torch = sys.modules["torch"]
+    try:
+        return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    except TypeError:  # before torch 2.4
+        return torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
+
+
 def _learn(module: object) -> None:
     """Is this the root? It is called by the script, and nothing is trained that it does not hold."""
     global _root, autocast
     try:
-        torch = sys.modules["torch"]
         wanted = {id(p) for p in parameters()}
         held = {id(p) for p in module.parameters()} & wanted
-        if not held or not torch.is_grad_enabled():
+        if not held:
             return
         if len(types) < TOLD_MAX:
             types[type(module).__name__] = types.get(type(module).__name__, 0) + 1
         if held != wanted:
             return
-        autocast = torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
+        autocast = casts()
         _root = weakref.ref(module)
         for call in at_root:
             call(module)

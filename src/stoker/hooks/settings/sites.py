@@ -44,7 +44,7 @@ def here(loader: object, signature: str) -> Site:
     file, line, framework = _caller(loader)
     site = Site(file, line, framework, signature)
     key = id(loader)
-    site.forget = weakref.ref(loader, lambda _: _sites.pop(key, None))
+    site.forget = weakref.ref(loader, lambda _, forget=_sites.pop: forget(key, None))
     _sites[key] = site
     return site
 

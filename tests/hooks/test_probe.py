@@ -203,6 +203,44 @@ def test_several_ranks_are_left_alone(hooks, tmp_path):
     assert told.facts["ranks"] == 2 and not told.facts.get("windows") and told.facts["steps_seen"] > 0
 
 
+def test_processes_that_the_script_starts(hooks, tmp_path):
+    told = trial(hooks, tmp_path, """
+import multiprocessing
+def rank(n):
+    for i in range(20):
+        step(torch.ones(2, 4))
+ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(n,)) for n in range(2)]
+[each.start() for each in ranks]
+[each.join() for each in ranks]
+""")
+    assert told.facts["ranks"] == 2 and told.facts["steps_seen"] == 1 and "windows" not in told.facts and told.done.returncode == 0
+
+
+def test_data_that_is_used_up_is_not_read_beside_the_script_nor_removed(hooks, tmp_path):
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    for i in range(120):
+        (spool / f"{i}").write_text("1 2 3 4")
+    told = trial(hooks, tmp_path, f"""
+class Spool(Slow):
+    def __getitem__(self, i):
+        time.sleep(0.003)
+        with open("{spool}/" + str(i)) as f:
+            x = torch.tensor([float(w) for w in f.read().split()])
+        os.unlink(f.name)
+        used.append(str(i))
+        return x
+used = []
+for x in DataLoader(Spool(120), batch_size=2):
+    step(x)
+print(len(used), "used", set(used) & set(os.listdir("{spool}")))
+""", seconds=10.0, **{"try": []})
+    assert "used set()" in told.done.stdout and len(list(spool.iterdir())) == 120, told.done.stderr
+    assert told.facts["ended"] == "script" and told.facts["steps_seen"] == 60
+    assert "No such file" in next(each for each in told.facts["loaders"] if each["train"])["replay"]
+    assert {w["phase"] for w in told.facts["windows"]} <= {"R0", "R1", "bf16", "threads=1", "threads=2", "fused", "batch=2x"}
+
+
 def test_what_would_be_sent_is_not_sent(hooks, tmp_path):
     code = """
 import http.server, threading, urllib.request

@@ -19,6 +19,8 @@ _root = ""
 _gone: set = set()  # what the script has removed, and is still there
 _ways: dict = {}  # folder -> where it really is; forgotten with each folder and link that is made
 _dirty = False  # whether anything was written to the scratch folder
+_since = 0.0
+_SYSTEM = ("/dev/", "/proc/", "/sys/")
 WAYS_MAX = 4096
 _busy = threading.local()  # while we look for the way of a path ourselves
 _open, _os_open, _mkdir = builtins.open, os.open, os.mkdir
@@ -32,11 +34,12 @@ def _silent(what: str, path: str) -> None:
 _note = _silent
 
 
-def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), note: object = None) -> None:
+def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), since: float = 0.0, note: object = None) -> None:
     """From here on this process writes nothing of the user's. root: the scratch folder; always: folders of our own; work: a folder that
-    the script may change; kept: folders that it may not, even below /tmp; note(what, path): called where something goes elsewhere."""
-    global _always, _free, _kept, _note, _root, _work
-    _root, _note = os.path.realpath(root), note or _silent
+    the script may change; kept: folders that it may not, even below /tmp; since: what was there before this time is kept everywhere;
+    note(what, path): called where something goes elsewhere."""
+    global _always, _free, _kept, _note, _root, _since, _work
+    _root, _note, _since = os.path.realpath(root), note or _silent, since
     home = os.path.expanduser("~")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     _always = _folders(always)
@@ -56,6 +59,12 @@ def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), 
     os.listdir, os.scandir = listdir, scandir
 
 
+def hold_all() -> None:
+    """From here on this process writes and removes nothing below /tmp either."""
+    global _free
+    _free = _SYSTEM
+
+
 def _folders(paths: tuple) -> tuple:
     return tuple(os.path.realpath(each).rstrip("/") + "/" for each in paths if each)
 
@@ -72,10 +81,20 @@ def elsewhere(path: object) -> str:
     folder, base = os.path.split(whole)
     real = _real(folder)
     here = os.path.join(real, base, "")
-    free = here.startswith(_free) and not here.startswith(_kept)
+    free = here.startswith(_free) and not here.startswith(_kept) and not (_since and _was_there(whole))
     if free or here.startswith((*_always, _work)) or "__pycache__" in whole:
         return ""
     return _root + os.path.join(real, base)
+
+
+def _was_there(path: str) -> bool:
+    """Whether a file is older than this trial: then it is the user's, wherever it lies."""
+    if path.startswith(_SYSTEM):
+        return False
+    try:
+        return _lstat(path).st_ctime < _since
+    except (OSError, ValueError):
+        return False
 
 
 def _real(path: str) -> str:
@@ -181,17 +200,17 @@ def os_open(path: object, flags: int, mode: int = 0o777, *, dir_fd: object = Non
 def listdir(path: object = ".") -> list:
     """os.listdir: what is there, and what was written in its place."""
     there = _second(path)
-    if not there:
+    if there is None:
         return _listdir(path)
-    own = [each for each in _listdir(path) if os.path.join(_whole(path), os.fsdecode(each)) not in _gone] if _existed(_whole(path)) else []
-    new = _listdir(os.fsencode(there) if isinstance(path, bytes) else there)
+    own = [each for each in _listdir(path) if _inside(path, each) not in _gone] if _existed(_whole(path)) or not there else []
+    new = _listdir(os.fsencode(there) if isinstance(path, bytes) else there) if there else []
     return own + [each for each in new if each not in own]
 
 
 def scandir(path: object = ".") -> object:
     """os.scandir, as `listdir`."""
     there = _second(path)
-    return _Both(path, there) if there else _scandir(path)
+    return _scandir(path) if there is None else _Both(path, there)
 
 
 class _Both:
@@ -199,9 +218,9 @@ class _Both:
 
     def __init__(self, path: object, there: str) -> None:
         there = os.fsencode(there) if isinstance(path, bytes) else there
-        new = {each.name: each for each in _scandir(there)}
-        own = [each for each in _scandir(path) if each.name not in new] if _existed(_whole(path)) else []
-        self._entries = iter([*own, *new.values()])
+        new = {each.name: each for each in _scandir(there)} if there else {}
+        own = _scandir(path) if _existed(_whole(path)) or not there else ()
+        self._entries = iter([*(each for each in own if each.name not in new and _inside(path, each.name) not in _gone), *new.values()])
 
     def __iter__(self) -> object:
         return self
@@ -220,16 +239,22 @@ class _Both:
         self._entries = iter(())
 
 
+def _inside(path: object, name: object) -> str:
+    return os.path.join(_whole(path), os.fsdecode(name))
+
+
 def _whole(path: object) -> str:
     return os.path.abspath(os.fsdecode(os.fspath(path)))
 
 
-def _second(path: object) -> str:
-    """The scratch folder in the place of `path`, if something was written there."""
+def _second(path: object) -> str | None:
+    """The scratch folder in the place of `path`; "" where nothing was written, and something removed; None where all is as it is."""
     if path is None or isinstance(path, int) or getattr(_busy, "on", False) or _clean():
-        return ""
+        return None
     there = elsewhere(path)
-    return there if there and _existed(there) else ""
+    if there and _existed(there):
+        return there
+    return "" if _gone else None
 
 
 def _one(real: object, name: str) -> object:

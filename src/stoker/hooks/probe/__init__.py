@@ -21,7 +21,7 @@ def begin(what: str) -> bool:
     effects.install()
     main = script_folder()
     scratch.install(os.path.join(order.room, "outside"), always=(order.room, os.environ.get("STOKER_HOOKS", "")),
-                    kept=(os.getcwd(), main), note=effects.wrote)
+                    kept=(os.getcwd(), main), since=order.made, note=effects.wrote)
     from ..entry import imports
     scratch.other_files(imports.after)
     if what == "script":

@@ -42,6 +42,7 @@ class Course:
         self.number = 0  # of the last block
         self.window_s = BRIEF_S
         self.proven = False
+        self.again = True  # the data can be read beside the script
         self.open: tuple | None = None  # the window that goes on
         order.collect.append(self.cut)
         self.told: list = order.facts.setdefault("windows", [])
@@ -267,6 +268,7 @@ class Course:
             from . import samples
             told, more = samples.measure(loader, seconds)
             order.facts["samples"] = told
+            self.again = not isinstance(more.get("replay"), str)
             labels = more.pop("labels", [])
             if labels:
                 more["labels_sorted"] = _sorted(labels)
@@ -290,7 +292,7 @@ class Course:
         from . import alone
         line = feed.main()
         loader = line.loader() if line is not None else None
-        if loader is None:
+        if loader is None or not self.again:
             return
         since = now()
         cores = look.cores()
@@ -313,7 +315,7 @@ class Course:
         line = feed.main()
         loader = line.loader() if line is not None else None
         seconds = min(2.0, 0.1 * self.seconds, 0.3 * self.left())
-        if loader is None or self.proven or seconds < 0.2 or not (wanted("batched") or wanted("cache")):
+        if loader is None or self.proven or not self.again or seconds < 0.2 or not (wanted("batched") or wanted("cache")):
             return
         since, self.proven = now(), True
         order.progress("proof", marks.steps)
@@ -361,7 +363,7 @@ class Course:
 
     def queue(self, stall: float) -> list:
         """Changes in the order in which they come; None: the loader's rates."""
-        first, second = feeding(stall, self.compute_s()), computing(self.has_ring())
+        first, second = feeding(stall, self.compute_s()) if self.again else [], computing(self.has_ring())
         busy = [change for change in first if change.phase == "R4"]
         rest = [change for change in first if change.phase != "R4"]
         if stall > 0.1:

@@ -12,6 +12,7 @@ from . import telling
 VERSION = 1
 _monotonic = time.monotonic
 room = ""
+made = 0.0  # when the order was given: what is older is the user's
 order: dict = {}
 facts: dict = {}  # what is known so far
 collect: list = []  # called before facts are written: each adds what it knows
@@ -21,11 +22,12 @@ _done = False
 
 def read() -> bool:
     """Read the order of the room that STOKER_TUNE names. False where there is none."""
-    global room, order, _pid
+    global made, room, order, _pid
     room, _pid = os.path.abspath(os.environ["STOKER_TUNE"]), os.getpid()
     try:
         with open(os.path.join(room, "order.json"), encoding="utf-8") as f:
             order = json.load(f)
+            made = os.fstat(f.fileno()).st_mtime
     except (OSError, ValueError):
         return False
     return isinstance(order, dict)

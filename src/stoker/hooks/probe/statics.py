@@ -9,6 +9,7 @@ from ..clock.wrapping import wrap
 from . import feed, order, ring
 
 BACKWARDS = 4000  # whose time is kept, for its growth
+EVENTS = 64  # steps and backwards whose order is looked at
 LOOK_STEPS = 12  # in which gradients are looked at before a backward
 
 flags: dict = {}
@@ -46,7 +47,7 @@ def _backward(real: object) -> object:
                 _look_at_gradients()
             if _steppers and _steppers[-1] != 0:
                 _steppers.append(0)
-                del _steppers[:-16]
+                del _steppers[:-EVENTS]
         except Exception as e:
             order.fault("a backward", e)
         return real(*args, **kwargs)
@@ -86,11 +87,17 @@ def _look_at_gradients() -> None:
 def stepped(optimizer: object) -> None:
     """Any optimizer made a step."""
     _steppers.append(id(optimizer))
-    del _steppers[:-16]
-    if len({each for each in _steppers if each}) > 1 and 0 in _steppers[1:-1]:
-        for at in range(1, len(_steppers) - 1):
-            if _steppers[at] == 0 and _steppers[at - 1] and _steppers[at + 1] and _steppers[at - 1] != _steppers[at + 1]:
-                flags["turns"] = True
+    del _steppers[:-EVENTS]
+
+
+def _turns() -> bool:
+    """Whether a backward lies between every two steps of different optimizers: they are trained in turns, not together."""
+    for one, other in zip(_steppers, _steppers[1:]):  # noqa: B905, RUF007
+        if one and other and one != other:
+            return False
+    steps = [each for each in _steppers if each]
+    found = [a != b for a, b in zip(steps, steps[1:])]  # noqa: B905, RUF007
+    return sum(found) >= 2
 
 
 def step_ends(total_backward: int) -> None:
@@ -128,6 +135,7 @@ def tell(facts: dict) -> None:
     told = {"anomaly": torch.is_anomaly_enabled() or bool(facts.get("anomaly_was")), "retain_graph": False, "zero_fill": _zeroed(),
             "accumulation": max(1, per_step[len(per_step) // 2]) if per_step else None, "autocast": _autocast[0] if _autocast else False,
             "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "turns": _turns(),
             "distributed": bool(distributed is not None and distributed.is_available() and distributed.is_initialized()), **flags}
     facts.pop("anomaly_was", None)
     facts["flags"] = {name: value for name, value in told.items() if value is not None}

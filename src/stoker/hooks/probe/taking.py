@@ -71,8 +71,21 @@ def _stepped(optimizer: object, args: object, kwargs: object) -> None:
             _begin(optimizer)
         else:
             order.line("ranks.jsonl", pid=_pid)
+            if not order.taken_by() and order.take():
+                _rank()
     except Exception as e:
         order.fault("the first step", e)
+
+
+def _rank() -> None:
+    """The first of the ranks that a script has started: that there are some is all that is told of them."""
+    import sys
+    distributed = sys.modules["torch"].distributed
+    joined = distributed.is_available() and distributed.is_initialized()
+    order._pid = _pid
+    order.facts.update(ranks=distributed.get_world_size() if joined else 2, flags={"distributed": bool(joined)}, steps_seen=1)
+    order.collect.clear()
+    order.write("enough")
 
 
 def _begin(optimizer: object) -> None:

@@ -102,7 +102,7 @@ def _machine(view: View) -> Iterator[Cause]:
 
 def _compute(view: View, reading: Reading) -> Iterator[Cause]:
     yield from _format(view)
-    yield from _anomaly(view)
+    yield from _anomaly(view, reading)
     yield from _graph(view, reading)
     yield from _padding(view)
     yield from _tiny(view)
@@ -164,17 +164,18 @@ def _fails_in_half(view: View) -> bool:
     return half.get("finite") is False or (half.get("cosine") is not None and half["cosine"] < 0.99)
 
 
-def _anomaly(view: View) -> Iterator[Cause]:
+def _anomaly(view: View, reading: Reading) -> Iterator[Cause]:
     if not view.flags.get("anomaly"):
         return
     without = view.ratio("anomaly=off")
+    where = reading.debugs or ("", 0)
     text = "torch.autograd.set_detect_anomaly is on: it keeps a traceback for each operation and checks each gradient"
     if without:
-        yield Cause("anomaly", f"{text}; without it a step takes {without.value:.2f} of the time.", gained(without), "differencing")
+        yield Cause("anomaly", f"{text}; without it a step takes {without.value:.2f} of the time.", gained(without), "differencing", *where)
         return
     share = view.clock_share("forward", "backward")
     yield Cause("anomaly", f"{text}: most of the {share:.0%} of the step that forward and backward take.",
-                Range(0.6 * share, 0.2 * share, 0.9 * share), "clock")
+                Range(0.6 * share, 0.2 * share, 0.9 * share), "clock", *where)
 
 
 def _graph(view: View, reading: Reading) -> Iterator[Cause]:

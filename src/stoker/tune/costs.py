@@ -19,9 +19,10 @@ _SYNC = re.compile(
     r"(^|\.)(item|tolist|nonzero|__float__|__int__|__bool__|__index__|__format__|__repr__|synchronize|equal|allclose)$|^(float|int|bool)$")
 _OUT = re.compile(r"(^|\.)(cpu|numpy|__array__)$")
 _SWEEP = re.compile(r"(^|\.)(gc\.collect|empty_cache|malloc_trim|reset_peak_memory_stats)$|^gc\.")
-_SAVE = re.compile(r"(^|\.)(torch\.save|save_file|save_pretrained|save_checkpoint|pickle\.dump|dump|savez?|joblib\.dump|fsync|copyfile)$")
-_LOG = re.compile(
-    r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerow|write)$|^logging\.")
+_SAVE = re.compile(
+    r"(^|\.)(torch\.save|save_file|save_pretrained|save_checkpoint|(pickle|joblib|dill|cloudpickle)\.dump|savez?(_compressed)?|fsync)$")
+_LOG = re.compile(r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerows?|write"
+                  r"|writelines|json\.dumps?|execute|commit|savefig|imsave)$|^logging\.")
 _LAYOUT = re.compile(r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$")
 _COPIES = re.compile(r"(^|\.)(deepcopy|replicate|scatter|gather|parallel_apply|data_parallel|load_state_dict|DataParallel\S*)$")
 _FILLS = re.compile(r"set_to_none\s*=\s*False|\.grad(\.data)?\.(zero_|fill_)")
@@ -118,11 +119,14 @@ def _sweeps(line: Line, place: Place) -> bool:
 
 
 def _saves(line: Line, place: Place) -> bool:
-    return line.kind == "save" or (_calls(_SAVE, line, place) and line.kind not in ("forward", "backward", "optimizer"))
+    kept = _calls(_COPIES, line, place) and "state_dict" in place.text and "load_state" not in place.text  # the best weights so far
+    return line.kind == "save" or ((kept or _calls(_SAVE, line, place)) and line.kind not in ("forward", "backward"))
 
 
 def _validates(line: Line, place: Place) -> bool:
-    return (line.kind == "evaluation" or place.evaluates) and not _saves(line, place)
+    """Within the training loop; between two epochs it is in its place."""
+    inside = place.in_step or not place.text
+    return inside and (line.kind == "evaluation" or place.evaluates) and not _saves(line, place)
 
 
 def _logs(line: Line, place: Place) -> bool:
@@ -131,7 +135,8 @@ def _logs(line: Line, place: Place) -> bool:
 
 
 def _copies(line: Line, place: Place) -> bool:
-    return _calls(_COPIES, line, place)
+    named = "replica" in place.text.lower() and line.kind not in ("backward", "optimizer") and "parameters" in place.loops
+    return (_calls(_COPIES, line, place) or named) and not _saves(line, place)
 
 
 def _loops_over_parameters(line: Line, place: Place) -> bool:
@@ -149,4 +154,5 @@ def _zeroes(line: Line, place: Place) -> bool:
 
 
 def _copies_layout(line: Line, place: Place) -> bool:
-    return bool(_LAYOUT.search(line.call)) and (place.forward or place.in_step or not place.text) and line.kind != "data"
+    moves = bool(_LAYOUT.search(line.call)) or "rearrange" in line.call or (line.call.endswith(".to") and "memory_format" in place.text)
+    return moves and (place.forward or place.in_step or not place.text)

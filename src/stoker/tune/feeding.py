@@ -96,11 +96,14 @@ def _crowded(view: View, n: int) -> bool:
     work, wait = view.per_sample("cpu_s"), view.per_sample("wait_s")
     if work is None:
         return True
-    fewer = [rate for w, rate in rates(view).items() if 0 < w <= max(1, view.cores)]
-    now = rates(view).get(n)
-    if fewer and now:
-        return max(fewer) >= 0.9 * now or view.clock_share("start") > 0.3
-    return (wait or 0) < _WAITS * (work + (wait or 0)) or (wait or 0) * (view.batch or 1) < 1e-3
+    if (wait or 0) >= _WAITS * (work + (wait or 0)) and (wait or 0) * (view.batch or 1) >= 1e-3:
+        return False
+    whole, compute, model = view.step_s("R0"), view.step_s("R1"), view.loader_model
+    if not whole or not compute or model is None:
+        return True
+    measured = [r.value for p in view.phases if p.startswith("workers=") and int(p[8:]) < n and (r := view.ratio(p))]
+    fewer = min(model.step_s(k, compute, view.per_step("R1", "cpu_s")) for k in range(round(view.cores) + 1)) / whole
+    return min([fewer, *measured]) < 0.85
 
 
 def _locked(view: View, n: int) -> bool:
@@ -127,8 +130,8 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     wait, collate = wait or 0.0, collate or 0.0
     sample, batch = work + wait, view.batch or 1
     whole = max(sample + collate, 1e-12)
-    if not view.workers and (step := view.step_s("R0")):  # what was measured by itself bounds what may be said of it
-        most = 2 * whole * batch / step
+    if step := view.step_s("R0"):  # what was measured by itself bounds what may be said of it
+        most = 3 * whole * batch / step
         stall = Range(min(stall.value, most), min(stall.low, most), min(stall.high, max(most, stall.value)))
     place = _where(view)
     if (slow := _slow_part(view)) > 0.5:

@@ -28,6 +28,7 @@ _RANDOM_TRANSFORM = re.compile(r"(^|\.)transforms(\.v2)?\.(Random\w+|ColorJitter
 _RANKS = re.compile(r"(^|\.)(init_process_group|DistributedDataParallel)$|^torch\.multiprocessing\.(spawn|start_processes)$")
 _ASKS_DIGITS = re.compile(r"allow_tf32$|allow_(bf16|fp16)_reduced_precision_reduction$")
 _TOLERANT = ("torch.allclose", "torch.isclose", "torch.testing.assert_close")
+_DEBUGS = re.compile(r"(^|\.)(set_detect_anomaly|detect_anomaly|profiler\.profile|emit_nvtx|set_warn_always|settrace|setprofile)$")
 _PAIRS = re.compile(r"(^|[._])(cdist|pdist|pairwise_distance|cosine_similarity)$")
 _WITHIN_BATCH = re.compile(r"arange\(|eye\(|diag|masked_fill|hardest|negatives?\b|margin")
 _MATMULS = ("torch.matmul", "torch.mm", "torch.einsum")
@@ -238,6 +239,11 @@ class Sites:
             return self._small(node.left) or self._small(node.right)
         value = self.program.value(node)
         return isinstance(value, float) and 0 < value <= 0.01
+
+    def debugs(self) -> Spot | None:
+        """Where a debugging or profiling mode is turned on for all steps."""
+        return next(((self.real, c.lineno) for c in self.program.calls if _DEBUGS.search(self.program.name(c.func))
+                     and not (c.args and isinstance(c.args[0], ast.Constant) and not c.args[0].value)), None)
 
     def draws(self) -> Spot | None:
         """A data set that draws random numbers for a sample, or has a transform that is called Random..."""

@@ -38,6 +38,7 @@ class Reading:
     takes_away: Spot | None = None  # the data set removes what it has read
     distributed: Spot | None = None  # it starts ranks, or becomes one
     fine: Spot | None = None  # it needs the digits of float32
+    debugs: Spot | None = None  # a debugging mode is turned on
     draws: Spot | None = None  # samples are drawn with random numbers
 
     def lint(self, *names: str) -> Lint | None:
@@ -99,7 +100,7 @@ def _one(real: str, one: source.Source, cpus: float) -> Reading:
         found = tuple(Lint(lint.name, real, tuple(lines)) for lint, lines in lints.lint_lines(one, cpus))
         sites = Sites(real, one)
         return Reading(found, sites.places(), {real: one.text}, sites.epochs(), sites.turns(), sites.batch_pairs(), sites.sets_on_dataset(),
-                       sites.takes_away(), sites.distributed(), sites.fine(), sites.draws())
+                       sites.takes_away(), sites.distributed(), sites.fine(), sites.debugs(), sites.draws())
     except RecursionError:  # generated code may nest without end
         return Reading(sources={real: one.text})
 
@@ -108,4 +109,5 @@ def _joined(a: Reading, b: Reading) -> Reading:
     turns = b.turns if a.turns is None else a.turns or b.turns
     return Reading(a.lints + b.lints, a.places | b.places, a.sources | b.sources, a.epochs or b.epochs, turns,
                    a.batch_pairs or b.batch_pairs, a.sets_on_dataset or b.sets_on_dataset, a.takes_away or b.takes_away,
-                   a.distributed or b.distributed, a.fine or b.fine, a.draws or b.draws)
+                   a.distributed or b.distributed, a.fine or b.fine, a.debugs or b.debugs,
+                   a.draws or b.draws)

@@ -81,7 +81,7 @@ def _tune(command: Command, o: Mapping[str, Any]) -> int:
     wanted = limit.read(o["fail_if"]) if o["fail_if"] else None
     options = Options(seconds=o["for_s"], allow=frozenset(o["allow"]), network=o["network"], force=o["force"], keep=not o["no_keep"])
     with _progress() as say:
-        made = Search(command, options, home(), say).run()
+        made = Search(command, options, home(), say, announce=output.say).run()
     if made.found and o["svg"]:
         Path(o["svg"]).write_text(picture.svg(made.found), "utf-8")
     if o["as_json"]:

@@ -30,6 +30,7 @@ RARE = 3.0  # a step that lasted so many medians is an event, and is counted eve
 HANGS_S = 15.0
 LOOK_S = 0.1  # so often a running trial is looked at
 START_S = 60.0
+LONGER = 2.0  # times what was asked for, where there are too few pairs to say anything
 POOL = 256  # different samples that a kept feed is asked for in a race: it would be warm in the second epoch only, which no race reaches
 ENDS = 3  # so often a script that is over is started again: a short training is no fault of its settings
 OUT_OF_IT = 0.99  # a ratio above this is no gain
@@ -118,11 +119,11 @@ class Race:
         self._wall = 0.0
 
     def run(self, seconds: float) -> Outcome:
-        """Race for at most so long after the start. A Ctrl-C in it is the caller's; the trials are ended either way."""
+        """Race for so long after the start, twice that where too few pairs could be compared. The trials are ended, also on Ctrl-C."""
         began = self._now()
         try:
             self._warm_up(self._lanes)
-            self._turns(self._now() + seconds)
+            self._turns(self._now() + seconds, self._now() + LONGER * seconds)
         finally:
             for lane in self._lanes:
                 lane.finish()
@@ -150,10 +151,12 @@ class Race:
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
-    def _turns(self, deadline: float) -> None:
+    def _turns(self, deadline: float, latest: float) -> None:
         base, forward = self._lanes[0], True
-        while self._now() < deadline and not base.gone:
+        while not base.gone:
             rivals = [lane for lane in self._lanes[1:] if not lane.gone]
+            if self._now() > (latest if any(lane.result.ratio is None for lane in rivals) else deadline):
+                return
             if not rivals or self._decided(rivals):
                 return
             order = [base, *rivals] if forward else [*reversed(rivals), base]
@@ -170,8 +173,8 @@ class Race:
                 for name, used in window.load.who.items():
                     self._who[name] = self._who.get(name, 0.0) + used
             self._halves.append(half)
+            self._judge()
             if not forward:  # a whole round: everybody stood in each place
-                self._judge()
                 self._take_out(rivals)
                 self._rotate()
             forward = not forward

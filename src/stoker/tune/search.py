@@ -79,10 +79,11 @@ class Report:
 
 
 class Search:
-    """One tuning of one command. `run` gives the report; `say` hears in what phase it is."""
+    """One tuning of one command. `run` gives the report; `say` hears in what phase it is, `announce` what takes its own time."""
 
-    def __init__(self, command: Command, options: Options, where: Home, say: Callable[[str], None] = lambda text: None) -> None:
-        self._command, self._o, self._where, self._say = command, options, where, say
+    def __init__(self, command: Command, options: Options, where: Home, say: Callable[[str], None] = lambda text: None,
+                 announce: Callable[[str], None] = lambda text: None) -> None:
+        self._command, self._o, self._where, self._say, self._announce = command, options, where, say, announce
         self._parent = trial.rooms(where)
         self._report = Report("nothing", "")
         self._best: tuple[choose.Candidate, Interval] | None = None
@@ -221,6 +222,7 @@ class Search:
             change = choose.merged(change, action.settings)
         self._confirmed = False  # until it has passed
         loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
+        self._announce(f"{critical[0].name} changes the arithmetic: now it is checked that the training learns as well (Ctrl-C ends it)")
         verdict = guard.check(self._command, without, change, critical[0].name, parent=self._parent,
                               ms=self._report.found.step_ms or 100.0, ratio=ratio.value, setup_s=self._setup_s(),
                               epoch_steps=int(loader.get("len") or 0), say=self._say)

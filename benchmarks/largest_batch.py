@@ -17,7 +17,7 @@ from stoker.tune import batch, trial
 
 MB = 1 << 20
 CAP = 1024 * MB
-STEP_SHARE = 1.6  # between two sizes of the brute force
+STEP_SHARE = 2.0  # between two sizes of the brute force
 ROUNDS = 3  # the named one against the best one, A B B A
 COMMON = """
 import argparse, os, resource, sys, time
@@ -110,12 +110,13 @@ def rows(ground: Ground, short: bool) -> list[Row]:
         command = trial.read([sys.executable, path.name], ground.work, dict(ground.env))
         answer = batch.largest(command, parent=rooms, cap_bytes=script.cap)
         assert answer.chosen, answer.refused
-        best, most = _brute_force(script, path, ground.env, 1.0 if short else 2.0)
+        best, most = _brute_force(script, path, ground.env, 1.0 if short else 1.5)
         named = answer.chosen.size
-        ratio = _side_by_side(path, ground.env, (named, best), 1.0 if short else 3.0, 1 if short else ROUNDS)
+        ratio = _side_by_side(path, ground.env, (named, best), 1.0 if short else 2.0, 1 if short else ROUNDS)
         ratios.append(ratio)
         probes.append(len(answer.points))
-        told.append(f"{script.name}: {named} named, {best} best, {ratio:.2f}, {answer.seconds:.0f} s")
+        told.append(f"{script.name}: {named} named, {best} best, {ratio:.2f}, {len(answer.points)} probes, {answer.seconds:.0f} s")
+        print(f"    {told[-1]}", flush=True)
         if script.cap:
             largest = min(answer.largest / most, most / answer.largest)
             told.append(f"largest {answer.largest}, by brute force {most}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.base.units import format_size
+from stoker.tune import reading, refusals
 from stoker.tune.caps import Cap, available, resident
 from stoker.tune.trial import Command, Ended, Trial
 
@@ -187,6 +188,7 @@ class Answer:
     lr: float | None = None
     accumulated: int = 1
     varied: bool = False
+    pairs: bool = False  # the loss depends on which samples share a batch
     refused: str = ""
     seconds: float = 0.0
 
@@ -270,6 +272,8 @@ def _about_training(out: Answer, times: float) -> list[str]:
             f"  {rule(out.optimizer, out.momentum, out.lr, times)}"]
     if times > LR_MOST:
         text.append(f"  start with {nice(LR_MOST * out.own)} ({LR_MOST} times yours), and look at the loss before going on")
+    if out.pairs:
+        text.append("  the loss depends on which samples share a batch: with another batch it is another loss")
     text.append("  count schedules and warm-ups in samples, not in steps")
     size = out.chosen.size if out.chosen else 0
     if out.accumulated > 1:
@@ -302,6 +306,9 @@ def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = M
     KeyboardInterrupt goes through, with everything ended.
     """
     began = time.monotonic()
+    text = reading.read(command.script) if command.script else None
+    if text and (no := refusals.before(text)):
+        return Answer(refused=no.text)
     ladder = Ladder(cap_bytes or int(SHARE * available()), most=most)
     probes = _Probes(command, parent, ladder, settings or {}, say)
     try:
@@ -319,6 +326,7 @@ def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = M
     finally:
         probes.end()
     out = answer(ladder, probes.told)
+    out.pairs = bool(text and text.batch_pairs)
     out.seconds = time.monotonic() - began
     return out
 

@@ -206,7 +206,10 @@ class _Guard:
             comparison = compare([a for _, a, _ in pairs], [b for _, _, b in pairs], statistics.fmean(falls))
             if comparison.shown or comparison.difference > comparison.margin:
                 break
-        return Verdict(*_words(comparison, self.knob, len(pairs)), cosines, pairs, comparison)
+        state, sentence = _words(comparison, self.knob, len(pairs))
+        if statistics.fmean(falls) < comparison.margin:
+            sentence += "; the loss hardly moved meanwhile"
+        return Verdict(state, sentence, cosines, pairs, comparison)
 
     def _pair(self, pairs: list, falls: list) -> tuple[str, str] | None:
         """One more pair; or how it failed."""

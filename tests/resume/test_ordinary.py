@@ -20,7 +20,8 @@ def test_an_ordinary_script_comes_back_exact(script, killed):
     if FULL:
         plans += [[Kill("time", rng.uniform(2, 6))], [Kill("image", 0.5, 4), Kill("resumed", 0.02), Kill("image", 0.1)]]
     trials = killed(script, plans, every="60steps")
-    assert any(t.outcome == "exact" for t in trials), [t.line() for t in trials]
+    if script.expected == "exact":
+        assert any(t.outcome == "exact" for t in trials), [t.line() for t in trials]
 
 
 def test_there_are_enough_of_them():

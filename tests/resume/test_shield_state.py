@@ -134,6 +134,8 @@ KINDS = {
     "words of the command line": ("import argparse\nargs = argparse.Namespace(n=0)", "pass", "args.n += 1", "", "args.n"),
     "tensor among the words": ("import argparse\nargs = argparse.Namespace(w=torch.zeros(3))", "pass", "args.w += 1", "", "args.w.sum().item()"),
     "name in torch": ("torch.calls = 0", "pass", "torch.calls += 1", "", "torch.calls"),
+    "function of torch replaced": ("real = torch.relu\ndef patch():\n    n = [0]\n    def counted(x):\n        n[0] += 1\n        return real(x)\n    counted.n = n\n"
+                                   "    torch.relu = counted\npatch()", "pass", "torch.relu(x)", "", "torch.relu.n[0]"),
     "name in builtins": ("import builtins\nbuiltins.calls = 0", "pass", "builtins.calls += 1", "", "builtins.calls"),
     "attribute of a class of torch": ("nn.Linear.calls = 0", "pass", "nn.Linear.calls += 1", "", "nn.Linear.calls"),
     "matches of a pattern": ("import re\nr = re.finditer('a', 'a' * 5000)", "pass", "next(r)", "", "next(r).start()"),

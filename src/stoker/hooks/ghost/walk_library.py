@@ -10,7 +10,6 @@ import sys
 import types
 
 from . import leaves
-from .leaves import PLAIN
 
 _NAMESPACES = "builtins torch torch.nn torch.nn.functional torch.optim torch.utils.data numpy random math os time".split()
 _CLASSES_OF = ("torch.nn", "torch.optim", "torch.utils.data")
@@ -87,16 +86,14 @@ def remember_names() -> None:
 
 
 def names_of_the_script() -> list:
-    """(path, value) of what was put there since. What begins with an underscore is the library's own business, classes and functions are
-    code; a library that is imported later puts its modules there."""
+    """(path, value) of what was put there since. What begins with an underscore is the library's own business, unless it is a function; the
+    walk passes over code that is not the script's."""
     found = []
     for path, space, before in _names:
         if len(space) == len(before) and all(map(operator.is_, space.values(), before.values())):
             continue
         for name, value in list(space.items()):
-            if before.get(name, _NEW) is not value and name[:1] != "_" and (type(value) in PLAIN or not isinstance(value, _CODE)):
+            if before.get(name, _NEW) is not value and (name[:1] != "_" or type(value) is types.FunctionType):
                 found.append((f"{path}.{name}", value))
     return found
 
-
-_CODE = (types.ModuleType, type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, staticmethod, classmethod, property)

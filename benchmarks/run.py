@@ -21,7 +21,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import batched_path, beside, clock, copying, diagnosis, kill_matrix, resume_cost, start_up, throughput, waiting
+from benchmarks import (
+    batched_path,
+    beside,
+    clock,
+    copying,
+    diagnosis,
+    kill_matrix,
+    largest_batch,
+    resume_cost,
+    start_up,
+    throughput,
+    waiting,
+)
 from benchmarks.ground import REPO, Ground
 from benchmarks.measure import Row, number
 
@@ -34,6 +46,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "clock": clock.rows,
     "diagnosis": diagnosis.rows,
     "batched-path": batched_path.rows,
+    "largest-batch": largest_batch.rows,
     "copy": copying.frozen,
     "queue": waiting.thousand,
     "resume-cost": resume_cost.rows,

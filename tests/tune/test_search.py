@@ -135,3 +135,19 @@ def test_ctrl_c_gives_what_is_known(tune):
     assert next(a.confirmed for a in report.found.actions if a.name == "cache")  # as raced
     report = tune(hears=interrupt_at("measuring"), PROBE_S=30)
     assert report.state == "stopped" and report.found is None
+
+
+def test_what_can_be_read_once_only_is_not_even_started(tune, tmp_path, monkeypatch):
+    monkeypatch.setattr(search.Search, "_probe", lambda self: pytest.fail("it was started"))
+    script = SCRIPT + """
+import os
+from torch.utils.data import DataLoader, Dataset
+class Spool(Dataset):
+    def __getitem__(self, i):
+        text = open(self.paths[i]).read()
+        os.remove(self.paths[i])
+        return text
+"""
+    monkeypatch.setattr(sys.modules[__name__], "SCRIPT", script)
+    report = tune()
+    assert report.state == "refused" and "cannot be read twice" in report.sentence and report.hint

@@ -104,7 +104,7 @@ def _print(made: Report, command: Command) -> None:
     from stoker.tune import picture, report
 
     script = command.script.name if command.script else ""
-    if made.found and made.state != "refused":
+    if made.found and (made.state != "refused" or made.found.stages):
         terminal = output.is_terminal(sys.stdout)
         width = shutil.get_terminal_size().columns if terminal else None
         print(report.text(made.found, made.card, script=script, width=width, colour=terminal))

@@ -13,7 +13,7 @@ from pathlib import Path
 from stoker.base.config import Home
 from stoker.base.units import format_duration
 from stoker.tune import card as cards
-from stoker.tune import choose, guard, keep, reading, rules, trial
+from stoker.tune import choose, guard, keep, reading, refusals, rules, trial
 from stoker.tune.findings import Action, Findings, Range
 from stoker.tune.race import POOL, Entry, Interval, Outcome, Race
 from stoker.tune.trial import Command, Ended, Trial
@@ -110,6 +110,10 @@ class Search:
 
     def _go(self) -> None:
         report = self._report
+        text = reading.read(self._command.script) if self._command.script else reading.Reading()
+        if forbidden := refusals.before(text):
+            self._refuse(None, forbidden.text, forbidden.hint)
+            return
         self._say("looking at the machine")
         before = time.monotonic()
         report.card = cards.card(self._where, self._command)
@@ -117,15 +121,13 @@ class Search:
         ended = self._probe()
         if self._stopped and ended.how != "facts":
             return
-        if ended.how != "facts" and not ended.facts:
-            self._refuse(ended)
-            return
         facts = report.facts = ended.facts or {}
-        text = reading.read(self._command.script, facts, report.card["cores"]) if self._command.script else None
-        report.found = rules.judge(facts, report.card, text)
+        if self._command.script:
+            text = reading.read(self._command.script, facts, report.card["cores"])
+        report.found = rules.judge(self._judged(facts), report.card, text)
         whole = report.found.refused("all")
         if whole or ended.how != "facts":
-            self._refuse(ended, whole.text if whole else "", whole.hint if whole else "")
+            self._refuse(ended, f"Not tuned: {whole.text}" if whole else "", whole.hint if whole else "")
             return
         if self._stopped:
             return
@@ -167,6 +169,11 @@ class Search:
         self._log("probe", ended.seconds, ended.how, ended.why)
         self._deadline += max(0.0, (time.monotonic() - before) - seconds - 10.0)  # a script that prepares long is not to blame
         return ended
+
+    def _judged(self, facts: dict) -> dict:
+        """The facts as the rules are to see them: what was allowed is no reason to refuse."""
+        effects = facts.get("side_effects") or {}
+        return {**facts, "side_effects": {**effects, "network": []}} if self._o.network and effects.get("network") else facts
 
     def _hear(self, told: dict) -> None:
         phase, steps = str(told.get("phase") or ""), told.get("steps")
@@ -340,12 +347,16 @@ class Search:
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 
-    def _refuse(self, ended: Ended, text: str = "", hint: str = "") -> None:
+    def _refuse(self, ended: Ended | None, text: str = "", hint: str = "") -> None:
         report = self._report
-        report.state, report.lines = "refused", ended.lines if ended.how == "error" else []
+        report.state = "refused"
+        if ended is None:
+            report.sentence, report.hint = f"Not tuned: {text}", hint
+            return
+        report.lines = ended.lines if ended.how == "error" else []
         why = {"no_step": "it ended without a step of an optimizer: nothing was trained", "stdin": "it asks a question at its start"}
         report.sentence = text or f"Not tuned: {why.get(ended.how) or ended.why or ended.how}."
-        report.hint = hint or HINTS.get(ended.how, "")
+        report.hint = HINTS.get(ended.how, "") if ended.how == "network" else hint or HINTS.get(ended.how, "")
 
     def _too_short(self, ended: Ended) -> None:
         report, steps = self._report, self._report.facts.get("steps_seen")
@@ -371,7 +382,7 @@ class Search:
         if report.found:
             total = report.total and Range(report.total.value, report.total.low, report.total.high)
             found = replace(report.found, kept=report.kept, total=total, outcome=report.sentence, trials=tuple(report.trials))
-            report.found = rules.told_again(found, report.facts, report.card)
+            report.found = rules.told_again(found, self._judged(report.facts), report.card)
 
     def _keep(self) -> None:
         report, (candidate, ratio) = self._report, self._best

@@ -25,6 +25,7 @@ _LOG = re.compile(r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_me
                   r"|writelines|json\.dumps?|execute|commit|savefig|imsave)$|^logging\.")
 _LAYOUT = re.compile(r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$")
 _COPIES = re.compile(r"(^|\.)(deepcopy|replicate|scatter|gather|parallel_apply|data_parallel|load_state_dict|DataParallel\S*)$")
+_DONE_TOO_OFTEN = ("cleanup", "checkpoint", "validation", "logging")  # to be seen where the loop asks for it
 _FILLS = re.compile(r"set_to_none\s*=\s*False|\.grad(\.data)?\.(zero_|fill_)")
 _WEIGHT = {"zero_grad": 1.7}  # the zeros are read again, as backward adds to them
 _ZERO = re.compile(r"(^|\.)(zero_grad|zero_|fill_)$")
@@ -70,7 +71,7 @@ def _of(view: View, reading: Reading, lines: Placed, row: tuple[str, Callable[[L
     top = max(found, key=lambda f: f[0].own)[0] if found else None
     wide = 2 * (sampled * (1 - sampled) / max(view.sampled, 1)) ** 0.5 if view.sampled else 0.2 * share
     yield Cause(name, f"{text}: {share:.0%} of the time.", Range(share, max(0.0, share - wide), min(1.0, share + wide)),
-                "clock" if clock > sampled else "sampler", *(_where(top, reading) if top else ("", 0)))
+                "clock" if clock > sampled else "sampler", *(_where(top, reading, name in _DONE_TOO_OFTEN) if top else ("", 0)))
 
 
 # --- waiting for the device --------------------------------------------------------------------------------------------------
@@ -93,9 +94,9 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
                 Range(share, 0.5 * share, min(1.0, 1.3 * share)), "sampler", *_where(top, reading))
 
 
-def _where(line: Line, reading: Reading) -> tuple[str, int]:
-    """The line to look at: the innermost one on the path that stands in the training loop itself; else where the time goes."""
-    for file, number in reversed(line.path):
+def _where(line: Line, reading: Reading, outermost: bool = False) -> tuple[str, int]:
+    """The line to look at: the innermost (or outermost) one on the path that runs within the training loop; else where the time goes."""
+    for file, number in line.path if outermost else reversed(line.path):
         if reading.place(file, number).in_step:
             return file, number
     return line.file, line.line

@@ -175,8 +175,10 @@ def machine(card: dict) -> str:
 
 def speed(ratio: Range) -> str:
     """"1.8x (1.6-2.1)" for a ratio of step times."""
-    low, high = (1 / max(r, 0.01) for r in (ratio.high, ratio.low))
-    value = f"{1 / max(ratio.value, 0.01):.2f}x"
+    low, high = (1 / max(r, 0.02) for r in (ratio.high, ratio.low))
+    if ratio.value < 0.02:
+        return "> 50x"
+    value = f"{1 / ratio.value:.2f}x"
     return value if f"{low:.1f}" == f"{high:.1f}" else f"{value} ({low:.1f}-{high:.1f})"
 
 

@@ -10,7 +10,12 @@ from stoker.tune.findings import Range
 from stoker.tune.model import HANDOVER_S, LoaderModel, StepModel, corrected, fit_step, paired
 
 _WAITING = ("data", "start")
+_KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
 _BESIDE = (*_WAITING, "save", "log", "evaluation")  # kinds of the clock that no change of the computation makes faster
+
+
+def _order(kind: str) -> int:
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class View:
         for w in found:
             for kind, ms in w["ms"].items():
                 total[kind] += ms
-        return {kind: ms / steps for kind, ms in total.items()} if steps else {}
+        return {kind: total[kind] / steps for kind in sorted(total, key=_order)} if steps else {}
 
     def clock_share(self, *kinds: str) -> float:
         """Their part of the step, by the clock; 0 where it was not seen."""
@@ -163,8 +168,19 @@ class View:
             return None
         size = (self.facts.get("batch") or {}).get("bytes") or (self.samples.get("bytes") or 0) * batch
         copy = HANDOVER_S + size / (1e9 * (self.card.get("memcpy_gbs") or 1) / 4)  # written and read, by two processes
-        plain = LoaderModel(work, max(0.0, wait or 0.0), (self.per_sample("collate_s") or 0.0) * batch, batch, self.cores, copy)
-        return corrected(plain, [(d["workers"], d["rate"]) for d in self.facts.get("alone") or [] if d.get("rate")])
+        together = (self.per_sample("collate_s") or 0.0) * batch
+        plain = LoaderModel(work, max(0.0, wait or 0.0), together, batch, self.cores, copy, lock=self._lock)
+        dots = [(int(d["workers"]), float(d["rate"])) for d in self.facts.get("alone") or [] if d.get("rate")]
+        whole = self.step_s("R0")
+        if self.workers and whole and self.stall and self.stall.value >= 0.5 and self.workers not in dict(dots):
+            dots.append((self.workers, batch / whole))  # the training takes all that they make
+        return corrected(plain, dots)
+
+    @cached_property
+    def _lock(self) -> float:
+        """How much two processes hinder each other at one sample each: 0 = not at all, 1 = they take turns."""
+        alone, beside = self.samples.get("again_s"), self.samples.get("beside_s")
+        return min(1.0, max(0.0, beside / alone - 1)) if alone and beside and beside > 1.4 * alone else 0.0
 
     @cached_property
     def step_model(self) -> StepModel | None:

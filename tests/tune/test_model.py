@@ -105,6 +105,11 @@ def test_memory_by_batch():
     assert model.fit_memory([(16, 1e9), (32, 1e9)]).largest(4e9) is None
 
 
+def test_copies_are_what_the_device_is_spared():
+    made = facts(*pairs("R1", 8), *[{**w, "phase": {"R0": "R1", "R2": "R2"}[w["phase"]]} for w in pairs("R2", 6, base=8)])
+    assert View(made, CARD).copy.value == pytest.approx(0.2, abs=0.02)
+
+
 def test_the_sum_is_left_open_where_clock_and_differencing_disagree():
     honest = facts(*pairs("R1", 5, split={"data": 0.5, "forward": 0.5}))
     wrong = facts(*pairs("R1", 5, split={"data": 0.1, "forward": 0.9}))

@@ -59,7 +59,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
     if effects.get("network"):
         where = ", ".join(str(n) for n in effects["network"][:3])
         yield Refusal("all", "network_writes", f"The script writes to {where}, and each trial would do so again.",
-                      "Turn that off for the tuning, or allow it with --allow network.")
+                      "Turn that off for the tuning, or let the trials write: stoker tune --network ...")
     if why := _once(view, reading):
         yield Refusal("all", "not_replayable", f"Its data cannot be read twice{why}.", "Keep the data in files, and read those.")
     if facts.get("ended") == "error":

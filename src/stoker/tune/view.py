@@ -106,10 +106,10 @@ class View:
     @cached_property
     def copy(self) -> Range | None:
         """Share of the step that goes with copies to the device that nothing hides: (T1 - T2)/T0."""
-        one, two = self.ratio("R1"), self.ratio("R2")
+        one, two = self.ratio("R1"), self.ratio("R2", "R1")
         if one is None or two is None:
             return None
-        return Range(max(0.0, one.value - two.value), max(0.0, one.low - two.high), max(0.0, one.high - two.low))
+        return Range(*(max(0.0, one.value * (1 - part)) for part in (two.value, two.high, two.low)))
 
     @cached_property
     def residual(self) -> float | None:

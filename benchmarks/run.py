@@ -45,7 +45,6 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "idle": beside.idle_server,
     "clock": clock.rows,
     "diagnosis": diagnosis.rows,
-    "largest-batch": largest_batch.rows,
     "batched-path": batched_path.rows,
     "largest-batch": largest_batch.rows,
     "copy": copying.frozen,

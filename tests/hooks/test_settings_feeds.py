@@ -57,6 +57,23 @@ class Waves(Dataset):
     def __init__(self, n): self.x, self.y = np.random.rand(n, 5).astype("float32"), np.arange(n) % 3
     def __len__(self): return len(self.x)
     def __getitem__(self, i): return torch.from_numpy(self.x[i]).sin() * 2 + 1, self.y[i]
+class Resize:
+    def __call__(self, picture): return picture.resize((8, 6))
+class Folder(Dataset):
+    def __init__(self, n, *more):
+        self.samples = []
+        for i in range(n):
+            Image.fromarray(np.random.randint(0, 256, (9, 7, 3), dtype=np.uint8)).save(f"{i}.png")
+            self.samples.append((f"{i}.png", i % 4))
+        self.transform = Compose(Resize(), *more, ToTensor(), Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)))
+    def loader(self, path): return Image.open(path).convert("RGB")
+    def __len__(self): return len(self.samples)
+    def __getitem__(self, i):
+        path, target = self.samples[i]
+        return self.transform(self.loader(path)), target
+class Queue(Waves):
+    def __getitem__(self, i): return self.take()
+    def take(self): return self.y.pop()
 def tensors(n): return TensorDataset(torch.randn(n, 3), torch.arange(n))
 def flip(x): return x.flip(-1) if random.random() < 0.5 else x
 class Own(Photos):
@@ -84,23 +101,25 @@ PROOFS = DATA + """
 from stoker_hooks.settings import batched, beside, cache
 good = dict(digits=Digits(1500), photos=Photos(1200), lambdas=Photos(1100, lambda p: torch.from_numpy(np.array(p)).float() / 127.5 - 1),
             table=Table(1300), waves=Waves(1200), tensors=tensors(1000), part=random_split(Digits(2000), [900, 1100])[1],
-            chain=ConcatDataset([tensors(600), Subset(tensors(700), range(5, 505))]), few=tensors(20))
-bad = dict(flipped=Digits(1200, flip), own=Own(1200), counts=Counts(1200), ragged=Ragged())
+            chain=ConcatDataset([tensors(600), Subset(tensors(700), range(5, 505))]), few=tensors(20), folder=Folder(40))
+bad = dict(flipped=Digits(1200, flip), own=Own(1200), counts=Counts(1200), taken=Queue(1200), ragged=Ragged())
 before = beside.states()
 tell(good={name: [str(batched.prove(each, 1000).why), batched.prove(each, 1000).n] for name, each in good.items()},
      bad={name: batched.prove(each, 1000).why for name, each in bad.items()},
      kept={name: cache.prove(each, 200).why for name, each in (*good.items(), *bad.items(), ("drawn", Drawn(300)))},
-     drew=beside.drew(before, beside.states()), own=bad["own"].rng.bit_generator.state == np.random.default_rng(0).bit_generator.state)
+     about=batched.plan(good["folder"]).about, drew=beside.drew(before, beside.states()), own=bad["own"].rng.bit_generator.state == np.random.default_rng(0).bit_generator.state)
 """
 
 
 def test_what_can_be_read_at_once_is_proven_and_what_is_drawn_anew_is_not(vendored, tmp_path):
     told = live(vendored, tmp_path, PROOFS, {}).said
-    assert {name: each for name, each in told["good"].items() if each != ["", 1000]} == {"few": ["", 20]}
+    assert {name: each for name, each in told["good"].items() if each != ["", 1000]} == {"few": ["", 20], "folder": ["", 40]}
     assert all(told["bad"].values()), told["bad"]
     kept = told["kept"]
-    assert {name for name, why in kept.items() if why} == {"flipped", "own", "counts"}
+    assert {name for name, why in kept.items() if why} == {"flipped", "own", "counts", "taken"}
     assert "(random)" in kept["flipped"] and "its own" in kept["own"] and "seen" in kept["counts"]
+    assert "pop" in kept["taken"] and "pop" in told["bad"]["taken"]
+    assert told["about"] == "pictures of files, their pixels at once"
     assert told["drew"] == "" and told["own"] is True
 
 

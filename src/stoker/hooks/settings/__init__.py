@@ -26,7 +26,7 @@ def install() -> None:
     if not file and said.get("mode") == "trial":
         feeds.pool = int(said.get("pool") or 0)
     settings = _of_this_code(settings)
-    roots.install()
+    roots.install(modules=bool(room) or any(settings.get(each.name) for each in knobs.ALL))
     loaders.install(settings.get("loaders") or {}, settings.get("cache_bytes"))
     knobs.want(settings)
     roots.at_step.append(told.write)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from . import beside, fingerprint, pictures
-from .proof import Proof, Unfit, collate, compare, difference, own_doing
+from .proof import Proof, Unfit, collate, compare, difference, own_doing, takes_away
 
 LOOKED = 24  # samples from which a plan is made
 WIDE = 64  # entries of a small container that are looked at as columns
@@ -22,11 +22,11 @@ class Plan:
     about = ""
 
 
-def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
-    """Whether batches can be read at once: equal on `n` items drawn at random (all of them, if there are fewer)."""
+def prove(data: object, n: int = 1000, seconds: float = 30.0, made: Plan | None = None) -> Proof:
+    """Whether batches can be read at once (`made`: by this plan): equal on `n` items drawn at random (all of them, if there are fewer)."""
     try:
         with beside.aside(data):
-            made = plan(data)
+            made = made or plan(data)
     except Unfit as e:
         return Proof(str(e), 0, 0.0)
     except Exception as e:
@@ -48,11 +48,18 @@ def plan(data: object) -> Plan:
         return _Part(data)
     if reads is kinds.ConcatDataset.__getitem__:
         return _Chain(data)
+    why = takes_away(data)
+    if why:
+        raise Unfit(why)
     samples = _Samples(data)
     try:
         return _Columns(data, samples)
     except Unfit as e:
         why = e
+    try:
+        return pictures.Folder(data, samples.batch, samples.indices)
+    except Exception:  # no folder of pictures
+        pass
     try:
         return _Called(data, samples)
     except Unfit:

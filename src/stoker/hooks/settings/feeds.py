@@ -101,12 +101,12 @@ def _is_default(loader: object) -> bool:
 
 def _decide(wish: Wish, loader: object) -> str:
     wish.decided = True
-    data, proof = loader.dataset, None
+    data = loader.dataset
     try:
         with beside.aside(data):
             if wish.kind == "batched":
-                reader, proof = batched.plan(data), None
-                proof = batched.prove(data, CHEAP, CHEAP_S)
+                reader = batched.plan(data)
+                proof = batched.prove(data, CHEAP, CHEAP_S, reader)
             else:
                 proof = cache.prove(data, CHEAP, CHEAP_S)
                 reader = cache.of(data, loader.num_workers, wish.limit, _is_default(loader)) if proof else None
@@ -189,7 +189,7 @@ class Feed:
     def __init__(self, wish: Wish, data: object, reader: object, real_collate: object) -> None:
         self.data, self.reader, self.off = data, reader, False
         self._tell, self.collate = wish.tell, real_collate
-        self._rows = reader.rows if isinstance(reader, batched.Plan) else None
+        self._rows = getattr(reader, "rows", None) if wish.kind == "batched" else None
         self._whole = self._rows is not None or reader.batch
         self._held, self._stamp = fingerprint.of(data), fingerprint.stamp(data)
         self._pool = min(pool, len(data)) if wish.kind == "cache" else 0
@@ -215,12 +215,15 @@ class Feed:
             self._leave(f"the data set changes between epochs ({what})")
             return
         with beside.aside(self.data):
-            proof = batched.prove(self.data, CHEAP, CHEAP_S)
-            if proof:
+            try:
                 self.reader = batched.plan(self.data)
+                why = batched.prove(self.data, CHEAP, CHEAP_S, self.reader).why
+            except Unfit as e:
+                why = str(e)
+            if not why:
                 self._rows, self.off = self.reader.rows, False
             else:
-                self._leave(f"the data set changes between epochs ({what}): {proof.why}")
+                self._leave(f"the data set changes between epochs ({what}): {why}")
 
     def warm(self, seconds: float, batch: int) -> None:
         """Keep some samples now, and read only those: a loader that is measured is to be as it will be later on."""

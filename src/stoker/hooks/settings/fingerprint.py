@@ -80,6 +80,27 @@ def _look(thing: object, path: str, found: dict, deep: int, how: tuple) -> None:
             _look(value, name, found, deep + 1, how)
 
 
+def words_of(data: object) -> set:
+    """The names that the code reads which makes a sample: of its class, of functions of its module, of what it holds."""
+    found: set = set()
+    things: list = []
+    walk(data, things.append)
+    for kind in {type(each) for each in things}:
+        for name in _READS:
+            method = next((each.__dict__[name] for each in kind.__mro__ if name in each.__dict__), None)
+            if isinstance(method, types.FunctionType) and not (method.__module__ or "").startswith("torch."):
+                _words(method, kind, found, 0)
+    return found
+
+
+def _words(function: types.FunctionType, kind: type, found: set, deep: int) -> None:
+    found.update(function.__code__.co_names)
+    for word in function.__code__.co_names if deep < 3 else ():
+        inner = function.__globals__.get(word) or getattr(kind, word, None)
+        if isinstance(inner, types.FunctionType) and inner.__module__ == function.__module__ and inner is not function:
+            _words(inner, kind, found, deep + 1)
+
+
 def _globals(kind: type) -> list:
     """The values, not code, that its reading takes from its module by name."""
     found = {}

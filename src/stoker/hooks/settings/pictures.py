@@ -125,11 +125,14 @@ class Pixels:
     """Rows of `column` as these samples are. `turn`: the channels come first."""
 
     def __init__(self, column: object, part: object, make: object, turn: bool) -> None:
-        self.column = column if turn else column.reshape(len(column), *part.shape[1:])
+        self.column, self.shape = column if turn else column.reshape(len(column), *part.shape[1:]), part.shape[1:]
         self.make, self.turn, self.sums = make, turn, isinstance(make, Sums)
 
     def __call__(self, indices: object) -> object:
-        rows = self.column.index_select(0, indices)
+        return self.of(self.column.index_select(0, indices))
+
+    def of(self, rows: object) -> object:
+        """What becomes of these pixels."""
         if self.turn:
             rows = rows.movedim(-1, 1)
         return self.make(rows, 1 if self.turn else rows.dim() - 1) if self.sums else self._looked_up(rows)
@@ -141,6 +144,59 @@ class Pixels:
         if len(self.make) > 1:
             places += (torch.arange(len(self.make)) * VALUES).view([-1, 1, 1] if self.turn else [-1])
         return self.make.reshape(-1).index_select(0, places.reshape(-1)).view(rows.shape)
+
+
+# ---- pictures in files
+
+class Folder:
+    """Each sample is a file that is opened and cut to one size, and a number; what follows looks at each pixel alone."""
+
+    about = "pictures of files, their pixels at once"
+
+    def __init__(self, data: object, batch: object, indices: list) -> None:
+        torch = sys.modules["torch"]
+        files, self.open = getattr(data, "samples", None), getattr(data, "loader", None)
+        if type(files) is not list or not callable(self.open) or type(batch) is not list or len(batch) != 2 or batch[0].dim() != 4:
+            raise ValueError("no folder of pictures")
+        self.paths = [path for path, _ in files]
+        self.targets = torch.tensor([target for _, target in files])
+        every = steps(data.transform)
+        for cut in range(len(every)):
+            self.head = every[:cut]
+            try:
+                rows = self._pixels_of(indices)
+                found = _pixels(rows, batch[0], torch.arange(len(indices)), _Steps(every[cut:]), _picture)
+            except Exception:  # a step that does more than look at pixels
+                continue
+            if found is not None:
+                self.made = found
+                return
+        raise ValueError("its transform looks at more than a pixel")
+
+    def rows(self, indices: object) -> list:
+        """Pictures and numbers."""
+        rows = self._pixels_of(indices.tolist())
+        return [self.made.of(rows if self.made.turn else rows.reshape(len(rows), *self.made.shape)), self.targets[indices]]
+
+    def _pixels_of(self, indices: list) -> object:
+        torch, numpy = sys.modules["torch"], sys.modules["numpy"]
+        found = []
+        for n in indices:
+            picture = self.open(self.paths[n])
+            for step in self.head:
+                picture = step(picture)
+            found.append(numpy.asarray(picture))
+        return torch.from_numpy(numpy.stack(found))
+
+
+class _Steps:
+    def __init__(self, inner: list) -> None:
+        self.transforms = inner
+
+    def __call__(self, value: object) -> object:
+        for step in self.transforms:
+            value = step(value)
+        return value
 
 
 # ---- what a transform is given

@@ -24,8 +24,8 @@ _inside = _stepped = _installed = False
 _main = 0
 
 
-def install() -> None:
-    """Watch modules that are called and optimizers that are made."""
+def install(modules: bool = True) -> None:
+    """Watch optimizers that are made, and `modules` that are called."""
     global _installed, _main
     if _installed:
         return
@@ -35,7 +35,8 @@ def install() -> None:
     from torch.optim import Optimizer, optimizer
 
     from ..clock.wrapping import wrap
-    wrap(torch.nn.Module, "__call__", _call)
+    if modules:
+        wrap(torch.nn.Module, "__call__", _call)
     wrap(Optimizer, "__init__", _made)
     optimizer.register_optimizer_step_post_hook(_step)
 

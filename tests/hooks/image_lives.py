@@ -4,6 +4,7 @@ world, and comes to the same line again, where the image is put back. Run as a s
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -903,6 +904,53 @@ def random_generators(lives):
             assert draw() == lives.want
         else:
             lives.want = draw()
+
+
+@scenario
+def a_generator_that_a_sampler_made(lives):
+    model = net()
+    lives.shifts = [(model, "source")]
+    model.source = torch.Generator().manual_seed(3)
+    torch.rand(5, generator=model.source)
+    for _ in lives:
+        if lives.second:
+            model.source = None
+        lives.point()
+        if lives.second:
+            assert model.source is not None
+        lives.drawn = torch.rand(2, generator=model.source).tolist()
+        lives.want = getattr(lives, "want", lives.drawn)
+        assert lives.drawn == lives.want
+    again()
+    model.second = model.source  # which of its two holders has the right one, nobody knows
+    lives.shifts = [(model, "source"), (model, "second")]
+    try:
+        for _ in lives:
+            if lives.second:
+                model.source = model.second = None
+            lives.point()
+    except Refused:
+        return
+    raise AssertionError("built anew for two")
+
+
+@scenario
+def what_a_generator_called_leaves_no_trace(lives):
+    def batches():
+        for n in range(6):
+            if lives.second is False:
+                with contextlib.suppress(KeyError):  # as a loader inside it would
+                    {}[n]
+            yield n
+
+    model = net()
+    for _ in lives:
+        lives.loop = batches()
+        hold = [lives.loop]
+        next(hold[0])
+        lives.point()
+        next(hold[0])
+    assert len(list(model.parameters())) == 6
 
 
 @scenario

@@ -53,6 +53,7 @@ def witness():
     names = vars(sys.modules["__main__"])
     skip = ("__", "t0", "start", "began")
     found = {n: of(v, DEPTH) for n, v in list(names.items()) if not n.startswith(skip)}
+    gc.collect()  # what only waits for it is nobody's state, and when it comes is not the same in two lives
     alive = [o for o in gc.get_objects() if issubclass(type(o), (torch.nn.Module, torch.optim.Optimizer))]
     inner = {id(c) for m in alive if isinstance(m, torch.nn.Module) for c in list(m.modules())[1:]}
     others = sorted(json.dumps(of(o, 1), sort_keys=True) for o in alive if id(o) not in inner)

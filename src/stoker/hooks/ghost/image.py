@@ -10,6 +10,7 @@ import marshal
 import os
 import sys
 import time
+import types
 
 from . import fate, graphs, image_memory, image_tree, journal, leaves, life, private, store, walk, walk_closed, words
 
@@ -35,9 +36,14 @@ class Image:
 def shifted(pairs: list) -> None:
     """Recording saw these change inside a shield (`walk.changed`): they, and nothing else, may be put back."""
     for owner, name in pairs:
-        _shifts[id(owner), name] = (owner, name)
+        if type(owner) is not dict or not any(map(_is_ours, owner.values())):  # arguments of a call that we changed: they would stay alive
+            _shifts[id(owner), name] = (owner, name)
     if len(_shifts) > _SHIFTS_MAX:
         fate.refuse(words.TOO_MANY_SHIFTS.format(count=len(_shifts)))
+
+
+def _is_ours(thing) -> bool:
+    return type(thing) is types.FunctionType and leaves.is_ours(thing.__code__.co_filename)
 
 
 def at_setup_end() -> None:

@@ -56,6 +56,7 @@ class _Restore:
         self.meta, self.data, self.drop = target.meta, memoryview(target.data), image.dropped()
         self.now = walk.Walk().run()
         self.put_back, self.made = [], {}
+        self.named_twice = set(self.meta["alias"].values())
         self.free, self.kept = self._free(), self._kept()
 
     # -- what may differ
@@ -77,7 +78,8 @@ class _Restore:
         while trees:
             tree = trees.pop()
             if tree[0] == "same":
-                found.add(tree[1])
+                if not self._makes_generator(tree[1]):
+                    found.add(tree[1])
             elif tree[0] in image_tree.PAIRS:
                 trees += [part for pair in tree[1] for part in pair]
             elif tree[0] not in ("value", "memory"):
@@ -282,6 +284,8 @@ class _Restore:
         found = self.now.find(path)
         if found is not None:
             return found
+        if self._makes_generator(path):
+            return self._new_generator(path)
         raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
 
     def _new_tensor(self, member, path: str):
@@ -297,6 +301,17 @@ class _Restore:
                 raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
             self.now.fresh[path] = made.requires_grad_(member[1][4])
         return made
+
+    def _makes_generator(self, path: str) -> bool:
+        """Whether there was a generator of torch's for the CPU: one that a sampler made in its `__iter__` can be made anew."""
+        kind, state = self.meta["rngs"].get(path, ("", b""))
+        return kind == "torch" and len(state) == len(private.torch_rng()) and path not in self.named_twice
+
+    def _new_generator(self, path: str):
+        """Its state comes last, with that of all others."""
+        if path not in self.now.rngs:
+            self.now.rngs[path] = sys.modules["torch"].Generator()
+        return self.now.rngs[path]
 
     def _new_array(self, path: str):
         import numpy

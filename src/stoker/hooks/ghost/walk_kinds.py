@@ -358,7 +358,9 @@ def _exception(walk, thing, path):
 
 def _traceback(walk, thing, path):
     walk.add(thing.tb_frame, path + ".tb_frame")
-    walk.add(thing.tb_next, path + ".tb_next")
+    deeper = thing.tb_next
+    if deeper is None or not leaves.is_ours(deeper.tb_frame.f_code.co_filename):  # behind us lies what a ghost does not run: no state of it
+        walk.add(deeper, path + ".tb_next")
 
 
 def _frame(walk, thing, path):
@@ -387,7 +389,10 @@ def _generator(walk, thing, path):
         walk.add(value, f"{path}.{name}")
     named = {id(v) for v in inner.values()} | {id(inner)}
     n = 0
-    for part in leaves.parts(thing):
+    parts = leaves.parts(thing)
+    while parts and parts[-1] is None:  # "no error", left there by whatever this generator has called and a ghost has not
+        parts.pop()
+    for part in parts:
         if getattr(part, "__code__", None) is code:
             continue
         if id(part) not in named and type(part) not in (str, types.CodeType, types.FrameType, types.CellType):

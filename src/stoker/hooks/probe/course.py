@@ -150,8 +150,7 @@ class Course:
         """A feed has proven itself, or told why not, before it was tried."""
         line = feed.main()
         if phase in ("batched", "cache") and line is not None:
-            more = order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {})
-            more.setdefault("proof", {})[phase] = why or True
+            self.more(line).setdefault("proof", {})[phase] = why or True
 
     def begin_block(self, phase: str) -> int:
         """Its number: all windows that stand beside each other have the same."""
@@ -161,20 +160,17 @@ class Course:
 
     def turn(self, phase: str, on: object) -> str:
         """From the next step on the script has what `phase` says. "" or why not."""
-        since = now()
         order.facts["trying"] = phase
-        why = on() or ""
-        windows.aside(since)
-        return why
+        with windows.Pause():
+            return on() or ""
 
     def back(self, change: Change | None, source: str) -> None:
         """From the next step on all is as the script has it."""
-        since = now()
-        if change is not None:
-            change.off()
-        _feed_from(source)
+        with windows.Pause():
+            if change is not None:
+                change.off()
+            _feed_from(source)
         order.facts.pop("trying", None)
-        windows.aside(since)
 
     def settle(self) -> object:
         """Steps that are not counted: until what lay ready before the change is used up, and queues that fill are full."""
@@ -262,30 +258,36 @@ class Course:
         seconds = min(SAMPLES_S, 0.15 * self.seconds, 0.5 * self.left())
         if loader is None or seconds < 0.05 or "samples" in order.facts:
             return
-        since = now()
         order.progress("samples", marks.steps)
         try:
-            from . import samples
-            told, more = samples.measure(loader, seconds)
-            order.facts["samples"] = told
-            self.again = not isinstance(more.get("replay"), str)
-            labels = more.pop("labels", [])
-            if labels:
-                more["labels_sorted"] = _sorted(labels)
-            order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {}).update(more)
+            with windows.Pause():
+                self.look_at(line, loader, seconds)
         except Exception as e:
             order.fault("the samples", e)
-        windows.aside(since)
+
+    def look_at(self, line: object, loader: object, seconds: float) -> None:
+        """Facts about single samples of a loader."""
+        from . import samples
+        told, more = samples.measure(loader, seconds)
+        order.facts["samples"] = told
+        self.again = not isinstance(more.get("replay"), str)
+        labels = more.pop("labels", [])
+        if labels:
+            more["labels_sorted"] = _sorted(labels)
+        self.more(line).update(more)
+
+    def more(self, line: object) -> dict:
+        """What is known of a loader beside what it says itself."""
+        return order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {})
 
     def built(self) -> None:
         """What the script has built by now: at its end it may be gone."""
         from . import statics
-        since = now()
         try:
-            statics.keep()
+            with windows.Pause():
+                statics.keep()
         except Exception as e:
             order.fault("the model", e)
-        windows.aside(since)
 
     def rates(self) -> None:
         """The loader by itself, with a few numbers of workers."""
@@ -294,21 +296,19 @@ class Course:
         loader = line.loader() if line is not None else None
         if loader is None or not self.again:
             return
-        since = now()
-        cores = look.cores()
         told = order.facts.setdefault("alone", [])
-        for workers in dict.fromkeys((line.workers, 1, cores)):
+        for workers in dict.fromkeys((line.workers, 1, look.cores())):
             if self.left() < 3 * ALONE_S:
                 break
             order.progress("alone", marks.steps, f"{workers} workers")
             try:
-                found = alone.rate(loader, workers, ALONE_S)
+                with windows.Pause():
+                    found = alone.rate(loader, workers, ALONE_S)
             except Exception as e:
                 order.fault(f"the loader with {workers} workers", e)
                 found = None
             if found:
                 told.append(found)
-        windows.aside(since)
 
     def proofs(self) -> None:
         """Once: whether other ways to make a batch give the same, item by item."""
@@ -317,15 +317,14 @@ class Course:
         seconds = min(2.0, 0.1 * self.seconds, 0.3 * self.left())
         if loader is None or self.proven or not self.again or seconds < 0.2 or not (wanted("batched") or wanted("cache")):
             return
-        since, self.proven = now(), True
+        self.proven = True
         order.progress("proof", marks.steps)
         try:
             from ..settings import feeds
-            told = feeds.proofs(loader, n=1000, seconds=seconds)
-            order.facts.setdefault("loaders_more", {}).setdefault(line.about.get("id", ""), {})["proof"] = told
+            with windows.Pause():
+                self.more(line)["proof"] = feeds.proofs(loader, n=1000, seconds=seconds)
         except Exception as e:
             order.fault("the proofs", e)
-        windows.aside(since)
 
     # ---- what could be changed
 

@@ -34,7 +34,7 @@ class Line:
         self.source, self.sibling = REAL, None
         self.ring, self.collecting = Ring(), False
         self.train = False
-        self.passes = 0
+        self.passes = self.batches = self.samples = 0
         self.lengths: list = []  # batches of whole passes
         self.starts: list = []  # s from the beginning of a pass to its first batch, with workers
         self.seen: tuple = ()  # of the dataset's attributes
@@ -113,7 +113,7 @@ def training() -> list:
 
 def main() -> Line | None:
     """Of the lines that it trains on, the one that most of the training comes from."""
-    return max(training(), key=lambda line: (line.length() or 0) * max(1, line.passes), default=None)
+    return max(training(), key=lambda line: (line.batches > 1.5 * line.passes, line.samples), default=None)
 
 
 def known() -> list:
@@ -226,9 +226,12 @@ def _make(base: type) -> type:
                     line.lengths.append(self._given)
                 raise
             self._given += 1
+            size = size_of(batch)
+            line.batches += 1
+            line.samples += size
             if line.train:
                 batches += 1
-                samples += size_of(batch)
+                samples += size
             return batch
 
         def _own(self) -> object:

@@ -233,7 +233,8 @@ def _loader(line: object) -> dict:
         return {}
     starts = sorted(line.starts)
     lengths = sorted(line.lengths)
-    told.update(train=line.is_train(), passes=line.passes, pass_steps=line.length() or (lengths[len(lengths) // 2] if lengths else None),
+    told.update(train=line.is_train(), passes=line.passes, batches=line.batches,
+                pass_steps=line.length() or (lengths[len(lengths) // 2] if lengths else None),
                 start_s=round(starts[len(starts) // 2], 4) if starts else None, rebuilt=bool(told.get("rebuilt") or line.rebuilt))
     told["dataset"] = {**told["dataset"], "changed": sorted(line.changed)}
     return told

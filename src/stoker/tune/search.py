@@ -65,6 +65,7 @@ class Report:
     settings: dict = field(default_factory=dict)  # of the winner
     kept: tuple[str, ...] = ()  # the same in words
     total: Interval | None = None  # step time with them, new/old, as confirmed
+    forecast: float | None = None  # the same, as it was forecast
     guard: dict | None = None
     trials: list[dict] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -74,7 +75,8 @@ class Report:
         """What came of it, without the findings, the card and the facts."""
         total = self.total and {"value": self.total.value, "low": self.total.low, "high": self.total.high}
         return {"state": self.state, "sentence": self.sentence, "hint": self.hint, "error": self.lines, "settings": self.settings,
-                "kept": list(self.kept), "total": total, "guard": self.guard, "trials": self.trials, "notes": self.notes,
+                "kept": list(self.kept), "total": total,
+                "forecast": self.forecast, "guard": self.guard, "trials": self.trials, "notes": self.notes,
                 "seconds": round(self.seconds, 1)}
 
 
@@ -386,7 +388,7 @@ class Search:
 
     def _keep(self) -> None:
         report, (candidate, ratio) = self._report, self._best
-        report.settings, report.total = self._whole(candidate), ratio
+        report.settings, report.total, report.forecast = self._whole(candidate), ratio, candidate.forecast
         report.kept = tuple(keep.words(report.settings))
         fast = f"{1 / ratio.value:.2f} times as fast [{1 / ratio.high:.2f} to {1 / ratio.low:.2f}] with {', '.join(report.kept)}"
         self._change({a.name for a in candidate.actions}, state="kept" if self._o.keep else "would be kept")

@@ -1,0 +1,147 @@
+"""Does the search find what is fast? `python benchmarks/found.py [--short] [--seconds S] [--json FILE] [NAME ...]`.
+
+Each script is tuned as `stoker tune` does it; beside that a coarse grid of settings is measured, point by point, and its best point is
+measured anew side by side with what the search found and with the script as it is. Nothing of class C is on either side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from benchmarks.diagnosis import suite  # noqa: E402
+from benchmarks.ground import Ground  # noqa: E402
+from benchmarks.measure import Row  # noqa: E402
+from stoker.base.config import Home  # noqa: E402
+from stoker.tune import keep, trial  # noqa: E402
+from stoker.tune.race import Entry, Interval, Race  # noqa: E402
+from stoker.tune.search import Options, Search  # noqa: E402
+
+NAMES = ("shapes", "thumbnails", "leaves", "recordings", "tabular_wide", "captions", "well_fed", "hidden_reads")
+SHORT = ("shapes",)
+POINT_S, FINAL_S = 3.0, 8.0  # seconds of a race of three points, and of the last one
+WORKERS, FEEDS, THREADS = (0, 1, 2, 4), (None, "batched", "cache"), (1, 2)  # 24 points at most
+
+
+@dataclass
+class Outcome:
+    """One script. ratios are step times, new/old, against the script as it is in the same race."""
+
+    name: str
+    state: str
+    found: list[str]  # settings, in words
+    best: list[str]  # of the grid
+    ratio_found: float = 1.0
+    ratio_best: float = 1.0
+    forecast: float | None = None
+    seconds: float = 0.0
+    trials: int = 0
+
+    @property
+    def share(self) -> float:
+        """Throughput found over that of the best point."""
+        return self.ratio_best / self.ratio_found
+
+
+def grid(loader: dict | None, short: bool) -> Iterator[dict]:
+    """Settings of class A and B: the coarse grid without its origin."""
+    workers, feeds, threads = ((2,), (None,), (1,)) if short else (WORKERS, FEEDS, THREADS)
+    for n, feed, t in itertools.product(workers, feeds, threads):
+        knobs = {"workers": n, **({"feed": feed} if feed else {})}
+        settings: dict = {"version": 1, "loaders": {loader["id"]: knobs} if loader else {}, "threads": t}
+        if feed == "cache":
+            settings["cache_bytes"] = 1 << 30
+        yield settings
+
+
+def measure(name: str, seconds: float, short: bool) -> Outcome:
+    """Tune one script of the suite and measure the grid beside it."""
+    case = next(c for c in suite().cases("dev") if c.name == name)
+    with tempfile.TemporaryDirectory(prefix="stoker-found-") as folder:
+        where = Home(Path(folder) / "home")
+        command = trial.read([sys.executable, os.fspath(case.path), *case.args], Path(folder), dict(os.environ))
+        report = Search(command, Options(seconds=seconds, force=True, keep=False), where).run()
+        loader = next((each for each in report.facts.get("loaders") or () if each.get("train") and each.get("id")), None)
+        out = Outcome(name, report.state, list(report.kept), [], forecast=report.forecast, seconds=report.seconds,
+                      trials=len(report.trials))
+        best = _best_of(command, list(grid(loader, short)), trial.rooms(where))
+        entries = [Entry("now", {}), *([Entry("best", best)] if best else []),
+                   *([Entry("found", report.settings)] if report.settings else [])]
+        if len(entries) > 1:
+            raced = {r.name: r.ratio for r in _race(command, entries, trial.rooms(where), FINAL_S) if r.ratio}
+            out.ratio_best, out.ratio_found = (raced[side].value if side in raced else 1.0 for side in ("best", "found"))
+            out.best = keep.words(best) if out.ratio_best < 1.0 else []
+            out.ratio_best = min(1.0, out.ratio_best)  # to leave it as it is is a point of the grid too
+        return out
+
+
+def _best_of(command: trial.Command, points: list[dict], parent: Path) -> dict:
+    found: list[tuple[float, dict]] = []
+    for three in (points[n:n + 3] for n in range(0, len(points), 3)):
+        entries = [Entry("now", {}), *(Entry(str(n), each) for n, each in enumerate(three))]
+        found += [(r.ratio.value, three[int(r.name)]) for r in _race(command, entries, parent, POINT_S) if r.ratio]
+    return min(found, key=lambda each: each[0], default=(1.0, {}))[1]
+
+
+def _race(command: trial.Command, entries: list[Entry], parent: Path, seconds: float) -> list:
+    results = Race(command, entries, parent, warm=24).run(seconds).results[1:]
+    return [r for r in results if not r.died and isinstance(r.ratio, Interval)]
+
+
+def scored(outcomes: list[Outcome]) -> list[Row]:
+    """Throughput found against the grid, cost, forecast against what came."""
+    shares = [o.share for o in outcomes]
+    told = "; ".join(f"{o.name} {o.share:.2f} ({_words(o.found)} against {_words(o.best)})" for o in outcomes)
+    rows = [Row(name="tuner: throughput found / best of a grid, median", value=statistics.median(shares), target=0.95, unit="x",
+                best="high", n=len(shares), detail=told),
+            Row(name="tuner: the same, worst", value=min(shares), target=0.90, unit="x", best="high", n=len(shares)),
+            Row(name="tuner: seconds of a search, longest", value=max(o.seconds for o in outcomes), target=60, unit="s", n=len(shares)),
+            Row(name="tuner: trials of a search, most", value=max(o.trials for o in outcomes), target=12, unit="", n=len(shares))]
+    errors = [abs(o.forecast / o.ratio_found - 1) * 100 for o in outcomes if o.forecast and o.found]
+    if errors:
+        rows.append(Row(name="tuner: forecast step time against the realised one, median error", value=statistics.median(errors), target=10,
+                        unit="%", n=len(errors), detail=f"largest {max(errors):.0f} %"))
+    return rows
+
+
+def _words(settings: list[str]) -> str:
+    return ", ".join(settings) or "as it is"
+
+
+def rows(ground: Ground, short: bool) -> list[Row]:
+    """For benchmarks/run.py."""
+    return scored([measure(name, 15.0 if short else 60.0, short) for name in (SHORT if short else NAMES)])
+
+
+def main() -> None:
+    """Print each script as it comes, then the score."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--short", action="store_true", help="one script, one point, 15 seconds")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each search")
+    parser.add_argument("--json", type=Path, help="write outcomes and rows here")
+    o = parser.parse_args()
+    outcomes = []
+    for name in o.names or (SHORT if o.short else NAMES):
+        outcomes.append(measure(name, min(o.seconds, 15.0) if o.short else o.seconds, o.short))
+        print(json.dumps({**asdict(outcomes[-1]), "share": round(outcomes[-1].share, 3)}), flush=True)
+    told = scored(outcomes)
+    for row in told:
+        print(row.line())
+    if o.json:
+        o.json.write_text(json.dumps({"outcomes": [asdict(x) for x in outcomes], "rows": [r.to_json() for r in told]}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

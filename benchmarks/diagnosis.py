@@ -1,7 +1,8 @@
 """Does the tuner name the right cause? `python benchmarks/diagnosis.py [--half dev] [--short] [--seconds S] [--json FILE] [NAME ...]`.
 
 Each script of tests/faults is probed as `stoker tune` does it (no race, no setting tried in the end), and what the rules say is compared
-with the truth beside it. The sealed half is for one run, when no rule is changed any more.
+with the truth beside it. On a machine that others use "another process has the cores" is true of every script, and passed over where it
+was not planted. The sealed half is for one run, when no rule is changed any more.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Verdict:
     wrongly_refused: bool = False  # a good script, or a knob that helps it, was refused
     shares: list[float | None] = field(default_factory=list)
     how: str = ""  # how the probe ended
+    disturbed: bool = False  # other processes had the cores: that was said, is so, and is passed over
 
 
 def suite() -> ModuleType:
@@ -94,11 +96,12 @@ def judged(case: object, how: str, found: Findings) -> Verdict:
     if case.kind == "refuse":
         right = all({(knob, case.reason), ("all", case.reason)} & refused for knob in case.refuse)
         return Verdict(case.name, case.kind, case.reason, sorted({reason for _, reason in refused}), right, how=how)
-    causes = found.causes
+    disturbed = not case.neighbour and any(c.name == "neighbour" for c in found.causes)
+    causes = [c for c in found.causes if c.name != "neighbour" or case.neighbour]
     right = not causes if case.kind == "optimal" else bool(causes) and causes[0].name in (case.cause, *case.accept)
     wrongly = any(knob == "all" or knob in case.helps for knob, _ in refused)
     shares = [round(c.share.value, 3) if c.share else None for c in causes]
-    return Verdict(case.name, case.kind, case.cause, [c.name for c in causes], right and how == "facts", wrongly, shares, how)
+    return Verdict(case.name, case.kind, case.cause, [c.name for c in causes], right and how == "facts", wrongly, shares, how, disturbed)
 
 
 def scored(verdicts: list[Verdict]) -> list[Row]:
@@ -122,7 +125,9 @@ def scored(verdicts: list[Verdict]) -> list[Row]:
 
 def _row(name: str, verdicts: list[Verdict], target: float) -> Row:
     missed = [f"{v.name}: {v.truth}, said {v.said[0] if v.said else v.how or 'nothing'}" for v in verdicts if not v.right]
-    right = len(verdicts) - len(missed)
+    right = sum(v.right for v in verdicts)
+    busy = sum(v.disturbed for v in verdicts)
+    missed += [f"{busy} while other processes had the cores"] if busy else []
     return Row(name=name, value=100 * right / len(verdicts), target=100 * target, unit="%", best="high", n=len(verdicts),
                detail="; ".join([f"{right} of {len(verdicts)}", *missed]))
 
@@ -147,7 +152,8 @@ def main() -> None:
         mark = "right" if verdict.right and not verdict.wrongly_refused else "WRONG"
         said = ", ".join(f"{n} {s:.0%}" if s is not None else n for n, s in zip(verdict.said, verdict.shares, strict=False)) \
             if verdict.shares else ", ".join(verdict.said)
-        print(f"{mark}  {verdict.name:<16} {verdict.truth or '(nothing)':<18} said: {said or '(nothing)'}   [{verdict.how}]", flush=True)
+        how = verdict.how + (", disturbed" if verdict.disturbed else "")
+        print(f"{mark}  {verdict.name:<16} {verdict.truth or '(nothing)':<18} said: {said or '(nothing)'}   [{how}]", flush=True)
     told = scored(verdicts)
     for row in told:
         print(row.line())

@@ -130,7 +130,7 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     wait, collate = wait or 0.0, collate or 0.0
     sample, batch = work + wait, view.batch or 1
     whole = max(sample + collate, 1e-12)
-    if step := view.step_s("R0"):  # what was measured by itself bounds what may be said of it
+    if step := view.own_step_s:  # what was measured by itself bounds what may be said of it
         most = 2 * whole * batch / step
         stall = Range(min(stall.value, most), min(stall.low, most), min(stall.high, max(most, stall.value)))
     place = _where(view)

@@ -218,6 +218,12 @@ class View:
         return self.facts.get("side_effects") or {}
 
     @cached_property
+    def own_step_s(self) -> float | None:
+        """Seconds of a step as it is, less what others had the core for."""
+        whole = self.step_s("R0")
+        return None if whole is None else max(0.2 * whole, whole - (self.per_step("R0", "stolen_s") or 0.0))
+
+    @cached_property
     def foreign(self) -> float:
         """Share of the step for which the main thread stood ready and somebody else's process had the core.
 

@@ -64,7 +64,7 @@ for each in knobs.ALL:
 off = step()
 tell(first=first, held=held, whys=whys, on=on, off=off, near=bool((a - b).abs().max() < 0.2), differs=not torch.equal(a, b),
      fused=optimizer.param_groups[0]["fused"], layout=model.conv.weight.is_contiguous(), bad=[knobs.precision.on("fp8"), knobs.threads.on(0)])
-""", {})
+""", {"threads": 2})
     off, on = ["torch.float32", False, False, True], ["torch.float32", True, True, True]
     assert told.said["held"] == [off, True, True, 16]
     assert (told.said["first"], told.said["on"], told.said["off"]) == (off, on, off)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 import threading
@@ -186,6 +187,8 @@ class Compile(Knob):
     _was: object = None
 
     def _fits(self, value: object) -> str:
+        if os.environ.get("STOKER_RESUME") == "auto":
+            return "a compiled training cannot be resumed exactly (--resume off allows it)"
         why = _root_obstacle()
         if why:
             return why

@@ -42,11 +42,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 
+WITH_COMMAND = ("run", "tune", "verify-resume")  # what follows their first word belongs to the command
+
 OTHER_WORDS = {  # what other tools call it
     "ls": "ps", "list": "ps", "status": "ps", "jobs": "ps", "queue": "ps", "info": "show", "inspect": "show", "describe": "show",
     "why": "show", "log": "logs", "tail": "logs -f", "follow": "logs -f", "output": "logs", "kill": "stop", "cancel": "stop",
     "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
+    "optimize": "tune", "profile": "tune", "benchmark": "tune",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }
 
@@ -172,8 +175,8 @@ def _no_such_option(name: str, context: click.Context) -> StokerError:
     meant = [f"--{word}" for word in near(name.lstrip("-"), [word[2:] for word in known], 2)]
     hint = f"Did you mean {' or '.join(meant)}?   See" if meant else "See"
     hint = f"{hint} `{context.command_path} --help`."
-    if context.info_name == "run" and not meant:
-        hint = f"The options of your script come after it: stoker run train.py {output.shown(name)} ...   {hint}"
+    if context.info_name in WITH_COMMAND and not meant:
+        hint = f"The options of your script come after it: stoker {context.info_name} train.py {output.shown(name)} ...   {hint}"
     return InvalidSpec(f"There is no option {output.shown(name)}.", hint=hint)
 
 
@@ -182,7 +185,7 @@ def _json_in(args: Sequence[str]) -> bool:
     for word in args[1:]:
         if word == "--json":
             return True
-        if word == "--" or (args[0] == "run" and not word.startswith("-")):
+        if word == "--" or (args[0] in WITH_COMMAND and not word.startswith("-")):
             return False
     return False
 

@@ -18,13 +18,9 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
     where = home()
     if o["no_settings"] or not spec["hooks"] or o["rehearse"] is not None or o["target"] != "local" or not where.settings.is_dir():
         return []
-    from stoker.doctor import command
     from stoker.tune import keep
 
-    try:
-        script = command.read(spec["command"], Path(spec["folder"]), env).script
-    except StokerError:
-        return []  # it cannot be started, and is told so
+    script = _script(spec, env)
     entry = keep.get(where, script) if script else None
     if entry is None:
         return []
@@ -34,7 +30,21 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
         spec["settings"] = settings
         measured = "" if left else keep.gain(entry)
         how = f"measured {measured}" if measured else "found it"
+        mine = keep.arguments(spec["command"], script)
+        other = " for other arguments" if entry.get("arguments", mine) != mine else ""
         ago = f"{format_duration(time.time() - entry['at']).split()[0]} ago"
-        told.insert(0, output.shown(f"with {', '.join(keep.words(settings))}: stoker tune {how} {ago} "
-                                    f"(--no-settings leaves it out)"))
+        told.insert(0, output.shown(f"with {', '.join(keep.words(settings))}: stoker tune {how}{other} {ago} "
+                                    "(--no-settings leaves it out)"))
     return told
+
+
+def _script(spec: Mapping[str, Any], env: dict[str, str]) -> Path | None:
+    """The script, where Python runs it by itself. Under a launcher of ranks other settings would be right."""
+    from stoker.doctor import command
+
+    try:
+        reading = command.read(spec["command"], Path(spec["folder"]), env)
+    except StokerError:
+        return None  # it cannot be started, and is told so
+    launched = reading.interpreter != reading.argv[0] or any(word.startswith("torch.distributed") for word in reading.argv)
+    return None if launched else reading.script

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from stoker.base.config import Home
@@ -62,6 +62,12 @@ def entries(where: Home) -> Iterator[dict]:
     with contextlib.suppress(OSError):
         found = [entry for path in where.settings.glob("*.json") if (entry := _entry(path)) and entry.get("machine") == machine_key()]
     yield from sorted(found, key=lambda entry: -entry["at"])
+
+
+def arguments(command: Sequence[str], script: Path) -> list[str]:
+    """The words of a command behind its script."""
+    at = next((n for n, word in enumerate(command) if os.path.basename(word) == script.name), len(command) - 1)
+    return list(command[at + 1:])
 
 
 def fitting(entry: Mapping, script: Path) -> tuple[dict, list[str]]:

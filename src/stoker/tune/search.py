@@ -381,6 +381,8 @@ class Search:
                 report.sentence += f" The race had {', '.join(keep.words(self._best[0].settings))} in front."
         elif not report.sentence:
             report.sentence = "Nothing that can be set from outside makes it faster by 3 % or more."
+            if self._o.keep and self._command.script and not report.notes and keep.forget(self._where, self._command.script):
+                report.notes.append("What was kept for this script before brings nothing any more: it is forgotten.")
         if report.found:
             total = report.total and Range(report.total.value, report.total.low, report.total.high)
             found = replace(report.found, kept=report.kept, total=total, outcome=report.sentence, trials=tuple(report.trials))
@@ -397,7 +399,8 @@ class Search:
         script = self._command.script
         if self._o.keep and script:
             keep.put(self._where, Path(script), report.settings, gain={"value": ratio.value, "low": ratio.low, "high": ratio.high},
-                     actions=[{"name": a.name, "risk": a.risk} for a in candidate.actions], command=list(self._command.words))
+                     actions=[{"name": a.name, "risk": a.risk} for a in candidate.actions],
+                     arguments=keep.arguments(self._command.words, script))
             report.state, report.sentence = "kept", f"{fast}."
             report.hint = f"stoker run {' '.join(self._command.words)}   uses this from now on (--no-settings: without)"
         else:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.base.config import Home, private_folder
-from stoker.base.vendor import lay_out
+from stoker.base.vendor import hooks_name, lay_out
 from stoker.doctor import command as commands
 from stoker.tune import procs
 
@@ -82,7 +82,7 @@ def rooms(where: Home) -> Path:
     where.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     private_folder(where.tune)
     found = private_folder(where.tune / "rooms")
-    for old in found.iterdir():
+    for old in (*found.iterdir(), *(each for each in where.tune.glob("hooks-*") if each.name != hooks_name())):
         try:
             if time.time() - old.stat().st_mtime > OLD_ROOM_S:
                 shutil.rmtree(old, ignore_errors=True)

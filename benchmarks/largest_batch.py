@@ -17,8 +17,9 @@ from stoker.tune import batch, trial
 
 MB = 1 << 20
 CAP = 1024 * MB
-STEP_SHARE = 2.0  # between two sizes of the brute force
+TIMES = 2.0  # between two sizes of the brute force
 ROUNDS = 3  # the named one against the best one, A B B A
+SHORT_MOST, SHORT_PROBES = 64, 3  # of the short form, which comes to no limit
 COMMON = """
 import argparse, os, resource, sys, time
 import torch
@@ -103,33 +104,35 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     """The rate of the named size over the best one's, the probes, the largest size, and who was harmed."""
     rooms = ground.work / "rooms"
     rooms.mkdir()
-    ratios, probes, told, largest = [], [], [], 0.0
+    ratios, probes, told, largest = [], [], [], None
     before = memory_bytes(os.getpid())
     for script in SCRIPTS[-1:] if short else SCRIPTS:
         path = script.write(ground.work)
         command = trial.read([sys.executable, path.name], ground.work, dict(ground.env))
-        answer = batch.largest(command, parent=rooms, cap_bytes=script.cap)
+        answer = batch.largest(command, parent=rooms, cap_bytes=script.cap, most=SHORT_PROBES if short else batch.MOST)
         assert answer.chosen, answer.refused
-        best, most = _brute_force(script, path, ground.env, 1.0 if short else 1.5)
+        best, most = _brute_force(script, path, ground.env, 0.5 if short else 1.5, SHORT_MOST if short else script.most)
         named = answer.chosen.size
-        ratio = _side_by_side(path, ground.env, (named, best), 1.0 if short else 2.0, 1 if short else ROUNDS)
+        ratio = _side_by_side(path, ground.env, (named, best), 0.5 if short else 2.0, 1 if short else ROUNDS)
         ratios.append(ratio)
         probes.append(len(answer.points))
         told.append(f"{script.name}: {named} named, {best} best, {ratio:.2f}, {len(answer.points)} probes, {answer.seconds:.0f} s")
         print(f"    {told[-1]}", flush=True)
-        if script.cap:
+        if script.cap and not short:
             largest = min(answer.largest / most, most / answer.largest)
             told.append(f"largest {answer.largest}, by brute force {most}")
     grown = max(0.0, (memory_bytes(os.getpid()) - before) / MB)
-    return [
+    found = [
         Row(name="batch: its rate over the best of brute force, worst script", value=min(ratios), target=0.95, unit="x", best="high",
             n=len(ratios), detail="; ".join(told)),
         Row(name="batch: probes, at most", value=max(probes), target=6, unit="", n=len(probes)),
-        Row(name="batch: largest that fits, over brute force", value=largest, target=0.95, unit="x", best="high",
-            detail=f"under {CAP // MB} MB, {batch.USE:.0%} of it used"),
-        Row(name="batch: left behind by probes that were ended for memory", value=len(list(rooms.iterdir())), target=0, unit="rooms",
+        Row(name="batch: left behind by its probes", value=len(list(rooms.iterdir())), target=0, unit="rooms",
             detail=f"the asking process grew by {grown:.0f} MB"),
     ]
+    if largest is not None:
+        found.append(Row(name="batch: largest that fits, over brute force", value=largest, target=0.95, unit="x", best="high",
+                         detail=f"under {CAP // MB} MB, {batch.USE:.0%} of it used"))
+    return found
 
 
 def _run(path: Path, env: dict, size: int, seconds: float) -> tuple[float, int]:
@@ -140,16 +143,16 @@ def _run(path: Path, env: dict, size: int, seconds: float) -> tuple[float, int]:
     return float(rate), int(peak)
 
 
-def _brute_force(script: Script, path: Path, env: dict, seconds: float) -> tuple[int, int]:
+def _brute_force(script: Script, path: Path, env: dict, seconds: float, most: int) -> tuple[int, int]:
     """(fastest size, largest size) of those that fit; the largest by halving."""
     rates, size, low, high = {}, float(script.own), script.own, 0
-    while size <= script.most:
+    while size <= most:
         rate, peak = _run(path, env, int(size), seconds)
         if script.cap and peak > batch.USE * script.cap:
             high = int(size)
             break
         rates[int(size)], low = rate, int(size)
-        size *= STEP_SHARE
+        size *= TIMES
     while high and high - low > max(1, low // 50):
         middle = (low + high) // 2
         rate, peak = _run(path, env, middle, 0.1)

@@ -88,6 +88,8 @@ space = {}
 exec(code, space)
 made["library"] = space["make"](data)
 from stoker_hooks.settings import loaders, beside
+import multiprocessing
+tell(undecided=multiprocessing.get_start_method(allow_none=True))
 tell(knobs={name: [each.num_workers, each.prefetch_factor, each.persistent_workers, each.timeout, each.pin_memory] for name, each in made.items()},
      ids={name: loaders.id_of(each) for name, each in made.items()}, facts={name: loaders.facts(each) for name, each in made.items()})
 for name in ("mine", "fewer", "stream"):
@@ -108,6 +110,8 @@ def unfit(*args, **kwargs):
         loaders.sibling(*args, **kwargs)
     except loaders.Unfit as e:
         return str(e)
+multiprocessing.set_start_method("spawn", force=True)
+tell(spawned=[unfit(made["other"], workers=1), unfit(made["mine"], feed="cache")])
 tell(unfit=[unfit(made["own"]), unfit(made["stream"], workers=2), unfit(made["sampler"], workers=1)])
 """
 
@@ -134,6 +138,7 @@ def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):
     for name, part in parts.items():
         assert part in left[f"{ids[name]} workers"], name
     assert "no workers" in left[f"{ids['fewer']} prefetch"] and "no device" in left[f"{ids['pinned']} pin_memory"]
+    assert told.said["undecided"] is None, "how processes start is the script's to decide"
     assert told.said["drew"] == "" and told.said["fresh"] is True
     assert told.said["counts"] == [[8, 8], [8, 8], [3, 3], [4, 4]] and told.said["workers"] == [0, 2, 0, 0]
-    assert all(told.said["unfit"])
+    assert all(told.said["unfit"]) and all("not" in why for why in told.said["spawned"])

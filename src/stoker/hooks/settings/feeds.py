@@ -90,9 +90,16 @@ def _obstacle(loader: object, kind: str) -> str:
         return "it gives single samples, not batches"
     if kind == "batched" and not _is_default(loader):
         return "its collate_fn is the script's own"
-    if loader.num_workers and loader.multiprocessing_context is not None:
-        return "its workers are not forked" if loader.multiprocessing_context.get_start_method() != "fork" else ""
-    return ""
+    return "its workers are not forked" if loader.num_workers and not forks(loader) else ""
+
+
+def forks(loader: object) -> bool:
+    """Whether its workers are, or would be. Asking multiprocessing itself would decide it for the script."""
+    import multiprocessing
+    own = loader.multiprocessing_context
+    if own is not None:
+        return own.get_start_method() == "fork"
+    return (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == "fork"
 
 
 def _is_default(loader: object) -> bool:

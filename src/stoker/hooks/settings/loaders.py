@@ -191,7 +191,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     import multiprocessing
     if multiprocessing.current_process().daemon:
         return "this process may not have children"
-    if (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_context().get_start_method()) != "fork":
+    if not feeds.forks(loader):
         return "workers would not be forked, but start the script anew"
     on = next((str(each.device) for each in _tensors(data) if each.device.type != "cpu"), "")
     return f"its data is on {on}" if on else ""

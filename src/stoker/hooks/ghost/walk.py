@@ -40,6 +40,7 @@ class Walk:
         self.dicts = set()  # ids of the dictionaries of attributes that were gone through
         self.module_dicts = set()
         self.snapshots: list = []
+        self.traced = False  # this walk runs in a trace function of ours
         self._by_path: dict = {}
 
     def run(self, heap: bool = True) -> Walk:
@@ -125,7 +126,7 @@ class Walk:
             frame, inner = self.snapshots.pop()
             if sys.getrefcount(inner) > 3:  # the frame, this variable, the call: anybody else is the script, which called locals()
                 continue
-            if frame is last:  # it may be traced: its snapshot is written back when the trace function returns
+            if frame is last and self.traced:  # its snapshot is written back when the trace function returns
                 _stale.append((id(frame), frame.f_code))  # the frame alone holds it: nothing lives longer because we looked
             else:
                 inner.clear()
@@ -145,7 +146,9 @@ class Walk:
         self._know_modules()
         while frame is not None:
             file = frame.f_code.co_filename
-            if not leaves.is_ours(file) and not file.startswith("<frozen"):
+            if leaves.is_ours(file):
+                self.traced = self.traced or frame.f_code.co_name == "_at_line"
+            elif not file.startswith("<frozen"):
                 self.stack.append(frame)
             frame = frame.f_back
         self.stack.reverse()

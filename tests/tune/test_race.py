@@ -168,6 +168,14 @@ def test_the_step_that_spans_a_stop():
     assert race.count_steps(0, 0, 0, [5]) == (0, 0)
 
 
+def test_evaluation_is_left_out_wherever_it_falls():
+    ms = 1_000_000
+    assert race.count_steps(100 * ms, 100 * ms, 100 * ms, [110 * ms, 120 * ms, 230 * ms], {230 * ms: 100 * ms}) == (2, 20 * ms)
+    # it began 3 ms before the stop of 100 ms, went on for 90 behind it, and the step took 5: no event
+    spans = [200 * ms + 95 * ms, 305 * ms, 315 * ms]
+    assert race.count_steps(95 * ms, 100 * ms, 200 * ms, spans, {spans[0]: 193 * ms}) == (2, 20 * ms)
+
+
 def test_signals_reach_those_who_left_the_group(tmp_path):
     child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(100)"], start_new_session=True)
     try:

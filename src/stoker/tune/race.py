@@ -247,7 +247,8 @@ def paired_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], c
     drawn = sorted(ratio(chance.choices(pairs, k=len(pairs))) for _ in range(DRAWS))
     low, high = drawn[int(0.05 * DRAWS)], drawn[int(0.95 * DRAWS)]
     if len(pairs) < FEW_PAIRS:
-        single = [ratio([pair]) for pair in pairs]
+        usual = statistics.median(min(a[0], b[0]) for a, b in pairs)
+        single = [ratio([(a, b)]) for a, b in pairs if min(a[0], b[0]) >= usual / 2]  # not of windows that were mostly evaluation
         low, high = min(low, *single), max(high, *single)
     return Interval(value, min(low, value), max(high, value))
 
@@ -333,7 +334,8 @@ class _Lane:
     def _window(self, watch: procs.Watch, halted_ns: int, went_ns: int) -> Window:
         load = watch.load(self._members)
         before, self._ends = self._ends, self.trial.steps()
-        steps, nanoseconds = count_steps(before[-1] if before else halted_ns, halted_ns, went_ns, self._ends[len(before):])
+        steps, nanoseconds = count_steps(before[-1] if before else halted_ns, halted_ns, went_ns, self._ends[len(before):],
+                                         self.trial.pauses())
         window = Window(steps, nanoseconds / 1e9 * (1 - load.lost), load)
         if steps:
             self.result.windows.append([steps, round(window.seconds, 6), round(load.lost, 3)])
@@ -366,12 +368,18 @@ class _Lane:
             self.trial.clear()
 
 
-def count_steps(last_ns: int, halted_ns: int, went_ns: int, ends: Sequence[int]) -> tuple[int, int]:
-    """(steps, ns) of a window: the step that spans the stop before it is left out (a device or a disk may have worked on meanwhile),
-    unless it is so long that it is an event of its own: leaving those out would hide them, since a stop hits long ones most."""
+def count_steps(last_ns: int, halted_ns: int, went_ns: int, ends: Sequence[int],
+                pauses: Mapping[int, int] | None = None) -> tuple[int, int]:
+    """(steps, ns) of a window, evaluation left out: it comes seldom, and to one of the two sides.
+
+    The step that spans the stop before it is left out (a device or a disk may have worked on meanwhile), unless it is so long that it
+    is an event of its own: leaving those out would hide them, since a stop hits long ones most. pauses: end of a step -> ns of
+    evaluation before it; of one that spans a stop, the stop is in it.
+    """
     if len(ends) < 2:
         return 0, 0
-    steps, took = len(ends) - 1, ends[-1] - ends[0]
-    spanning = max(0, halted_ns - last_ns) + ends[0] - went_ns
+    pauses = pauses or {}
+    steps, took = len(ends) - 1, ends[-1] - ends[0] - sum(pauses.get(end, 0) for end in ends[1:])
+    spanning = max(0, halted_ns - last_ns) + ends[0] - went_ns - max(0, pauses.get(ends[0], 0) - max(0, went_ns - halted_ns))
     usual = statistics.median(b - a for a, b in itertools.pairwise(ends))
     return (steps + 1, took + spanning) if spanning > RARE * usual else (steps, took)

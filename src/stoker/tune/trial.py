@@ -24,7 +24,8 @@ from stoker.doctor import command as commands
 from stoker.tune import procs
 
 ENOUGH = "enough"  # a wish: tell what is known by now, and end
-ORDER, FACTS, PROGRESS, STEPS, OUT, ERR = "order.json", "facts.json", "progress.jsonl", "steps.bin", "out.log", "err.log"
+ORDER, FACTS, PROGRESS, STEPS, PAUSES, OUT, ERR = (
+    "order.json", "facts.json", "progress.jsonl", "steps.bin", "pauses.bin", "out.log", "err.log")
 HOOKS, PROCESSES, OUTSIDE = "hooks", "processes.jsonl", "outside"
 LOOK_S = 0.05
 IDLE_S = 20.0  # nothing told and no processor used for so long: it hangs
@@ -144,6 +145,12 @@ class Trial:
         except OSError:
             return []
         return list(memoryview(raw[:len(raw) // 8 * 8]).cast("Q"))
+
+    def pauses(self) -> dict[int, int]:
+        """End of a step -> ns of evaluation before it, on the clock on the wall."""
+        raw = _read(self.room / PAUSES)
+        both = memoryview(raw[:len(raw) // 16 * 16]).cast("Q")
+        return dict(zip(both[::2], both[1::2], strict=True))
 
     def count(self) -> int:
         """Optimizer steps so far."""

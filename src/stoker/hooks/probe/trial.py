@@ -1,4 +1,5 @@
-"""A trial: the end of each step goes into steps.bin, and nothing else is done to the script. May be stopped and continued at any time."""
+"""A trial: the end of each step goes into steps.bin, how much evaluation lay before one into pauses.bin, and nothing else is done to the
+script. May be stopped and continued at any time."""
 
 from __future__ import annotations
 
@@ -7,20 +8,29 @@ import struct
 import time
 
 from ..clock import marks
-from . import order
+from . import order, windows
 
 _pack = struct.Struct("<Q").pack
+_pair = struct.Struct("<QQ").pack
 _moment = time.monotonic_ns
 
 
 def stepper(seconds: float, steps: int) -> object:
     """What is called at the end of each step, as of now."""
-    fd = os.open(os.path.join(order.room, "steps.bin"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd, pauses = (os.open(os.path.join(order.room, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                  for name in ("steps.bin", "pauses.bin"))
+    windows.watch_the_clock()
+    known = windows.spent()[marks.EVALUATION]
     until = _moment() + int(seconds * 1e9) if seconds > 0 else 1 << 62
     most = steps if steps > 0 else 1 << 62
 
     def step() -> None:
+        nonlocal known
         moment = _moment()
+        evaluated = windows.spent()[marks.EVALUATION]
+        if evaluated > known:
+            os.write(pauses, _pair(moment, evaluated - known))
+        known = evaluated
         os.write(fd, _pack(moment))
         if marks.steps >= most or moment >= until:
             order.finish("enough")

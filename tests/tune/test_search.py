@@ -114,6 +114,7 @@ def test_class_c_goes_through_the_guard(tune, where, tmp_path, monkeypatch):
     assert "precision" not in report.settings and report.kept == ("samples kept in memory",)
     assert next(a.state for a in report.found.actions if a.name == "bf16") == "not shown safe"
     assert "precision" not in keep.get(where, tmp_path / "train.py")["settings"]
+    assert not verdicts
 
 
 def test_short_trainings_need_force(tune):

@@ -15,7 +15,7 @@ from stoker.base.units import format_duration
 from stoker.tune import card as cards
 from stoker.tune import choose, guard, keep, reading, refusals, rules, trial
 from stoker.tune.findings import Action, Findings, Range
-from stoker.tune.race import POOL, Entry, Interval, Outcome, Race
+from stoker.tune.race import POOL, Entry, Interval, Outcome, Race, Result
 from stoker.tune.trial import Command, Ended, Trial
 
 PROBE_SHARE, CONFIRM_SHARE = 0.45, 0.2  # of the time for the search; the race has the rest
@@ -89,6 +89,7 @@ class Search:
         self._parent = trial.rooms(where)
         self._report = Report("nothing", "")
         self._best: tuple[choose.Candidate, Interval] | None = None
+        self._raced: list[tuple[choose.Candidate, Result]] = []
         self._confirmed = False
         self._stopped = False  # by Ctrl-C
 
@@ -190,7 +191,7 @@ class Search:
         outcome = self._run_race(entries, seconds)
         if self._died(outcome):
             return
-        raced = [(c, outcome.of(c.name)) for c in chosen]
+        self._raced = raced = [(c, outcome.of(c.name)) for c in chosen]
         for c, result in raced:
             if result.died:
                 self._state(c.actions, f"failed: {result.died}")
@@ -241,13 +242,11 @@ class Search:
             self._confirmed = True
             return
         self._state(critical, verdict.state)
-        self._best = None
-        if rest:
+        left = choose.candidates(rest, frozenset(), 1)
+        self._best = (left[0], ratio) if left else choose.winner([(c, r) for c, r in self._raced if c.risk != "C"])
+        if self._best:
             self._deadline = max(self._deadline, time.monotonic() + self._cost(2) + CONFIRM_MIN_S)
-            left = choose.candidates([a for a in self._report.found.actions if a.name in {r.name for r in rest}], frozenset(), 1)
-            if left:
-                self._best = left[0], ratio
-                self._confirm()
+            self._confirm()
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -356,7 +355,8 @@ class Search:
             report.sentence, report.hint = f"Not tuned: {text}", hint
             return
         report.lines = ended.lines if ended.how == "error" else []
-        why = {"no_step": "it ended without a step of an optimizer: nothing was trained", "stdin": "it asks a question at its start"}
+        why = {"no_step": "it ended without a step of an optimizer: nothing was trained", "stdin": "it asks a question at its start",
+               "ended": "it came to its end before anything was measured", "stopped": "it trained, but told nothing that could be judged"}
         report.sentence = text or f"Not tuned: {why.get(ended.how) or ended.why or ended.how}."
         report.hint = HINTS.get(ended.how, "") if ended.how == "network" else hint or HINTS.get(ended.how, "")
 

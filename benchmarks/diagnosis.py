@@ -69,7 +69,8 @@ def diagnose(half: str, names: list[str], seconds: float) -> Iterator[Verdict]:
         for case in faults.cases(half):
             if names and case.name not in names:
                 continue
-            command = trial.read([sys.executable, os.fspath(case.path), *case.args], Path(folder), dict(os.environ))
+            env = {"OMP_NUM_THREADS": "1", **os.environ}  # as the truth was measured
+            command = trial.read([sys.executable, os.fspath(case.path), *case.args], Path(folder), env)
             card = card or cards.card(where, command)
             with faults.neighbour(case.neighbour):
                 ended = _probe(command, seconds, parent)

@@ -105,6 +105,13 @@ def test_memory_by_batch():
     assert model.fit_memory([(16, 1e9), (32, 1e9)]).largest(4e9) is None
 
 
+def test_without_workers_no_more_is_waited_than_the_clock_saw():
+    device_bound = facts(*pairs("R1", 7, split={"data": 0.04, "other": 0.96}))
+    assert View(device_bound, CARD).stall.value == pytest.approx(0.04)
+    hidden = facts(*pairs("R1", 7, split={"data": 0.04, "other": 0.96}), loader={"workers": 2})
+    assert View(hidden, CARD).stall.value == pytest.approx(0.3, abs=0.02)  # workers take cores from the computation
+
+
 def test_copies_are_what_the_device_is_spared():
     made = facts(*pairs("R1", 8), *[{**w, "phase": {"R0": "R1", "R2": "R2"}[w["phase"]]} for w in pairs("R2", 6, base=8)])
     assert View(made, CARD).copy.value == pytest.approx(0.2, abs=0.02)

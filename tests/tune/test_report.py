@@ -12,7 +12,7 @@ from stoker.tune.findings import Cause, Range
 from stoker.tune.places import Place
 
 WAITS = {"data": 0.7, "forward": 0.15, "backward": 0.15}
-STARVED = facts(*pairs("R1", 3.0, split=WAITS), *pairs("bf16", 9.0),
+STARVED = facts(*pairs("R1", 3.0, split=WAITS), *pairs("bf16", 9.0, split=WAITS),
                 samples={"n": 64, "cpu_s": 64 * 2e-4, "wait_s": 0.0, "p50_s": 2e-4, "p90_s": 2e-4, "max_s": 3e-4, "bytes": 4096, "same": True, "again_s": 64 * 2e-4})
 
 

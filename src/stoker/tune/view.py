@@ -99,9 +99,12 @@ class View:
 
     @cached_property
     def stall(self) -> Range | None:
-        """Share of the step that goes with the input: 1 - T1/T0."""
+        """Share of the step that goes with the input: 1 - T1/T0. Without workers no more than the clock saw in the loader."""
         ratio = self.ratio("R1")
-        return Range(max(0.0, 1 - ratio.value), max(0.0, 1 - ratio.high), max(0.0, 1 - ratio.low)) if ratio else None
+        if ratio is None:
+            return None
+        most = 1.0 if self.workers or not self.clock else self.clock_share(*_WAITING)
+        return Range(*(min(most, max(0.0, 1 - r)) for r in (ratio.value, ratio.high, ratio.low)))
 
     @cached_property
     def copy(self) -> Range | None:

@@ -6,13 +6,14 @@ import os
 import sys
 import weakref
 
-from . import fate, stand_ins, words
+from . import fate, leaves, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"
 _OURS = os.path.dirname(os.path.abspath(__file__))
 _leaves: dict = {}  # number -> weak reference to a parameter of a module or optimizer, in order of first use; dead ones go now and then
 _known: dict = {}  # id -> number in _leaves
 _count = 0
+_odd = False  # whether some are of a class of the script's
 _purge_at = 1000
 _inputs: list = []  # leaves that were handed to a module since the last backward (an attack on an image, a style transfer)
 _patterns: dict = {}  # pattern -> its number
@@ -24,10 +25,11 @@ _skipped: dict = {}  # file -> whether it is torch's or ours
 
 
 def know(params: object) -> None:
-    global _count
+    global _count, _odd
     for p in params:
         if not _is_known(p):
             _known[id(p)] = _count
+            _odd = _odd or type(p) not in _plain_kinds()
             _leaves[_count] = weakref.ref(p)
             _count += 1
     if len(_leaves) > _purge_at:
@@ -47,7 +49,21 @@ def _purge() -> None:
 
 def know_input(arg: object) -> None:
     """An argument of a module: if it is a leaf that asks for a gradient, the next backward may give it one."""
-    if getattr(arg, "requires_grad", False) and arg.is_leaf and not _is_known(arg) and not any(arg is each for each in _inputs):
+    if not isinstance(arg, sys.modules["torch"].Tensor):
+        return
+    if type(arg) in _plain_kinds():
+        _know_input(arg)
+    else:
+        leaves.quietly(_know_input)(arg)
+
+
+def _plain_kinds() -> tuple:
+    torch = sys.modules["torch"]
+    return torch.Tensor, torch.nn.Parameter
+
+
+def _know_input(arg: object) -> None:
+    if arg.requires_grad and arg.is_leaf and not _is_known(arg) and not any(arg is each for each in _inputs):
         _inputs.append(arg)
         del _inputs[:-16]
 
@@ -60,7 +76,7 @@ def before(tensors: object) -> tuple:
     found = list(_inputs)
     _inputs.clear()
     if place[1] or place[0] < 4 or not place[0] & (place[0] - 1):
-        more = [leaf for leaf in _of_graph(tensors) if not _is_known(leaf) and not any(leaf is each for each in found)]
+        more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and not any(leaf is each for each in found)]
         place[1] = place[1] or bool(more)
         found += more
     return found, _with_gradient()
@@ -81,6 +97,10 @@ def _is_skipped(file: str) -> bool:
 
 
 def _with_gradient() -> list:
+    return leaves.quietly(_look)() if _odd else _look()
+
+
+def _look() -> list:
     return [i for i, leaf in _leaves.items() if (p := leaf()) is not None and p.grad is not None]
 
 
@@ -164,9 +184,9 @@ def _is_known(leaf: object) -> bool:
     return i is not None and _alive(i) is leaf
 
 
-def _refuse_sparse(leaves: list) -> None:
+def _refuse_sparse(found: list) -> None:
     import torch
-    for leaf in leaves:
+    for leaf in found:
         if leaf.grad is not None and leaf.grad.layout != torch.strided:
             fate.refuse(words.SPARSE_GRAD)
             return

@@ -12,7 +12,7 @@ import time
 import weakref
 from _thread import get_ident as _get_ident
 
-from . import fate, life, stand_ins, walk_heap
+from . import fate, leaves, life, stand_ins, walk_heap
 
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 FOLDER = "graphs"  # in life.folder: a file for each image whose graphs were let go
@@ -81,6 +81,7 @@ def undecided() -> bool:
     return bool(_wait_until) and _monotonic() < _wait_until
 
 
+@leaves.quietly
 def guard() -> None:
     """The image is restored: the graphs of all tensors there are were made by a ghost, and hold its NaN in the place of what was saved.
     Those that hold nothing are right as they are (`w.t()`, made before training); what they come to has its own guard."""

@@ -46,6 +46,7 @@ def _is_ours(thing) -> bool:
     return type(thing) is types.FunctionType and leaves.is_ours(thing.__code__.co_filename)
 
 
+@leaves.quietly
 def at_setup_end() -> None:
     """Large memory that both lives make in set-up is known by its checksum from here on."""
     from . import walk_census
@@ -56,6 +57,7 @@ def at_setup_end() -> None:
     seen.close()
 
 
+@leaves.quietly
 def take(where) -> bool:
     """Copy what the script can reach, at a line of it, and hand it to the writer. False: not here; the next point may do."""
     if _writer is not None:
@@ -287,6 +289,7 @@ def dropped() -> set:
     return set(filter(None, os.environ.get("STOKER_RESUME_DROP", "").split(",")))
 
 
+@leaves.quietly
 def resume() -> dict:
     """Put the image of this life in place; the caller stands at the line where it was taken. What does not fit is `fate.diverged`."""
     from . import restore

@@ -6,6 +6,7 @@ Nothing here runs code of the user's: no property, no `__eq__`, no `__getattr__`
 from __future__ import annotations
 
 import enum
+import functools
 import gc
 import marshal
 import os
@@ -41,6 +42,20 @@ uuid.UUID builtins.range builtins.slice builtins.ellipsis builtins.NotImplemente
 torch.layout torch.memory_format torch.finfo torch.iinfo torch.qscheme operator.itemgetter operator.attrgetter
 re.Pattern pathlib.PosixPath pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
 """.split())
+
+
+def quietly(call):
+    """`call` without the script's `__torch_function__`: a look at a tensor of its own class would run its code."""
+
+    @functools.wraps(call)
+    def wrapper(*args, **kwargs):
+        torch = sys.modules.get("torch")
+        if not hasattr(torch, "nn"):
+            return call(*args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            return call(*args, **kwargs)
+
+    return wrapper
 
 
 def is_ours(file: str) -> bool:

@@ -14,7 +14,7 @@ import sys
 from . import fate, life, private, tape
 
 _HEAD = object.__basicsize__
-_python: list = []  # ctypes views into the state: position, a word
+_python: list = []  # ctypes views into the state: position and first word
 _numpy: list = []
 _FIRST = "start"  # in life.folder: the generators as the first life found them
 _starts: dict = {}  # "python", "numpy", "torch" -> state
@@ -25,7 +25,7 @@ _pending = None  # (event, state) after the last library draw that the script ha
 def python_begins(random: object) -> None:
     """`random` is imported: from now on its state can be watched."""
     base = id(random._inst) + _HEAD
-    _python[:] = ctypes.c_uint32.from_address(base), ctypes.c_uint32.from_address(base + 4), random._inst
+    _python[:] = ctypes.c_uint64.from_address(base), random._inst  # both at once
 
 
 def numpy_begins(numpy: object) -> None:
@@ -90,10 +90,10 @@ def load(state: object) -> None:
 
 def _look() -> tuple:
     """Changes whenever somebody drew: the position, and a word for the case that the position came round."""
-    position, word, inst = _python if _python else _NOTHING
+    drawn, inst = _python or _NOTHING
     if _numpy:
-        return position.value, word.value, inst.gauss_next, _numpy[0].value, _numpy[1].value
-    return position.value, word.value, inst.gauss_next
+        return drawn.value, inst.gauss_next, _numpy[0].value, _numpy[1].value
+    return drawn.value, inst.gauss_next
 
 
 class _Zero:
@@ -101,7 +101,7 @@ class _Zero:
     gauss_next = None
 
 
-_NOTHING = (_Zero, _Zero, _Zero)
+_NOTHING = (_Zero, _Zero)
 
 
 def _enter() -> None:

@@ -67,12 +67,11 @@ def own_tensors() -> list:
 
 def _quick_key(out: object) -> object:
     """Without a walk for what most calls give: a tensor, or a few of them."""
-    import torch
-    kind = type(out)
-    if kind is torch.Tensor:
+    kind, tensor = type(out), sys.modules["torch"].Tensor
+    if kind is tensor:
         return _tensor_key(out)
     if kind in (tuple, list) and len(out) < 9:
-        keys = [_tensor_key(each) for each in out if type(each) is torch.Tensor]
+        keys = [_tensor_key(each) for each in out if type(each) is tensor]
         return (kind, *keys) if keys and len(keys) == len(out) and len({id(each) for each in out}) == len(out) else None
     return None
 

@@ -43,6 +43,7 @@ class Walk:
         self.traced = False  # this walk runs in a trace function of ours
         self._by_path: dict = {}
 
+    @leaves.quietly
     def run(self, heap: bool = True) -> Walk:
         """Walk from all roots; the caller stands inside our own code (`life.depth` > 0). Without `heap`: no look for what only a value
         stack holds, a quarter of the time."""
@@ -55,6 +56,7 @@ class Walk:
         self._finish()
         return self
 
+    @leaves.quietly
     def over(self, root, path: str = "root") -> Walk:
         """Walk from one object only, for a census."""
         self._know_modules()

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-torch.manual_seed(0)
+torch.manual_seed(0), random.seed(1), np.random.seed(1)
 g = torch.Generator().manual_seed(7)
 r = random.Random(3)
 old, new, mt = np.random.RandomState(1), np.random.Generator(np.random.Philox(2)), np.random.Generator(np.random.MT19937(4))

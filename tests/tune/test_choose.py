@@ -35,8 +35,16 @@ def test_the_best_of_both_sides_go_together():
 
 def test_a_cache_and_workers_are_not_mixed_and_a_knob_is_turned_once():
     found = choose.candidates([WORKERS, CACHE, BATCHED], frozenset())
-    assert names(found)[0] == "cache" and "batched + workers" in names(found)
+    assert "cache" in names(found) and "batched + workers" in names(found)
     assert not any("cache" in name and "+" in name for name in names(found))
+
+
+def test_savings_of_several_changes_overlap():
+    assert choose.candidates([WORKERS], frozenset())[0].forecast == 0.6
+    both = choose.candidates([WORKERS, THREADS], frozenset())[0]
+    assert 0.6 * 0.8 < both.forecast < 0.6
+    many = [action(name, 0.4, "B", **{name: True}) for name in ("fused", "channels_last", "compile")]
+    assert choose.candidates(many, frozenset())[0].forecast > 0.1
 
 
 def test_class_c_needs_consent_and_has_a_fallback():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -102,12 +103,10 @@ def _compatible(actions: Sequence[Action]) -> list[Action]:
 
 
 def _forecast(actions: Sequence[Action]) -> float:
-    """Of all together: on the side of the loaders the best one counts, those of the computation multiply."""
-    feeding = min((a.ratio.value for a in actions if "loaders" in a.settings), default=1.0)
-    computing = 1.0
-    for a in actions:
-        computing *= a.ratio.value if "loaders" not in a.settings else 1.0
-    return max(0.01, feeding - (1 - computing)) if feeding < 1.0 else computing
+    """Of all together. What they save overlaps (two ways to feed, two ways to compute the same product): the best one counts whole, of
+    each further one the root of its ratio."""
+    best, *others = sorted(a.ratio.value for a in actions) or [1.0]
+    return max(0.01, best * math.sqrt(math.prod(min(1.0, other) for other in others)))
 
 
 def _candidate(actions: Sequence[Action]) -> Candidate:

@@ -137,7 +137,11 @@ class Search:
         if facts.get("ended") == "script" and not self._o.force:
             self._too_short(ended)
             return
-        chosen = choose.candidates(report.found.actions, self._o.allow, self._most_lanes() - 1)
+        if facts and any(cause.name == "neighbour" for cause in report.found.causes):  # right for as long as the neighbour stays
+            self._change({"threads"}, state="not tried: others had the cores")
+            if any(a.name == "threads" and a.cure == "setting" for a in report.found.actions):
+                report.notes.append("Another number of threads was not tried, since others had the cores: tune again when they are done.")
+        chosen = choose.candidates([a for a in report.found.actions if not a.state], self._o.allow, self._most_lanes() - 1)
         if not chosen:
             return
         if len(chosen) > 1 and self._left() > self._cost(len(chosen) + 1) + RACE_MIN_S:

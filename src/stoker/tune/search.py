@@ -343,7 +343,14 @@ class Search:
             self._report.hint = "Try again when that has ended, or give it more time: --for 5m"
             return
         for c in chosen:
-            if not outcome.of(c.name).died:
+            ratio = outcome.of(c.name).ratio
+            if ratio and ratio.value < choose.KEPT_BELOW:  # perhaps, but its interval holds "no gain" too
+                self._state(c.actions, "not shown")
+                self._report.state = "noisy"
+                self._report.sentence = (f"With {', '.join(keep.words(c.settings))} it may be faster ({1 / ratio.value:.2f} times as fast, "
+                                         f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}): that is too uncertain to be kept.")
+                self._report.hint = "Try again when the machine is quiet, or give it more time: --for 5m"
+            elif not outcome.of(c.name).died:
                 self._state(c.actions, "no gain")
 
     def _left_by_hooks(self, applied: Mapping) -> None:

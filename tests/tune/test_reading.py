@@ -80,7 +80,8 @@ def test_samples_that_are_compared_within_a_batch(tmp_path, middle):
     assert read(tmp_path, loop(middle=middle)).batch_pairs
 
 
-@pytest.mark.parametrize("middle", ["s = x @ model.weight; y = torch.arange(4)", "s = model(x) @ model(x).t()"])
+@pytest.mark.parametrize("middle", ["s = x @ model.weight; y = torch.arange(4)", "s = model(x) @ model(x).t()",
+                                    "s = x @ x.transpose(-2, -1); y = s.masked_fill(s == 0, 1)"])
 def test_samples_that_are_not_surely_compared(tmp_path, middle):
     assert read(tmp_path, loop(middle=middle)).batch_pairs is None
 

@@ -272,7 +272,8 @@ def _heads(node: ast.AST) -> list[ast.expr]:
 
 
 def _turned(node: ast.expr) -> bool:
-    """`x.t()`, `x.T`, `x.transpose(...)`."""
+    """`x.t()`, `x.T`, `x.transpose(0, 1)`: samples become columns. `k.transpose(-2, -1)`, as in attention, turns each sample by itself."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in ("t", "transpose", "permute")
-    return isinstance(node, ast.Attribute) and node.attr in ("T", "mT")
+        around = sorted(ast.unparse(each) for each in node.args)
+        return node.func.attr == "t" or (node.func.attr in ("transpose", "permute") and around == ["0", "1"])
+    return isinstance(node, ast.Attribute) and node.attr == "T"

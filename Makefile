@@ -36,7 +36,7 @@ test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, rando
 
 check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
 	$(PY) -m ruff check src tests benchmarks docs examples
-	$(PY) -m pytest -q -m "not slow and not real and not gpu" $(LONG:%=--ignore=%)
+	$(PY) -m pytest -q -n 2 --dist worksteal -m "not slow and not real and not gpu" $(LONG:%=--ignore=%)
 
 bench: $(STAMP)      ## every number of docs/benchmarks.md, and the kill tests
 	$(PY) benchmarks/run.py

@@ -88,6 +88,18 @@ def test_the_children_of_a_later_process_with_the_holders_number_are_not_the_run
         stranger.wait()
 
 
+def test_why_a_run_is_ended_is_on_disk_before_its_first_signal(new_run):
+    body = """import json, os, signal, sys, time
+def told(*_):
+    sys.exit(7 if json.load(open(os.environ["STOKER_RUN_DIR"] + "/attempts/1/heartbeat"))["ladder"] == "limit_time" else 9)
+signal.signal(2, told)
+time.sleep(100)"""
+    run = new_run([PY, "-c", body], grace_s=[20, 20], time_s=2)
+    run.start()
+    end = run.end()
+    assert (end["code"], end["reason"]) == (7, "limit_time")
+
+
 @pytest.mark.parametrize("how", ["stop", "limit"])
 def test_who_ended_the_run_is_remembered_when_the_agent_dies_with_it(new_run, how):
     body = "import signal, sys, time\nsignal.signal(2, lambda *_: (time.sleep(0.03), sys.exit(7)))\nprint('up', flush=True); time.sleep(100)"

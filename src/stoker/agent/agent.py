@@ -1803,11 +1803,11 @@ class Agent:
                 append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
         self._beat(now)
 
-    def _beat(self, now: float) -> None:
+    def _beat(self, now: float, begins: str | None = None) -> None:
         body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
                 "limits_seq": self.limits.get("seq"), "waits_for_input": self.waits,
                 "out_bytes": size_of(self.att.path(OUT)), "err_bytes": size_of(self.att.path(ERR)),
-                "ladder": self.ladder.reason if self.ladder else None}
+                "ladder": begins or (self.ladder.reason if self.ladder else None)}
         try:
             write_json(self.att.path(HEARTBEAT), body, pad=512)
         except OSError:
@@ -1827,8 +1827,8 @@ class Agent:
     def _end(self, reason: str, grace: tuple[float, float]) -> None:
         """Begin the stop ladder."""
         self.phase = "stopping"
+        self._beat(time.monotonic(), reason)  # before the first signal: an agent proper after us knows who ended the run
         self.ladder = Ladder(self, reason, grace, natural=False)
-        self._beat(time.monotonic())
         self.notify()
 
     def _end_by_itself(self) -> None:

@@ -93,6 +93,8 @@ def _json(value: object) -> str:
         return f"[{', '.join(_json(each) for each in value)}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_text(str(name))}: {_json(each)}' for name, each in value.items())}}}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return _text(value) if isinstance(value, str) else repr(value)
 
 

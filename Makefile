@@ -1,7 +1,7 @@
 # What one types to set up, try, check and measure Stoker. `make` alone prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-resume check bench docs setup clean
+.PHONY: help run test test-tune test-resume check bench docs setup clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -28,8 +28,11 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	run=$$(stoker ps -a --json | $(PY) -c 'import json, sys; print(max(json.load(sys.stdin), key=lambda r: r["created_at"])["id"])') && \
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
-test: $(STAMP)       ## the whole suite (at most 15 minutes)
-	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign"
+test: $(STAMP)       ## the suite, without the two that follow (at most 15 minutes)
+	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign and not tuning"
+
+test-tune: $(STAMP)  ## the tuner with real trainings (a few minutes)
+	$(PY) -m pytest -q -n 2 --dist worksteal -m tuning
 
 test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, random loops, other people's scripts (half an hour)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign

@@ -62,6 +62,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The trainings first: they take minutes of computing, and fill the time in which the others wait for something."""
     items.sort(key=lambda item: "examples" not in item.path.parts)
+    for item in items:
+        in_a_script = item.path.name.startswith(("test_probe", "test_settings"))
+        if in_a_script or ("tune" in item.path.parts and item.get_closest_marker("slow")):
+            item.add_marker(pytest.mark.tuning)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

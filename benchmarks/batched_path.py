@@ -1,4 +1,4 @@
-"""What a batch costs that is read at once instead of picture by picture: `python benchmarks/batched_path.py [--short] [--json FILE]`.
+"""What a batch costs that is read at once instead of picture by picture: `python benchmarks/run.py --only batched-path`.
 
 60,000 pictures of 28x28 in memory, each through PIL, ToTensor and Normalize, in batches of 64 from an unmodified script's DataLoader: as
 it is, and with the batched path that settings put in. Both loaders live in one process, on one thread, and take turns in ABBA order. First
@@ -7,13 +7,11 @@ every batch of one pass is compared: the same samples, in the same order, to the
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -121,21 +119,3 @@ def rows(ground: Ground | None, short: bool) -> list[Row]:
                 target=TARGET, unit="x", best="high", n=len(slow), detail=detail),
             Row(name="samples that differ from those read one by one", value=told["mismatches"], target=0, unit="",
                 n=told["compared"], detail=f"{told['compared']:,} compared, bit by bit and in their order")]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    began = time.monotonic()
-    print(f"load {os.getloadavg()[0]:.1f}")
-    found = rows(None, args.short)
-    print("\n".join(row.line() for row in found) + f"\n({time.monotonic() - began:.0f} s)")
-    if args.json:
-        args.json.write_text(json.dumps([row.to_json() for row in found], indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What the clock costs that runs in every training: `python benchmarks/clock.py [--short] [--json FILE]`.
+"""What the clock costs that runs in every training: `python benchmarks/run.py --only clock`.
 
 CPU seconds of the training thread, so that what else this machine does counts little. One process imports torch and forks pairs, one
 with the clock and one without: the same code at the same addresses. They live side by side and take turns in ABBA order.
@@ -6,7 +6,6 @@ with the clock and one without: the same code at the same addresses. They live s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -184,21 +182,3 @@ def shares(pairs: Pairs, short: bool) -> Row:
     told = ", ".join(f"{name} {ms:.1f} ms {spread[0]:+.2f} %" for name, (spread, ms, _) in found.items())
     return Row(name=f"the clock in steps of 1 ms and more, worst of {len(found)}", value=value, low=low, high=high, target=SHARE, unit="%",
                n=found[worst][2], detail=told)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--short", action="store_true")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    began = time.monotonic()
-    print(f"load {os.getloadavg()[0]:.1f}")
-    found = rows(None, args.short)
-    print("\n".join(row.line() for row in found) + f"\n({time.monotonic() - began:.0f} s)")
-    if args.json:
-        args.json.write_text(json.dumps([row.to_json() for row in found], indent=1) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

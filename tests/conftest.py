@@ -64,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "examples" not in item.path.parts)
     for item in items:
         in_a_script = item.path.name.startswith(("test_probe", "test_settings"))
-        if in_a_script or ("tune" in item.path.parts and item.get_closest_marker("slow")):
+        of_the_tuner = "tune" in item.path.parts or item.path.name == "test_cli_tune.py"
+        if in_a_script or (of_the_tuner and item.get_closest_marker("slow")):
             item.add_marker(pytest.mark.tuning)
 
 

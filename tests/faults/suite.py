@@ -23,56 +23,6 @@ CURES = {
     "diff": "a change of the script, offered as a diff",
     "advice": "something outside the script: the machine, the data, another process",
 }
-CAUSES = {
-    "sample_work": "the work of one sample, in Python or a decoder, takes longer than the step",
-    "repeated_work": "the same sample is worked out anew in each epoch, though nothing in it is random",
-    "collate": "putting the samples of a batch together takes longer than making them",
-    "storage": "reading waits for the storage, not for a core",
-    "slow_sample": "a few samples are far slower than the rest, and the batch waits for them",
-    "worker_lock": "the workers wait for each other",
-    "too_many_workers": "more workers than cores: starting them and switching between them costs more than they bring",
-    "worker_start": "the workers are started anew in each epoch",
-    "duplicates": "every worker yields the whole stream, so that an epoch holds each sample several times",
-    "unshuffled": "one branch trains on unshuffled data",
-    "threads": "more threads than cores",
-    "neighbour": "another process has the cores",
-    "sync": "the host waits for the device in each step",
-    "ping_pong": "tensors go from the device to the host and back inside the step",
-    "cleanup": "memory is swept in each step",
-    "logging": "printing or logging in each step",
-    "checkpoint": "saving in each step",
-    "validation": "validation inside the training loop, far too often",
-    "tiny_batch": "the batch is so small that the fixed cost of a step rules",
-    "precision": "float32 where a shorter format is faster on this machine",
-    "double": "float64 by accident",
-    "memory_format": "convolutions on NCHW where channels_last is faster on this machine",
-    "layout": "tensors are copied into another layout again and again",
-    "graph_kept": "the graph of earlier steps is kept: memory and time grow",
-    "per_parameter": "a Python loop over the parameters in each step",
-    "optimizer": "the optimizer goes through very many small parameters one by one",
-    "zero_grad": "gradients are filled with zeros instead of being dropped",
-    "time_loop": "a Python loop over time steps where one call does",
-    "padding": "long and short samples share a batch, and most of it is padding",
-    "replicas": "the model is copied and its outputs gathered in each step",
-    "anomaly": "a debugging mode was left on",
-    "memory_jump": "memory jumps behind the first backward, when the optimizer makes its state",
-}
-REASONS = {
-    "own_iter": "the loader has an __iter__ of its own",
-    "order_matters": "the stream has to come in its order, from one reader",
-    "random_samples": "samples are drawn anew each time",
-    "dataset_changes": "the dataset is changed between epochs",
-    "precision_sensitive": "the training fails in a shorter format",
-    "needs_stdin": "it asks at the terminal",
-    "fails_itself": "it ends with an error of its own",
-    "too_short": "fewer than 30 steps",
-    "no_loader": "it has no DataLoader",
-    "several_optimizers": "several optimizers take turns",
-    "distributed": "several ranks wait for each other",
-    "network_writes": "it writes to somebody's server",
-    "not_replayable": "its data cannot be read twice",
-    "batch_is_maths": "the loss depends on which samples share a batch",
-}
 
 
 @dataclass(frozen=True)
@@ -82,13 +32,13 @@ class Case:
     name: str
     half: str
     kind: str
-    cause: str = ""  # of CAUSES; only for faults
+    cause: str = ""  # of stoker.tune.causes.CAUSES; only for faults
     accept: list[str] = field(default_factory=list)  # causes that count as right beside it
     helps: list[str] = field(default_factory=list)  # actions
     cure: str = ""  # of CURES
     risk: str = ""  # of RISKS: class of the best action
     refuse: list[str] = field(default_factory=list)  # actions that must not be applied; "all" = no tuning at all
-    reason: str = ""  # why not: of REASONS
+    reason: str = ""  # why not: of stoker.tune.refusals.REASONS
     about: str = ""  # a sentence on what costs, or why nothing does
     args: list[str] = field(default_factory=list)
     steps: int = 60  # optimizer steps that are measured, after the first ones

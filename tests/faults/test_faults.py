@@ -9,6 +9,9 @@ import sys
 import pytest
 import suite
 
+from stoker.tune.causes import CAUSES
+from stoker.tune.refusals import REASONS
+
 HARDLY, NOTHING = 0.15, 0.05  # of the step: less is no fault, more is something to win
 CASES = suite.cases()
 IDS = [case.name for case in CASES]
@@ -30,12 +33,12 @@ def test_the_halves_are_balanced():
 def test_a_truth_uses_known_words(case):
     assert case.kind in suite.KINDS and case.about
     if case.kind == "fault":
-        assert {case.cause, *case.accept} <= suite.CAUSES.keys() and case.helps and not case.refuse
+        assert {case.cause, *case.accept} <= CAUSES.keys() and case.helps and not case.refuse
         assert case.cure in suite.CURES and case.risk in suite.RISKS
         assert case.repair or case.neighbour or case.measure != "time"
         assert suite.lines(case) or case.cure == "advice" or case.measure == "none"
     elif case.kind == "refuse":
-        assert case.reason in suite.REASONS and case.refuse and not case.cause
+        assert case.reason in REASONS and case.refuse and not case.cause
     else:
         assert not case.cause and not case.refuse and case.repair
 

@@ -134,13 +134,11 @@ class Probe:
 
     def fenced(self, what: Any, *args: Any) -> None:
         """A fault of ours ends the probe, not the script."""
-        if not self.on:
-            return
-        try:
-            what(*args)
-        except Exception as e:
-            self.on = False
-            telling.failed("batch", e)
+        if self.on:
+            telling.fenced("batch", self._give_up, what, *args)
+
+    def _give_up(self) -> None:
+        self.on = False
 
     # ---- loaders
 

@@ -70,14 +70,8 @@ class _Fence:
         self.room, self.watch, self.depth, self.on, self.taken = room, watch, 0, True, None
 
     def call(self, what: Any, *args: Any) -> None:
-        if not self.on:
-            return
-        try:
-            what(*args)
-        except Exception as e:
+        if self.on and not telling.fenced("guard", self.watch.give_up, what, *args):
             self.on = False
-            self.watch.give_up()
-            telling.failed("guard", e)
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.taken is None and self.on:

@@ -70,3 +70,14 @@ def failed(kind: str, error: Exception) -> None:
     from . import order
     order.facts.update(fault=f"{kind}: {type(error).__name__}: {error}", steps_seen=_state["steps"])
     order.write("enough")
+
+
+def fenced(kind: str, give_up: object, what: object, *args: object) -> bool:
+    """Call `what`. A fault of ours ends the measuring and not the script: it gives up, the fault is told, and the answer is False."""
+    try:
+        what(*args)
+        return True
+    except Exception as e:
+        give_up()
+        failed(kind, e)
+        return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,6 @@ from stoker.base.config import Home
 from stoker.tune import keep
 
 SETTINGS = {"version": 1, "loaders": {"train.py:4#0": {"workers": 2}}, "precision": "bf16"}
-
-
-@pytest.fixture
-def ground() -> Iterator[Ground]:
-    made = Ground()
-    try:
-        yield made
-    finally:
-        left = made.close()
-    assert not left, "processes were left behind: " + "; ".join(left)
 
 
 def refused(ground: Ground, code: str, *options: str) -> dict:

@@ -272,6 +272,16 @@ def test_confirmed_numbers_replace_forecasts():
     assert tip(again, "precision").gain == pytest.approx(0.25, abs=0.01) and "1.25 times" in again.verdict
 
 
+@pytest.mark.parametrize(("state", "total", "after"), [("kept", 0.8, 0.8), ("no gain", None, 1.0), ("needs consent: --allow precision", None, 1.0)])
+def test_the_step_afterwards_holds_what_was_kept_and_no_more(state, total, after):
+    made = facts(*pairs("R1", 9.9), *pairs("bf16", 5.0))
+    found = judged(made)
+    assert sum(s.after_ms for s in found.stages) < 0.7 * sum(s.now_ms for s in found.stages)  # by forecast
+    told = tuple(dataclasses.replace(a, state=state) for a in found.actions)
+    again = rules.told_again(dataclasses.replace(found, actions=told, total=total and Range(total, total, total)), made, CARD)
+    assert sum(s.after_ms for s in again.stages) == pytest.approx(after * sum(s.now_ms for s in again.stages), rel=0.01)
+
+
 def test_unsafe_is_said():
     found = judged(facts(samples={"same": True}, bf16={"finite": False}))
     assert tip(found, "precision").state == "UNSAFE"

@@ -10,6 +10,8 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 OPEN = 0.10  # the sum may leave so much of the step unexplained
+KEPT, WORTH = "kept", "would be kept"  # states of actions that were confirmed
+_WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")  # kinds of the clock that settings make shorter
 _FOREIGN = 0.10
 _SPREAD = 0.25  # between the windows of one phase
 
@@ -29,10 +31,13 @@ def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
 
 
 def told_again(found: Findings, facts: dict, card: dict) -> Findings:
-    """The same findings with verdict and tips from the confirmed numbers, after actions were tried."""
+    """The same findings with verdict, tips and the step afterwards from the confirmed numbers, after actions were tried."""
     view = View(facts, card)
     told = tips.find(view, found.causes, found.actions, found.refusals)
-    return replace(found, tips=told, verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total))
+    kept = tuple(a for a in found.actions if a.state in (KEPT, WORTH))
+    left = kept or tuple(a for a in found.actions if not a.state)  # nothing kept: what was not tried is still a forecast
+    return replace(found, tips=told, verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total),
+                   stages=_stages(view, left, found.total if kept else None))
 
 
 def noise(view: View) -> str:
@@ -75,20 +80,23 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
 
 # --- numbers -----------------------------------------------------------------------------------------------------------------
 
-def _stages(view: View, offered: tuple[Action, ...]) -> tuple[Stage, ...]:
-    """The clock's kinds in R0; `after`: with the best setting of each side."""
+def _stages(view: View, offered: tuple[Action, ...], total: Range | None = None) -> tuple[Stage, ...]:
+    """The clock's kinds in R0; `after`: with the best setting of each side, in sum what `total` confirmed of them together."""
     whole = sum(view.clock.values())
     if not whole:
         return ()
-    feeds = min((a.ratio.value for a in offered if a.cure == "setting" and "loaders" in a.settings), default=None)
-    computes = min((a.ratio.value for a in offered if a.cure == "setting" and "loaders" not in a.settings), default=None)
-    waiting = sum(view.clock.get(k, 0.0) for k in ("data", "start"))
-    rest = whole - waiting
-    left_wait = max(0.0, waiting - (1 - feeds) * whole) / waiting if feeds is not None and waiting else 1.0
-    left_rest = max(0.0, rest - (1 - computes) * whole) / rest if computes is not None and rest else 1.0
+    settings = [a for a in offered if a.cure == "setting"]
+    feeds, computes = (whole * max([0.0, *(1 - a.ratio.value for a in settings if ("loaders" in a.settings) is side)])
+                       for side in (True, False))
+    waiting, rest = (sum(view.clock.get(k, 0.0) for k in kinds) for kinds in (_WAITING, _COMPUTED))
+    if total is not None and feeds + computes > 0:
+        gained = whole * (1 - total.value)
+        feeds = min(waiting, gained * feeds / (feeds + computes))
+        computes = gained - feeds
+    left_wait = max(0.0, waiting - feeds) / waiting if waiting else 1.0
+    left_rest = max(0.0, rest - computes) / rest if rest else 1.0
     how = {"data": "clock; " + ("differencing" if view.stall else "not differenced"), "start": "clock"}
-    return tuple(Stage(kind, ms, ms / whole, ms * (left_wait if kind in ("data", "start") else
-                                                   left_rest if kind in ("forward", "backward", "optimizer") else 1.0),
+    return tuple(Stage(kind, ms, ms / whole, ms * (left_wait if kind in _WAITING else left_rest if kind in _COMPUTED else 1.0),
                        how.get(kind, "clock")) for kind, ms in view.clock.items() if ms / whole >= 0.002)
 
 

@@ -404,7 +404,7 @@ class Search:
         report.settings, report.total, report.forecast = self._whole(candidate), ratio, candidate.forecast
         report.kept = tuple(keep.words(report.settings))
         fast = f"{1 / ratio.value:.2f} times as fast [{1 / ratio.high:.2f} to {1 / ratio.low:.2f}] with {', '.join(report.kept)}"
-        self._change({a.name for a in candidate.actions}, state="kept" if self._o.keep else "would be kept")
+        self._change({a.name for a in candidate.actions}, state=rules.KEPT if self._o.keep else rules.WORTH)
         if len(candidate.actions) == 1:
             self._number(candidate.actions[0], ratio)
         script = self._command.script

@@ -29,7 +29,7 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
 test: $(STAMP)       ## the suite, without the two that follow (at most 15 minutes)
-	$(PY) -m pytest -q -n 5 --dist worksteal -m "not campaign and not tuning"
+	$(PY) -m pytest -q -n 6 --dist worksteal -m "not campaign and not tuning"
 
 test-tune: $(STAMP)  ## the tuner with real trainings (a few minutes)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m tuning

@@ -34,6 +34,7 @@ from benchmarks import (
     start_up,
     throughput,
     waiting,
+    zero_edit,
 )
 from benchmarks.ground import REPO, Ground
 from benchmarks.measure import Row, number
@@ -47,6 +48,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "clock": clock.rows,
     "diagnosis": diagnosis.rows,
     "found": found.rows,
+    "zero-edit": zero_edit.rows,
     "batched-path": batched_path.rows,
     "largest-batch": largest_batch.rows,
     "copy": copying.frozen,

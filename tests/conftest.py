@@ -23,9 +23,11 @@ from real.sshd import program as sshd_program
 sys.path.insert(0, str(Path(__file__).with_name("house")))
 
 from leaks import Leaks
+from shares import in_shares
 from skips import not_accepted
 
 MARK = "TEST_MARK"  # inherited by what a test starts; not STOKER_*, since those do not reach runs
+TRAINING_S = {"examples": 60.0}  # a slow test of that folder, where it is far from the usual
 QUIET_S = 5.0  # what is on its way out gets this long
 PARTS = {"sshd": lambda: sshd_program() and shutil.which("ssh") and shutil.which("ssh-keygen")}  # others: a program of that name
 
@@ -36,6 +38,7 @@ _looking: list[Leaks] = []  # one, in the process that the others belong to
 def pytest_configure(config: pytest.Config) -> None:
     """The picture before the first test; and one thread for each training."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads that spin at barriers made 15 s of training take 300
+    config.pluginmanager.register(_Order())
     if not hasattr(config, "workerinput") and not config.option.collectonly:
         _looking.append(Leaks())
 
@@ -60,13 +63,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The trainings first: they take minutes of computing, and fill the time in which the others wait for something."""
-    items.sort(key=lambda item: "examples" not in item.path.parts)
+    """What belongs to the tuner and starts real trainings has a command of its own."""
     for item in items:
         in_a_script = item.path.name.startswith(("test_probe", "test_settings"))
         of_the_tuner = "tune" in item.path.parts or item.path.name == "test_cli_tune.py"
         if in_a_script or (of_the_tuner and item.get_closest_marker("slow")):
             item.add_marker(pytest.mark.tuning)
+
+
+class _Order:
+    """The order for several processes, once it is known which tests are left out."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        processes = getattr(config, "workerinput", {}).get("workercount", 1)
+        if processes > 1:
+            items[:] = in_shares(items, processes, TRAINING_S)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 CONFIG = {
     "seed": 7,
     "batch_size": 64,
-    "epochs": 15,
+    "epochs": 40,
     "lr": 1e-3,
     "weight_decay": 1e-4,
     "noise": 0.1,
@@ -68,7 +68,7 @@ class Trainer:
     def __init__(self, model, cfg, device):
         self.model, self.cfg, self.device = model.to(device), cfg, device
         self.optimizer = torch.optim.AdamW(param_groups(model, cfg["weight_decay"]), lr=cfg["lr"])
-        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, gamma=0.9)
+        self.scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, gamma=0.95)
         self.loss_fn = nn.SmoothL1Loss()
         self.history = []
 

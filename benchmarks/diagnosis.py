@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
@@ -59,8 +60,22 @@ def suite() -> ModuleType:
     return module
 
 
-def diagnose(half: str, names: list[str], seconds: float) -> Iterator[Verdict]:
-    """Each script of a half (or those named), probed and judged, one at a time."""
+@dataclass
+class Probed:
+    """One script and what it told of itself."""
+
+    case: Any
+    facts: dict
+    card: dict
+    how: str
+
+    def verdict(self) -> Verdict:
+        text = reading.read(self.case.path, self.facts, self.card["cores"])
+        return judged(self.case, self.how, rules.judge(self.facts, self.card, text))
+
+
+def probed(half: str, names: list[str], seconds: float) -> Iterator[Probed]:
+    """Each script of a half (or those named), one at a time."""
     faults = suite()
     with tempfile.TemporaryDirectory(prefix="stoker-diagnosis-") as folder:
         where = Home(Path(folder))
@@ -74,9 +89,7 @@ def diagnose(half: str, names: list[str], seconds: float) -> Iterator[Verdict]:
             card = card or cards.card(where, command)
             with faults.neighbour(case.neighbour):
                 ended = _probe(command, seconds, parent)
-            facts = ended.facts or {}
-            text = reading.read(case.path, facts, card["cores"])
-            yield judged(case, ended.how, rules.judge(facts, {**card, "now": cards.now(card["cores"])}, text))
+            yield Probed(case, ended.facts or {}, {**card, "now": cards.now(card["cores"])}, ended.how)
 
 
 def _probe(command: trial.Command, seconds: float, parent: Path) -> trial.Ended:
@@ -135,7 +148,7 @@ def _row(name: str, verdicts: list[Verdict], target: float) -> Row:
 
 def rows(ground: Ground, short: bool) -> list[Row]:
     """For benchmarks/run.py: the half that rules may be written by."""
-    return scored(list(diagnose("dev", list(SHORT) if short else [], 10.0 if short else SECONDS)))
+    return scored([each.verdict() for each in probed("dev", list(SHORT) if short else [], 10.0 if short else SECONDS)])
 
 
 def main() -> None:
@@ -148,7 +161,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write verdicts and rows here")
     o = parser.parse_args()
     verdicts = []
-    for verdict in diagnose(o.half, o.names or (list(SHORT) if o.short else []), 10.0 if o.short else o.seconds):
+    for each in probed(o.half, o.names or (list(SHORT) if o.short else []), 10.0 if o.short else o.seconds):
+        verdict = each.verdict()
         verdicts.append(verdict)
         mark = "right" if verdict.right and not verdict.wrongly_refused else "WRONG"
         said = ", ".join(f"{n} {s:.0%}" if s is not None else n for n, s in zip(verdict.said, verdict.shares, strict=False)) \

@@ -217,6 +217,47 @@ ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(n,)) for
     assert told.facts["ranks"] == 2 and told.facts["steps_seen"] == 1 and "windows" not in told.facts and told.done.returncode == 0
 
 
+def test_processes_that_train_beside_each_other_end_the_measurement(hooks, tmp_path):
+    told = trial(hooks, tmp_path, """
+import subprocess
+while len(sys.argv) > 1:
+    for x, y in DataLoader(Slow(64, 0.001), batch_size=4):
+        step(x)
+ranks = [subprocess.Popen([sys.executable, "script.py", str(n)]) for n in range(2)]
+while all(each.poll() is None for each in ranks):
+    time.sleep(0.02)
+[each.kill() for each in ranks]
+[each.wait() for each in ranks]
+""", seconds=40.0, **{"try": []})
+    assert told.facts["ranks"] == 2 and told.done.returncode == 0
+    begun, ended = ((told.room / name).stat().st_mtime for name in ("ranks.jsonl", "facts.json"))
+    assert ended - begun < 20  # long before the time for a measurement is over
+
+
+@pytest.mark.parametrize("mode", ["guard", "batch"])
+def test_what_we_cannot_read_or_copy_ends_the_measurement_and_not_the_script(hooks, tmp_path, mode):
+    told = trial(hooks, tmp_path, """
+class Shy(DataLoader):
+    @property
+    def batch_size(self):
+        raise ValueError("nobody may ask")
+    @batch_size.setter
+    def batch_size(self, value):
+        pass
+class Batch:
+    def __init__(self, rows):
+        self.x = torch.stack([x for x, y in rows])
+    def __deepcopy__(self, memo):
+        raise ValueError("there is only one")
+for epoch in range(3):
+    for batch in Shy(Slow(64), batch_size=8, collate_fn=Batch):
+        step(batch.x)
+print("done")
+""", mode=mode, **{"try": ["bf16"]})
+    assert told.done.stdout == "done\n" and told.done.returncode == 0, told.done.stderr
+    assert told.facts["fault"].startswith(f"{mode}: ValueError: ")
+
+
 def test_data_that_is_used_up_is_not_read_beside_the_script_nor_removed(hooks, tmp_path):
     spool = tmp_path / "spool"
     spool.mkdir()

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from stoker.hooks.probe import calls, course, look, ring, statics  # noqa: E402
+from stoker.hooks.probe import calls, course, look, order, ring, statics  # noqa: E402
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -69,6 +69,27 @@ def test_labels_that_come_class_after_class():
     assert course._sorted([[i * 7, i // 10] for i in range(30)])
     assert not course._sorted([[i, i % 3] for i in range(30)]) and not course._sorted([[i, 0] for i in range(30)])
     assert not course._sorted([[i, i] for i in range(30)])  # a number of its own for each is no class
+
+
+@pytest.mark.parametrize(("seen", "turns"), [
+    ([0, 1, 2, 0, 1, 2, 0, 1, 2], False),  # both step behind one backward
+    ([0, 1, 0, 2, 0, 1, 0, 2], True),
+    ([0, 1, 0, 1, 0, 1], False),
+])
+def test_optimizers_that_take_turns(monkeypatch, seen, turns):
+    monkeypatch.setattr(statics, "_steppers", seen)
+    assert statics._turns() is turns
+
+
+def test_a_phase_in_bfloat16_is_no_autocast_of_the_scripts(monkeypatch):
+    monkeypatch.setattr(statics, "_autocast", [])
+    enter, bf16 = statics._enter(lambda each: each), torch.autocast("cpu", dtype=torch.bfloat16)
+    monkeypatch.setitem(order.facts, "trying", "bf16")
+    enter(bf16)
+    assert statics._autocast == []
+    monkeypatch.delitem(order.facts, "trying")
+    enter(bf16)
+    assert statics._autocast == ["bfloat16"]
 
 
 def test_names_of_calls(tmp_path):

@@ -28,13 +28,11 @@ class Pass:
 
 def length_of(loader: object) -> int | None:
     """Batches of a whole pass, where asking is harmless: torch's own samplers ask the same of the data at each pass."""
-    sampler = getattr(loader, "batch_sampler", None)
-    inner = getattr(sampler, "sampler", None)
-    if inner is None or not all(type(each).__module__.startswith("torch.utils.data") for each in (sampler, inner)):
-        return None
     try:
-        return len(sampler)
-    except Exception:  # a length that nobody can tell
+        sampler = loader.batch_sampler
+        known = all(type(each).__module__.startswith("torch.utils.data") for each in (sampler, sampler.sampler))
+        return len(sampler) if known else None
+    except Exception:  # none, or a length that nobody can tell
         return None
 
 

@@ -36,7 +36,10 @@ def begin(torch: Any, order: dict, room: str) -> None:
 
     def iterate(real: Any) -> Any:
         def __iter__(self: Any) -> Any:
-            return probe.feed(self, real) if probe.on and not probe.inside else real(self)
+            made: list = []
+            if not probe.inside:
+                probe.fenced(probe.feed, self, real, made)
+            return made[0] if made else real(self)
         return __iter__
 
     def backward(real: Any) -> Any:
@@ -69,7 +72,7 @@ class _Feed:
     def __init__(self, probe: Probe, loader: Any, real: Any) -> None:
         self._probe, self._loader, self._real = probe, loader, real
         self._inner: Any = None
-        self._size = 0
+        self._size, self.own = 0, loader.batch_size
         self.given = 0
 
     def __iter__(self) -> _Feed:
@@ -97,7 +100,7 @@ class _Feed:
         self._inner = None  # workers of the old one end before new ones come
         self._probe.inside = True
         try:
-            return self._real(self._loader if size == self._loader.batch_size and not indices else resized(self._loader, size, indices))
+            return self._real(self._loader if size == self.own and not indices else resized(self._loader, size, indices))
         finally:
             self._probe.inside = False
 
@@ -142,50 +145,56 @@ class Probe:
 
     # ---- loaders
 
-    def feed(self, loader: Any, real: Any) -> Any:
-        """An iterator for the script: ours where batches can have another size."""
+    def feed(self, loader: Any, real: Any, made: list) -> None:
+        """An iterator of ours for the script, into `made`, where batches can have another size."""
         why = unfit(loader, self.torch)
-        if why:
-            self._why_not = self._why_not or why
-            return real(loader)
-        return _Feed(self, loader, real)
+        self._why_not = self._why_not or why
+        if not why:
+            made.append(_Feed(self, loader, real))
 
     def next_of(self, feed: _Feed, loops: bool) -> Any:
         """The next batch for the script. loops: it asks in a `for`, so that an epoch may end."""
-        if not self.on:
-            return feed.fetch(feed.loader.batch_size, False)
+        plan: list = []
+        self.fenced(self._choose, feed, loops, plan)
+        size, again = plan[0] if plan else (feed.own, False)
+        if not size:
+            raise StopIteration
+        if self._longest_due and self._last is feed and self.on:
+            self._longest_due = False
+            batch = feed.longest(size)
+            self._varied = batch is not None
+            if batch is not None:
+                return batch
+        return feed.fetch(size, again)
+
+    def _choose(self, feed: _Feed, loops: bool, plan: list) -> None:
+        """What `feed` gives next, into `plan`: how many samples (0: its epoch ends), and whether there is always a further batch."""
         if self._data is not None and feed.loader.dataset is not self._data:
             feed.given += 1
-            if feed.given > EVALUATED and loops:
-                raise StopIteration
-            return feed.fetch(self.size if feed.loader.batch_size == self.own and self.size else feed.loader.batch_size, not loops)
+            ends = feed.given > EVALUATED and loops
+            plan.append((0 if ends else self.size if feed.own == self.own and self.size else feed.own, not loops))
+            return
         if self._cut:
             self._cut = False
             if loops:
-                raise StopIteration
+                plan.append((0, False))
+                return
         if self._data is not None and (self._evaluating or not self.size):
             self._next_size(feed)
         if self._last is None and self.torch.is_grad_enabled():
-            telling.line(BATCHES, asked=feed.loader.batch_size)  # should not even that fit
+            telling.line(BATCHES, asked=feed.own)  # should not even that fit
         self._last = feed
         self._unstepped += 1
         if self.size and self._unstepped > UNSTEPPED:
             telling.line(BATCHES, size=self.size, failed=f"no step in {UNSTEPPED} batches")
             telling.enough()
         self._fetched += 1
-        size = self.size or self.first or feed.loader.batch_size
-        if self._longest_due:
-            self._longest_due = False
-            batch = feed.longest(size)
-            self._varied = batch is not None
-            if batch is not None:
-                return batch
-        return feed.fetch(size, self._data is not None)
+        plan.append((self.size or self.first or feed.own, self._data is not None))
 
     def trained_on(self) -> None:
         """A backward: what was fetched last is trained on."""
         if self._data is None and self._last is not None:
-            self._data, self.own = self._last.loader.dataset, self._last.loader.batch_size
+            self._data, self.own = self._last.loader.dataset, self._last.own
 
     # ---- sizes
 

@@ -28,7 +28,6 @@ SETTLE_S = 1.0  # at most, for workers that fill their queue
 BLOCKS_MAX = 4
 SAMPLED_S = 0.4, 0.8  # two times
 SAMPLES_S, ALONE_S = 2.4, 0.4
-RANKS_S = 3.0
 _monotonic = time.monotonic
 
 
@@ -50,7 +49,7 @@ class Course:
     def run(self) -> object:
         """The whole course, as a generator that is moved on once a step."""
         if _several_ranks():
-            yield from self.wait(min(RANKS_S, self.seconds))
+            self.over()
             return
         yield from self.warm_up()
         yield from self.collect()
@@ -64,15 +63,13 @@ class Course:
             yield from self.sampled(sampled)
         yield from self.changes()
 
+    def over(self) -> None:
+        """Several processes train: nothing more is to be measured."""
+        self.until = _monotonic()
+
     def left(self) -> float:
         """Seconds that there still are."""
         return self.until - _monotonic()
-
-    def wait(self, seconds: float) -> object:
-        """Steps in which nothing is done."""
-        until = _monotonic() + seconds
-        while _monotonic() < until:
-            yield
 
     # ---- before anything is timed
 

@@ -211,16 +211,11 @@ def _make(base: type) -> type:
             try:
                 if source == REAL:
                     batch = self._own()
-                elif source == RING:
-                    self._mixed = True
-                    batch = line.ring.give()
-                elif source == BOTH:
-                    self._mixed = True
-                    self._throw_away()
-                    batch = line.ring.give()
                 else:
                     self._mixed = True
-                    batch = self._beside()
+                    if source == BOTH:
+                        self._throw_away()
+                    batch = self._beside() if source == SIDE else self._from_memory()
             except StopIteration:
                 if len(line.lengths) < LENGTHS_MAX:
                     line.lengths.append(self._given)
@@ -245,6 +240,14 @@ def _make(base: type) -> type:
             if line.collecting:
                 line.ring.keep(batch)
             return batch
+
+        def _from_memory(self) -> object:
+            try:
+                return self._line.ring.give()
+            except Exception as e:
+                order.fault("a batch from memory", e)
+                self._line.source = REAL
+                return self._own()
 
         def _throw_away(self) -> None:
             """Take a batch that lies ready in the queue, and forget it: its workers go on as if somebody trained on them."""

@@ -52,7 +52,12 @@ def _watch(torch: Any, order: dict, room: str) -> None:
 
     def following(real: Any) -> Any:
         def __next__(self: Any) -> Any:
-            return watch.fetch(self, lambda: real(self)) if fenced.on else real(self)
+            again = fenced.again(self)
+            if again:
+                return again[0]
+            data = real(self)
+            fenced.call(watch.fetched, self, data)
+            return data
         return __next__
     wrap(torch.autograd, "backward", backward)
     wrap(dataloader._BaseDataLoaderIter, "__next__", following)
@@ -82,6 +87,12 @@ class _Fence:
 
     def step(self, optimizer: Any) -> None:
         self.call(self.watch.after_step, optimizer)
+
+    def again(self, iterator: Any) -> list:
+        """A batch that the script is to get once more, or nothing."""
+        given: list = []
+        self.call(self.watch.give_again, iterator, given)
+        return given if self.on else []
 
 
 def _scaler(torch: Any, watch: Any) -> None:
@@ -151,12 +162,13 @@ class _Watch:
         if any(callable(each) for each in [*args, *kwargs.values()] if each is not optimizer):
             self.odd = "the optimizer computes the loss itself, several times a step (a closure)"
 
-    def fetch(self, iterator: Any, real: Any) -> Any:
-        """A batch for the script; `real()` takes one from its loader."""
-        data = real()
+    def give_again(self, iterator: Any, given: list) -> None:
+        """The script asks for a batch: what it is to get instead of a new one goes into `given`."""
+
+    def fetched(self, iterator: Any, data: Any) -> None:
+        """The script is about to get this batch from its loader."""
         if self.torch.is_grad_enabled():
             self.samples += size_of(data)
-        return data
 
     def give_up(self) -> None:
         """Nothing of ours may stay."""
@@ -215,18 +227,20 @@ class Gradients(_Watch):
             if not tensor.requires_grad:
                 self._inputs.update(_digest(tensor, self.torch))
 
-    def fetch(self, iterator: Any, real: Any) -> Any:
-        """A batch for the script; `real()` takes one from its loader."""
+    def give_again(self, iterator: Any, given: list) -> None:
+        """The script asks for a batch: of one that was kept in this unit, it gets a copy."""
         if self._at < 0 or not self.torch.is_grad_enabled():
-            return real()
+            return
         known = [batch for owner, batch in self._batches if owner is iterator]
         taken = self._taken.get(id(iterator), 0)
         self._taken[id(iterator)] = taken + 1
         if taken < len(known):
-            return copy.deepcopy(known[taken])
-        data = real()
-        self._batches.append((iterator, copy.deepcopy(data)))
-        return data
+            given.append(copy.deepcopy(known[taken]))
+
+    def fetched(self, iterator: Any, data: Any) -> None:
+        """The script is about to get this batch from its loader: it is kept."""
+        if self._at >= 0 and self.torch.is_grad_enabled():
+            self._batches.append((iterator, copy.deepcopy(data)))
 
     # ---- the steps between which one comparison lies
 

@@ -10,6 +10,7 @@ from ..clock import marks
 from ..entry import _START
 from . import feed, look, order, trial, windows
 
+RANKS_LOOK_S = 0.5  # between two looks whether others train too
 _pid = 0  # of the process that has looked whether it takes the order
 _what = ""
 _loop_from = 0.0
@@ -101,7 +102,7 @@ def _begin(optimizer: object) -> None:
     global _watch
     _watch = statics.stepped
     statics.stepped(optimizer)
-    marks.each_step = _mover(Course(seconds or 20.0).run(), steps)
+    marks.each_step = _mover(Course(seconds or 20.0), steps)
     threading.Thread(target=_too_long, args=((seconds or 20.0) * 1.2 + 2.0,), name="stoker-deadline", daemon=True).start()
 
 
@@ -112,15 +113,22 @@ def _too_long(seconds: float) -> None:
 
 
 def _mover(course: object, most: int) -> object:
-    """Moves the course on by a step; at its end this process ends."""
+    """Moves the course on by a step; at its end, and as soon as another process trains too, this process ends."""
     from . import statics
+    looked, way = time.monotonic(), course.run()
 
     def step() -> None:
+        nonlocal looked
         try:
+            if time.monotonic() - looked > RANKS_LOOK_S:
+                looked = time.monotonic()
+                if _others():
+                    course.over()
+                    order.finish("enough")
             windows._gather()
             if order.facts.get("trying", "R1") == "R1":
                 statics.step_ends(windows._total[marks.BACKWARD])
-            next(course)
+            next(way)
             if not most or marks.steps < most:
                 return
         except StopIteration:

@@ -15,7 +15,7 @@ from benchmarks import real
 from benchmarks.ground import Ground
 from benchmarks.measure import Row, ratio
 
-SEEDS = (1, 2, 3, 4)
+SEEDS = (1, 2, 3)
 FASTER, MOST_OF_NANOGPT = 1.5, 1.15
 _ACCURACY = re.compile(r"Accuracy: (\d+)/10000")
 
@@ -28,6 +28,7 @@ def rows(ground: Ground, short: bool) -> list[Row]:
 def _mnist(ground: Ground) -> list[Row]:
     script = real.ready("mnist", ground.work / "mnist")
     told = ground.stoker("tune", "--json", "--force", "--allow", "precision", *script.words, cwd=script.folder, timeout_s=900).json()
+    workers = next(t for t in told["tips"] if t["name"] == "num_workers")
     times: dict[bool, list[float]] = {False: [], True: []}
     right: dict[bool, list[int]] = {False: [], True: []}
     for n, seed in enumerate(SEEDS):
@@ -40,12 +41,11 @@ def _mnist(ground: Ground) -> list[Row]:
     value, low, high = ratio(times[False], times[True])
     lost = statistics.mean(right[False]) - statistics.mean(right[True])
     spread = max(right[False]) - min(right[False])
-    workers = next(t for t in told["tips"] if t["name"] == "workers")
     return [
         Row(name="MNIST, unmodified, one epoch from start to end: without settings / with those found", value=value, low=low, high=high,
             target=FASTER, unit="x", best="high", n=len(SEEDS),
             detail=f"{statistics.median(times[False]):.1f} s, {statistics.median(times[True]):.1f} s with {', '.join(told['kept'])}; "
-                   f"tip workers: {workers['state']}"),
+                   f"tip num_workers: {workers['state']}"),
         Row(name="MNIST: right answers of 10,000 lost by that, mean of seeds", value=max(0.0, lost), target=spread, unit="", n=len(SEEDS),
             detail=f"without {right[False]}, with {right[True]}; the target is the spread of the seeds without"),
     ]

@@ -29,7 +29,7 @@ from benchmarks.diagnosis import suite  # noqa: E402
 TOOLS = ("traceml-ai", "loadtune", "lightning")  # as their packages are called
 STEPS, SECONDS = 60, 6.0  # of each script: TraceML sees both of them at least, loadtune takes so many steps a trial
 SHORT_STEPS = 22  # the fewest that TraceML gives a certain answer for
-LIMIT_S = float(os.environ.get("RIVALS_LIMIT_S", 120))  # no tool gets longer with one script
+LIMIT_S = float(os.environ.get("RIVALS_LIMIT_S", "120"))  # no tool gets longer with one script
 
 # --- what their words mean, generously ---------------------------------------------------------------------------------------
 
@@ -76,6 +76,7 @@ class Said:
     right: bool | None = None  # None: not its job
     gain: float | None = None  # the tool's own factor
     how: str = ""
+    measured: bool = True  # False: it came to no answer in time, which on a busy machine says nothing of the tool
     seconds: float = 0.0
     raw: dict = field(default_factory=dict)
 
@@ -93,8 +94,7 @@ def traceml(case: object, room: Path, python: str, short: bool) -> Said:
     said.how, said.seconds, said.raw["tail"] = _run(command, room)
     found = sorted((room / "logs").rglob("final_summary.json"))
     if not found:
-        said.how += ", no summary"
-        said.right = False if case.kind != "refuse" else None
+        said.how, said.measured = said.how + ", no summary", False
         return said
     summary = json.loads(found[0].read_text())
     issues = {part: (summary.get(part) or {}).get("issues") or [] for part in ("step_time", "system", "process", "step_memory")}
@@ -140,8 +140,9 @@ def loadtune(case: object, room: Path, python: str, short: bool) -> Said:
                "--save-raw", str(room / "raw.json")]
     said.how, said.seconds, said.raw["tail"] = _run(command, room)
     if not (room / "raw.json").exists():
+        said.measured = said.how.startswith("exit")
+        said.right = False if said.measured and case.kind == "fault" else None
         said.how += ", no result"
-        said.right = False if case.kind == "fault" else None
         return said
     return _loadtune_judged(said, case, json.loads((room / "raw.json").read_text()))
 
@@ -189,11 +190,12 @@ def lightning(case: object, room: Path, python: str, short: bool) -> Said:
     said.how, said.seconds, tail = _run([python, str(REPO / "benchmarks" / "rival_lightning.py"), str(room / "script.py"), finder], room)
     told = next((json.loads(line) for line in reversed(tail.splitlines()) if line.startswith("{")), {})
     said.raw = told or {"tail": tail}  # its lines are not counted: the loop has to become a LightningModule
+    said.measured = bool(told)
     said.first = "; ".join(told.get("workers", []))[:200]
     chosen = ["workers"] if told.get("workers") else []
     chosen += ["batch"] if told.get("found", told.get("had")) != told.get("had") else []
     said.also = chosen
-    said.right = {"fault": bool(set(chosen) & set(case.helps)), "optimal": bool(told) and not chosen, "refuse": None}[case.kind]
+    said.right = {"fault": bool(set(chosen) & set(case.helps)), "optimal": not chosen, "refuse": None}[case.kind] if told else None
     said.harm = sorted(set(chosen) & set(case.refuse))
     return said
 
@@ -253,8 +255,9 @@ def lines(told: list[Said]) -> list[str]:
             asked = [s for s in mine if s.kind == kind]
             if asked:
                 judged = [s for s in asked if s.right is not None]
-                rest = len(asked) - len(judged)
-                found.append(f"{tool}: {question}: {sum(s.right for s in judged)} of {len(judged)}, not its job: {rest}")
+                failed = sum(not s.measured for s in asked)
+                found.append(f"{tool}: {question}: {sum(s.right for s in judged)} of {len(judged)}, "
+                             f"not its job: {len(asked) - len(judged) - failed}, not measured: {failed}")
         harmed = [f"{s.name} ({', '.join(s.harm)})" for s in mine if s.harm]
         written = [s.lines for s in mine if s.lines]
         if written:
@@ -270,6 +273,20 @@ def installed(python: str) -> dict[str, str]:
     return json.loads(subprocess.run([python, "-c", code, *TOOLS, "torch"], capture_output=True, text=True, check=True).stdout)
 
 
+def _told_before(file: Path | None) -> list[Said]:
+    if file is None or not file.exists():
+        return []
+    return [said for said in (Said(**each) for each in json.loads(file.read_text())["said"]) if said.measured]
+
+
+def _line(said: Said) -> str:
+    mark = {True: "right", False: "WRONG", None: "-----"}[said.right]
+    more = f" + {', '.join(said.also)}" if said.also else ""
+    gain = f" {said.gain}x" if said.gain else ""
+    return (f"{mark}  {said.tool:<10} {said.name:<16} {said.truth or '(nothing)':<18} said: {said.first or '(nothing)'}{more}{gain}"
+            f"{' HARM' if said.harm else ''}   [{said.how}, {said.seconds} s]")
+
+
 def main() -> int:
     """Each script of the dev half, one tool and one script at a time."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -277,7 +294,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has the tools and torch")
     parser.add_argument("--tool", action="append", choices=list(TOOLS), help="only this one (may be given again)")
     parser.add_argument("--short", action="store_true", help=f"{SHORT_STEPS} steps: shows that it works, its score says nothing")
-    parser.add_argument("--json", type=Path, help="write all that was said here")
+    parser.add_argument("--json", type=Path, help="write all that was said here; what stands there already is not asked again")
     o = parser.parse_args()
     there = installed(o.python)
     tools = [t for t in o.tool or TOOLS if t in there]
@@ -286,19 +303,17 @@ def main() -> int:
               "and name its interpreter: --python")
         return 0
     print(", ".join(f"{k} {v}" for k, v in there.items()), flush=True)
-    faults, told = suite(), []
+    faults, told = suite(), _told_before(o.json)
+    answered = {(s.tool, s.name) for s in told}
     for case in (c for c in faults.cases("dev") if not o.names or c.name in o.names):
-        for tool in tools:
+        for tool in (t for t in tools if (t, case.name) not in answered):
             with tempfile.TemporaryDirectory(prefix="rivals-") as folder, faults.neighbour(case.neighbour):
                 room = Path(folder, "room")
                 room.mkdir()
                 shutil.copy(faults.HERE / "accelerator.py", folder)
                 said = ASKED[tool](case, room, o.python, o.short)
             told.append(said)
-            mark = {True: "right", False: "WRONG", None: "-----"}[said.right]
-            print(f"{mark}  {tool:<10} {case.name:<16} {said.truth or '(nothing)':<18} said: {said.first or '(nothing)'}"
-                  f"{' + ' + ', '.join(said.also) if said.also else ''}{f' {said.gain}x' if said.gain else ''}"
-                  f"{' HARM' if said.harm else ''}   [{said.how}, {said.seconds} s]", flush=True)
+            print(_line(said), flush=True)
             if o.json:
                 o.json.write_text(json.dumps({"versions": there, "said": [asdict(s) for s in told]}, indent=1) + "\n")
     print("\n".join(lines(told)))

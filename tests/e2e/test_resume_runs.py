@@ -113,6 +113,22 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
 
 
+def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, python: str):
+    """Most of a step is the script's own Python, which a ghost does again."""
+    (ground.work / "train.py").write_text(TRAIN.replace("        time.sleep(0.004)\n", "        for number in range(90_000): total += number * 0.0\n"))
+    run = ground.detach("--resume", "auto", "--env", "STOKER_IMAGE_EVERY=500steps", "--env", "OMP_NUM_THREADS=1", "--", python, "train.py", "20")
+    kill_after_an_image(ground, run, 1)
+    ground.wait_state(run["id"], timeout_s=60)
+    foretold, text = ground.show(run["id"])["resume"], ground.stoker("show", run["id"]).ok().out
+    assert foretold["image"]["back_s"] > 1 and foretold["dear"], foretold
+    assert all(each in text for each in ("way back", foretold["way_back"], foretold["dear"], "% cost")), text
+    started = ground.stoker("start", run["id"]).ok()
+    assert foretold["dear"] in started.err
+    back = until(lambda: (told := ground.show(run["id"])["resume"])["resumed"] or told.get("tried"), 240, "the way back")
+    assert type(back) is dict, back
+    print(f"foretold {foretold['image']['back_s']} s, it took {back['seconds']} s")
+
+
 def test_five_kills_and_five_automatic_restarts(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
     run = begin(ground, python, "--restarts", "5", "--backoff", "1s")
     for attempt in range(1, 6):

@@ -8,7 +8,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 MANY_LIVES = {"test_fate_lives.py", "test_image_lives.py", "test_loader_lives.py"}  # minutes each
-QUICK = {"test_entry.py", "test_fate_state.py", "test_log_core.py", "test_points_bytecode.py", "test_private.py"}
+QUICK = {"test_entry.py", "test_fate_state.py", "test_log_core.py", "test_points_bytecode.py", "test_private.py", "test_way_back.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -55,3 +55,24 @@ def test_hooks_that_could_not_come_in(tmp_path):
     lines = [{"pid": 5, "role": "script"}, {"pid": 5, "torch": "2.13.0"}, {"pid": 6, "role": "worker"}]
     (tmp_path / "hooks" / "processes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
     assert resume.hooked(tmp_path, ["python3"]) == {"processes": 2, "torch": "2.13.0", "why": None}
+
+
+def test_the_way_back_is_foretold():
+    image = {**IMAGE, "back_s": 12.3, "setup_s": 8.1, "trained_s": 600.0}
+    state = {"state": "resumable", "image": image}
+    assert resume.way_back(state) == "to step 12,310: about 12s, after its set-up of 8s"
+    assert resume.dear(state) is None
+    assert resume.way_back({**state, "image": {**image, "back_s": 0.3, "setup_s": 0.4}}) == "to step 12,310: less than 1s"
+    assert resume.way_back({"state": "resumable", "image": IMAGE}) is None  # nothing was timed
+    assert resume.way_back({**state, "state": "not resumable"}) is None and resume.way_back(None) is None
+    assert resume.way_back({**state, "resumed": {"step": 12310, "seconds": 20.4}}).startswith("to step 12,310: about 20s")  # it is known
+
+
+def test_a_way_back_that_is_dear_says_so():
+    def told(back_s, trained_s):
+        return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
+
+    assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
+    assert told(204.0, 600.0) == ("that is 34 % of the 10m of training that it saves; with checkpoints of its own the script may be there "
+                                  "sooner (stoker run, and its own words to resume)")
+    assert told(700.0, 600.0) == "it has trained 10m for that: from its start it is there sooner (stoker run)"

@@ -287,8 +287,12 @@ def start(ref: str, follow: bool, as_json: bool) -> int:
     """Start an ended run again, as one more attempt of the same run."""
     from stoker.cli.run import next_attempt
 
-    run = plane().start(ref)
+    client = plane()
+    resume = client.show(ref).get("resume") or {}
+    run = client.start(ref)
     attempt = next_attempt(run)
+    if resume.get("dear"):
+        output.say(f"{output.shown(run['name'])}: the way back {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
     if follow:
         from stoker.cli.follow import Follower
 

@@ -103,6 +103,8 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield "came back", output.shown(resume["came_back"])
     if resume.get("sentence"):
         yield "now", output.shown(resume["sentence"])
+    if resume.get("way_back"):
+        yield "way back", "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line)
     if resume.get("not_taken"):
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):

@@ -56,7 +56,7 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
     sizes = {each["attempt"]: each["out_bytes"] for each in attempts if each["out_bytes"] is not None}
     parts = resume.log_parts(state, sizes)
     return {**state, "log": parts, "sentence": resume.sentence(state, time.time()), "came_back": resume.came_back(state),
-            "not_taken": resume.not_taken(state)}
+            "way_back": resume.way_back(state), "dear": resume.dear(state), "not_taken": resume.not_taken(state)}
 
 
 def _hooks(run: Run, target: Target) -> dict | None:

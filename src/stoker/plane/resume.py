@@ -10,6 +10,7 @@ from stoker.base.units import format_duration, format_size
 
 STATE = "resume/state.json"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
+DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
 def sentence(state: dict | None, now: float) -> str | None:
@@ -30,6 +31,38 @@ def sentence(state: dict | None, now: float) -> str | None:
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
     return f"{told}; recording ended: {reason}" if reason else told
+
+
+def way_back(state: dict | None) -> str | None:
+    """"to step 12,310: about 12s, after its set-up of 8s": what the hooks foretell, or what coming back to this image took before."""
+    back_s = _way_back_s(state)
+    if back_s is None:
+        return None
+    image = state["image"]
+    setup_s = image.get("setup_s") or 0.0
+    told = f"about {format_duration(back_s)}" if back_s >= 1 else "less than 1s"
+    return f"to step {image.get('step', 0):,}: {told}" + (f", after its set-up of {format_duration(setup_s)}" if setup_s >= 1 else "")
+
+
+def dear(state: dict | None) -> str | None:
+    """That the way back costs more than a tenth of the training that it saves, and what else there is; None where it is cheap."""
+    back_s, trained_s = _way_back_s(state), ((state or {}).get("image") or {}).get("trained_s") or 0.0
+    if back_s is None or back_s < 1 or back_s <= DEAR * trained_s:
+        return None
+    if back_s >= trained_s:
+        return f"it has trained {format_duration(trained_s)} for that: from its start it is there sooner (stoker run)"
+    return (f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it saves; with checkpoints of "
+            "its own the script may be there sooner (stoker run, and its own words to resume)")
+
+
+def _way_back_s(state: dict | None) -> float | None:
+    """Seconds from the end of set-up until the newest image is restored; None where it is of no use, or nobody can tell."""
+    image = (state or {}).get("image") or {}
+    if not image or state.get("state") != "resumable":
+        return None
+    back = state.get("resumed") or {}
+    seconds = back.get("seconds") if back.get("step") == image.get("step") else image.get("back_s")
+    return seconds if isinstance(seconds, int | float) else None
 
 
 def came_back(state: dict | None) -> str | None:

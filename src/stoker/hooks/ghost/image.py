@@ -12,7 +12,7 @@ import sys
 import time
 import types
 
-from . import fate, graphs, image_memory, image_tree, journal, leaves, life, private, store, walk, walk_closed, words
+from . import fate, graphs, image_memory, image_tree, journal, leaves, life, pace, private, store, walk, walk_closed, way_back, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _start_thread = _thread.start_new_thread  # the real one: this thread is ours, not the script's
@@ -58,13 +58,13 @@ def at_setup_end() -> None:
 
 
 @leaves.quietly
-def take(where) -> bool:
+def take(where, begun: float = 0.0) -> bool:
     """Copy what the script can reach, at a line of it, and hand it to the writer. False: not here; the next point may do."""
     if _writer is not None:
         if not _writer.done:
             return False
         settle()
-    begun = _clock()
+    begun = begun or _clock()
     seen = walk.Walk().run()
     try:
         why = refusal(seen)
@@ -94,6 +94,7 @@ def _hand_over(meta: dict, copy, begun: float) -> bool:
     if not life.phase:  # the log could not be written, and recording has ended
         return False
     _last_n = max([_last_n, *store.numbers(life.folder)]) + 1
+    pace.took(begun, copy.size)
     _writer = _Writer(_last_n, data, meta, copy, _clock() - begun)
     _start_thread(_writer.run, ())
     return True
@@ -197,6 +198,7 @@ class _Writer:
         self.n, self.data, self.meta, self.copy, self.stall = n, data, meta, copy, stall
         self.done, self.error, self.changed, self.told = False, "", False, {}
         self.facts = {"step": meta["step"], "events": meta["events"], "at": _wall(), "stall_s": round(stall, 4), "attempt": life.attempt}
+        self.more = {**pace.told(), **way_back.foretell(meta["events"], stall)}
         self.log_path, self.root = life.log.path, life.folder
 
     def run(self) -> None:
@@ -208,7 +210,7 @@ class _Writer:
                 finally:
                     os.close(sync)
                 size = store.write(self.root, self.n, self.data, self.meta, self.facts)
-                facts = {name: self.facts[name] for name in ("step", "at", "stall_s")}
+                facts = {**{name: self.facts[name] for name in ("step", "at", "stall_s")}, **self.more}
                 self.told = {"state": "resumable", "reason": "", "step": self.facts["step"], "image": {"n": self.n, "bytes": size, **facts}}
                 fate.write_state(**self.told)
                 store.prune(self.root)

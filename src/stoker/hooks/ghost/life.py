@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import time
 
 OFF, SETUP, RECORD, GHOST, TAIL = range(5)
 NAMES = ("off", "setup", "record", "ghost", "tail")
@@ -27,8 +28,11 @@ on_ghost_end: list = []  # called once, with depth > 0, when the image is restor
 on_tail_end: list = []  # called once, with depth > 0, when all that was lost is repeated and equal (at once if nothing was lost)
 on_enter = None  # called at the way into a shield, and back out of it: the random numbers of Python and numpy are watched there
 on_leave = None
+script_stops = None  # called first on the way into a shield, while the script's own time is taken; the other one last on the way out
+script_goes_on = None
 on_error = None  # what takes the faults of the calls above
 _fork_hooked = False
+born = time.monotonic()  # nearly the first that this process does
 
 
 def here() -> bool:
@@ -50,6 +54,8 @@ def replaying() -> bool:
 def enter() -> None:
     """Go inside a shield; only when `here()`. The first time, set-up is over."""
     global depth
+    if script_stops is not None:
+        script_stops()
     depth = 1
     if phase == SETUP:
         end_setup()
@@ -62,6 +68,8 @@ def leave() -> None:
     if on_leave is not None:
         on_leave()
     depth = 0
+    if script_goes_on is not None:
+        script_goes_on()
 
 
 def end_setup() -> None:

@@ -14,7 +14,7 @@ import time
 from array import array
 from math import isnan
 
-from . import bytecode, fate, life, log_file, words
+from . import bytecode, fate, life, log_file, way_back, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
@@ -226,6 +226,7 @@ class Log:
         if now > self._look_at:
             self._look_at = now + 1.0
             fate.no_image_yet()
+            way_back.look()
         if self.bytes > CAP:
             fate.refuse(words.LOG_CAP.format(size=self.bytes >> 20))
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, words
+from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, way_back, words
 
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
@@ -27,15 +27,18 @@ _lines = 0
 _tracing = None  # the frame that is traced
 _backwards = 0
 _misses = 0  # points in a row at which no image could be taken: another kind of place is tried in turn
-_told = {"ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
+_told = {"setup_s": 0.0, "ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
 
 
 def begin() -> None:
-    """This life trains, and is recorded, from now on."""
+    """This life trains from now on, and is recorded, or is on its way back."""
+    now, back = _monotonic(), life.resumed
+    if back is None:
+        _told.update(setup_s=now - life.born, ghost_from=now, resumed_at=now)
     if life.phase == life.RECORD:
         pace.begin()
-    else:
-        _told["ghost_from"] = _monotonic()
+        gone = (0, 0.0, 0.0) if back is None else (back.events, told()["ghost_s"], back.where.get("trained_s", 0.0))
+        way_back.begin(_told["resumed_at"], _told["setup_s"], gone)
 
 
 def told() -> dict:
@@ -207,6 +210,7 @@ def _where(frame: object) -> dict:
             "line": f"{code.co_filename}:{frame.f_lineno} in {code.co_name}+{frame.f_lasti}"}
 
 
+@way_back.skipped
 def _take(frame: object) -> None:
     global last_event, _due_event, _wished, _misses
     from . import shields
@@ -218,8 +222,7 @@ def _take(frame: object) -> None:
         why = fate.refused() or allow.standing()
         if why:
             fate.refuse(why)
-        elif image.take({**_where(frame), "path": checks.save(), "printed": printed.place()}):
-            pace.took(begun, 0)
+        elif image.take({**_where(frame), "path": checks.save(), "printed": printed.place(), "trained_s": way_back.trained_s()}, begun):
             last_event, _due_event, _wished, _misses = life.log.n, -1, False, 0
         else:
             _missed(begun)

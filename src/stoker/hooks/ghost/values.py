@@ -11,7 +11,7 @@ import _thread
 import functools
 import warnings
 
-from . import fate, life, log, rng, words
+from . import fate, life, log, rng, way_back, words
 
 _get_ident = _thread.get_ident
 BIG = 64 << 20  # bytes of one array that may go into the log
@@ -85,6 +85,8 @@ def _scalar_kernel(name: str) -> object:
     kind = life.log.kind(name)
 
     def make(real: object) -> object:
+        real = way_back.skipped(real)
+
         def kernel(*tensors: object) -> object:
             if life.depth or life.phase <= 1 or _get_ident() != life.main:
                 return real(*tensors)
@@ -102,7 +104,7 @@ def _scalar_kernel(name: str) -> object:
 
 def _shaped_kernel(name: str, real: object) -> object:
     from . import stand_ins
-    kind = life.log.kind(name)
+    kind, real = life.log.kind(name), way_back.skipped(real)
 
     def kernel(*args: object, **kwargs: object) -> object:
         if life.depth or life.phase <= 1 or _get_ident() != life.main:
@@ -130,7 +132,7 @@ def _shaped_kernel(name: str, real: object) -> object:
 
 def _wrap(owner: object, name: str, event: str) -> None:
     """A function whose result is a value: text, or a list of numbers."""
-    real, kind = getattr(owner, name), life.log.kind(event)
+    real, kind = way_back.skipped(getattr(owner, name)), life.log.kind(event)
 
     @functools.wraps(real)
     def wrapper(*args: object, **kwargs: object) -> object:

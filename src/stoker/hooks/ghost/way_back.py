@@ -1,0 +1,99 @@
+"""How long it would take to come back to an image: what a ghost does once more is timed for a moment of each second while recording.
+
+A ghost does again what the script does between the calls that it skips. To each event it adds its own work. What a life that came back has
+really taken stands in the place of both, up to its image.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+
+from . import life
+
+EVENT_S = 5e-6  # a ghost's own work for one event, beyond what recording takes between the calls
+MOMENT_S = 0.05
+EVENTS = 64  # without steps of an optimizer, so many events are a round of the script's loop
+_clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
+_gone = (0, 0.0, 0.0)  # the way back that this life came: events, seconds, and the seconds of training that it saved
+_begun = 0.0
+_setup_s = 0.0
+_own_s, _own_events = 0.0, 0  # all moments together
+_open = False
+_until = 0.0
+_from: int | None = None  # events at the beginning of the moment
+_edge, _steps = 0, 0  # events and steps at the last round's end
+_moment_s = 0.0
+_left: float | None = None  # the clock when the script took over, None within a shield or when nothing is timed
+
+
+def begin(since: float, setup_s: float, gone: tuple) -> None:
+    """Recording goes on from here. `since`: the clock at the end of set-up, or of the way back; `gone`: as `_gone`."""
+    global _begun, _gone, _setup_s
+    _begun, _gone, _setup_s = since, gone, setup_s
+
+
+def trained_s() -> float:
+    """Seconds of training so far that a life from the start would have to repeat."""
+    return _gone[2] + (_clock() - _begun if _begun else 0.0)
+
+
+def foretell(events: int, stall_s: float) -> dict:
+    """For an image after so many events, which took `stall_s` to take: `{"back_s": seconds from the end of set-up until it is restored,
+    "setup_s", "trained_s"}`; empty when nothing was timed yet. Putting back takes about as long as taking."""
+    if not _own_events:
+        return {}
+    back_s = _gone[1] + (events - _gone[0]) * (_own_s / _own_events + EVENT_S) + stall_s
+    return {"back_s": round(back_s, 3), "setup_s": round(_setup_s, 3), "trained_s": round(trained_s(), 1)}
+
+
+def look() -> None:
+    """Time the script's own work for a moment; asked about once a second."""
+    global _open, _until, _from, _edge, _steps, _left
+    if _begun and not _open:
+        _open, _until, _from, _edge, _steps, _left = True, _clock() + MOMENT_S, None, life.log.n, life.steps, None
+        life.script_stops, life.script_goes_on = _stops, _goes_on
+
+
+def skipped(real: object) -> object:
+    """`real` is called outside of shields, and not by a ghost: its time does not count."""
+    @functools.wraps(real)
+    def call(*args: object, **kwargs: object) -> object:
+        global _left
+        if _left is None:
+            return real(*args, **kwargs)
+        begun = _clock()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            if _left is not None:
+                _left += _clock() - begun
+    return call
+
+
+def _stops() -> None:
+    global _left, _moment_s
+    if _left is not None:
+        _moment_s += _clock() - _left
+        _left = None
+
+
+def _goes_on() -> None:
+    """Whole rounds of the loop are timed, from one step to another: else what comes behind a long call would be seen too often."""
+    global _left, _from, _edge, _steps, _moment_s
+    events = life.log.n
+    if life.steps != _steps or events - _edge >= EVENTS:
+        _edge, _steps = events, life.steps
+        if _from is None:
+            _from, _moment_s = events, 0.0
+        elif _clock() > _until:
+            _shut(events - _from)
+            return
+    if _from is not None:
+        _left = _clock()
+
+
+def _shut(events: int) -> None:
+    global _open, _own_s, _own_events
+    _open, life.script_stops, life.script_goes_on = False, None, None
+    _own_s, _own_events = _own_s + _moment_s, _own_events + events

@@ -134,6 +134,13 @@ def _by_hand(out: Out, text: bool) -> dict[str, Judged]:
             said = rules.judge(facts, CARD, read if known else reading.Reading(epochs=True))
             first = said.causes[0].name if said.causes else "nothing"
             told[f"{cause} by hand"] = Judged("" if first == cause else f"said {first}", _forecasts(said))
+    for name, (cause, (action, ratio), made) in shown.FURTHER.items():
+        facts = copy.deepcopy(made)
+        out(facts)
+        said = rules.judge(facts, CARD)
+        first, forecast = said.causes[0].name if said.causes else "nothing", {a.name: a.ratio.value for a in said.actions}.get(action, 1.0)
+        right = first == cause and abs(forecast - ratio) < MOVED
+        told[name] = Judged("" if right else f"said {first}, {action} {forecast:.2f}", {})
     for reason, knobs, made in shown.REFUSES:
         facts = copy.deepcopy(made)
         out(facts)

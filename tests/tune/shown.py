@@ -118,3 +118,13 @@ REFUSES = [  # reason, knobs, facts
     ("network_writes", ("all",), facts(side_effects={"network": ["127.0.0.1:9"]})),
     ("not_replayable", ("all",), facts(loader={"replay": "the second read is empty"})),
 ]
+_IDLE = {"split": {"data": 0.95, "forward": 0.05}, "cpu": 0.1}
+FURTHER = {  # name: cause, forecast of one more action in it, facts: what a part of the tuner tells that the causes above do not need
+    "a lock that is seen before there are workers": ("sample_work", ("workers", 0.70), facts(*STARVED, samples=slow(beside_s=4e-4))),
+    "a loader that is slower than its samples": (
+        "sample_work", ("workers", 0.73), facts(*STARVED, samples=slow(), alone=[{"workers": 1, "rate": 4700}, {"workers": 2, "rate": 5000}])),
+    "waiting told from work by a window": ("storage", ("storage", 0.05), facts(*pairs("R1", 0.5, **_IDLE), samples={"n": 0, "cpu_s": None})),
+    "a wait that the clock does not see": (
+        "sample_work", ("workers", 0.70), facts(*pairs("R1", 4.0), loader={"workers": 2, "prefetch": 2}, samples=slow())),
+    "a mode of debugging, measured": ("anomaly", ("anomaly", 0.40), facts(*pairs("anomaly=off", 4.0), flags={"anomaly": True})),
+}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import CARD, SPLIT, facts, line, pairs
-from shown import KNOWS_TEXT, REFUSES, SCRIPT, SHOWS, STARVED, memory, slow, stacks
+from shown import FURTHER, KNOWS_TEXT, REFUSES, SCRIPT, SHOWS, STARVED, memory, slow, stacks
 
 from stoker.tune import causes, reading, refusals, rules, tips
 from stoker.tune.findings import KNOBS, TIP_STATES, Range
@@ -42,6 +42,13 @@ def test_each_cause_is_seen_where_it_is(name, text):
     assert found.causes and found.causes[0].name == name, [(c.name, c.share) for c in found.causes]
     cause = found.causes[0]
     assert cause.text.endswith(".") and (cause.share is None or cause.share.low <= cause.share.value <= cause.share.high)
+
+
+@pytest.mark.parametrize("cause, forecast, made", FURTHER.values(), ids=FURTHER)
+def test_what_further_parts_tell(cause, forecast, made):
+    found = judged(made)
+    assert found.causes[0].name == cause
+    assert {a.name: a.ratio.value for a in found.actions}[forecast[0]] == pytest.approx(forecast[1], abs=0.02)
 
 
 def test_a_quiet_script_has_no_cause():

@@ -18,10 +18,10 @@ _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _gone = (0, 0.0, 0.0)  # the way back that this life came: events, seconds, and the seconds of training that it saved
 _begun = 0.0
 _setup_s = 0.0
-_own_s, _own_events = 0.0, 0  # all moments together
+_own_s = _timed_s = 0.0  # all moments together: what the script did itself, how long they were
 _open = False
 _until = 0.0
-_from: int | None = None  # events at the beginning of the moment
+_from = 0.0  # when the moment began, 0 before it has
 _edge, _steps = 0, 0  # events and steps at the last round's end
 _moment_s = 0.0
 _left: float | None = None  # the clock when the script took over, None within a shield or when nothing is timed
@@ -41,9 +41,10 @@ def trained_s() -> float:
 def foretell(events: int, stall_s: float) -> dict:
     """For an image after so many events, which took `stall_s` to take: `{"back_s": seconds from the end of set-up until it is restored,
     "setup_s", "trained_s"}`; empty when nothing was timed yet. Putting back takes about as long as taking."""
-    if not _own_events:
+    if not _timed_s:
         return {}
-    back_s = _gone[1] + (events - _gone[0]) * (_own_s / _own_events + EVENT_S) + stall_s
+    own_s = _own_s / _timed_s * max(0.0, _clock() - _begun - stall_s)
+    back_s = _gone[1] + own_s + (events - _gone[0]) * EVENT_S + stall_s
     return {"back_s": round(back_s, 3), "setup_s": round(_setup_s, 3), "trained_s": round(trained_s(), 1)}
 
 
@@ -51,7 +52,7 @@ def look() -> None:
     """Time the script's own work for a moment; asked about once a second."""
     global _open, _until, _from, _edge, _steps, _left
     if _begun and not _open:
-        _open, _until, _from, _edge, _steps, _left = True, _clock() + MOMENT_S, None, life.log.n, life.steps, None
+        _open, _until, _from, _edge, _steps, _left = True, _clock() + MOMENT_S, 0.0, life.log.n, life.steps, None
         life.script_stops, life.script_goes_on = _stops, _goes_on
 
 
@@ -81,19 +82,19 @@ def _stops() -> None:
 def _goes_on() -> None:
     """Whole rounds of the loop are timed, from one step to another: else what comes behind a long call would be seen too often."""
     global _left, _from, _edge, _steps, _moment_s
-    events = life.log.n
-    if life.steps != _steps or events - _edge >= EVENTS:
-        _edge, _steps = events, life.steps
-        if _from is None:
-            _from, _moment_s = events, 0.0
-        elif _clock() > _until:
-            _shut(events - _from)
+    now = _clock()
+    if life.steps != _steps or life.log.n - _edge >= EVENTS:
+        _edge, _steps = life.log.n, life.steps
+        if not _from:
+            _from, _moment_s = now, 0.0
+        elif now > _until:
+            _shut(now - _from)
             return
-    if _from is not None:
-        _left = _clock()
+    if _from:
+        _left = now
 
 
-def _shut(events: int) -> None:
-    global _open, _own_s, _own_events
+def _shut(seconds: float) -> None:
+    global _open, _own_s, _timed_s
     _open, life.script_stops, life.script_goes_on = False, None, None
-    _own_s, _own_events = _own_s + _moment_s, _own_events + events
+    _own_s, _timed_s = _own_s + _moment_s, _timed_s + seconds

@@ -183,6 +183,25 @@ m(batch()).sum().backward()
     assert told.ms("data") == 0 and 20 <= told.steps <= 24
 
 
+def test_each_sample_is_counted_and_a_batch_may_be_empty(hooks, tmp_path):
+    told = train(hooks, tmp_path, """
+class Uneven:
+    def __iter__(self):
+        return iter([[0, 1, 2], [3], [4, 5]])
+    def __len__(self):
+        return 3
+data = Slow(10, 0)
+for loader in (DataLoader(data, batch_size=4), DataLoader(data, batch_sampler=Uneven()), DataLoader(data, batch_size=4, collate_fn=lambda rows: [])):
+    for epoch in range(2):
+        for batch in loader:
+            m(torch.ones(2, 4)).sum().backward()
+            o.step()
+""")
+    assert told.steps == 2 * (3 + 3 + 3)
+    assert sum(line["batches"] for line in told.lines) == told.steps - 3  # of each loader the first one, which nobody had trained on yet
+    assert sum(line["samples"] for line in told.lines) - (2 * (10 + 6) - 4 - 3) in range(6)  # of what is empty nobody knows
+
+
 def test_a_script_cannot_tell(hooks, tmp_path):
     code = """
 import copy, inspect, pickle

@@ -11,7 +11,7 @@ import os
 import sys
 
 from ..entry import now
-from .passes import Pass, length_of, size_of
+from .passes import Pass, forget, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
 from .wrapping import dressed, wrap
@@ -35,7 +35,7 @@ write_at = 0  # the moment at which the next line is due
 write = first_step = None  # book's
 
 _get_ident = _thread.get_ident
-_grad_enabled = _compiling = _tensor = None
+_grad_enabled = _compiling = None
 _inside = False  # in a call that is watched: what happens there is part of it
 _after = NOTHING
 _evaluating = False
@@ -54,15 +54,15 @@ _hooked_at_fork = False
 
 def install() -> None:
     """Put the marks where every training passes. Nothing is counted before `begin()`."""
-    global _installed, _grad_enabled, _compiling, _tensor
+    global _installed, _grad_enabled, _compiling
     if _installed:
         return
     _installed = True
     import torch
     from torch.optim import optimizer
     from torch.utils.data import dataloader
-    _grad_enabled, _compiling = torch.is_grad_enabled, torch.compiler.is_compiling
-    _tensor = torch.Tensor
+    _grad_enabled = torch.is_grad_enabled
+    _compiling = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)  # the first calls nothing further
     wrap(torch.nn.Module, "__call__", _module_call)
     wrap(torch.autograd, "backward", _backward)
     wrap(torch.autograd, "grad", _backward)
@@ -90,9 +90,9 @@ def inside() -> bool:
 
 def begin_anew() -> None:
     """In a forked process that trains: nothing of its parent's counts."""
-    global steps, _lead, _lead_was, _step_from, _evaluated_then, _after, _before, _inside
+    global steps, current, _lead, _lead_was, _step_from, _evaluated_then, _after, _before, _inside
     steps = _lead = _lead_was = _step_from = _evaluated_then = 0
-    _after, _before, _inside = NOTHING, None, False
+    _after, _before, _inside, current = NOTHING, None, False, None
     _passes.clear()
     _fetched.clear()
     _others.clear()
@@ -156,7 +156,9 @@ def _root_call(base: object) -> object:
         if _grad_enabled() and device is None:  # `_call_begins`, without the call
             kind, moment = FORWARD, now()
             spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
-            last, _evaluating = moment, False
+            last = moment
+            if _evaluating:  # to look costs less than to set
+                _evaluating = False
         else:
             kind = _call_begins(self)
         _inside = True
@@ -246,7 +248,9 @@ def _backward(real: object) -> object:
             spent[FORWARD] += moment - last
         else:
             _start(moment)
-        last, _evaluating, _inside = moment, False, True
+        last, _inside = moment, True
+        if _evaluating:
+            _evaluating = False
         if _before is not None or _fetched or not steps:
             _trained_on()
             seen["backward"] += 1
@@ -342,7 +346,7 @@ def _iter(real: object) -> object:
             _inside = False
             _ends(START, FETCHED)
         try:
-            _passes.pop(id(iterator), None)
+            forget(id(iterator))
             Pass(iterator, self, length_of(self), began, seen["loaders"])
         except Exception as e:
             broke(e)
@@ -371,7 +375,9 @@ def _next(real: object) -> object:
         global _inside, last, batches, samples, _after
         if _inside or _get_ident() != owner:
             return real(self)
-        moment, way = now(), _passes.get(id(self))
+        moment, way = now(), current
+        if way is None or way.key != id(self):
+            way = _passes.get(id(self))
         if way is not None and way.steady and _before is None and moment < write_at:
             spent[OTHER] += moment - last
             last = moment
@@ -394,10 +400,7 @@ def _next(real: object) -> object:
         last, _after = moment, FETCHED
         way.batches += 1
         batches += 1
-        if type(data) is list and type(data[0]) is _tensor:
-            samples += data[0].size(0) if data[0].dim() else 1
-        else:
-            samples += size_of(data)
+        samples += way.each if way.batches < way.last else size_of(data)
         if device is not None:
             device.begins()
         return data
@@ -454,8 +457,10 @@ def _fetch_ends(way: Pass | None, data: object) -> None:
         way.batches += 1
         seen["batches"] += 1
         if way.trained:
+            size = size_of(data)
             batches += 1
-            samples += size_of(data)
+            samples += size
+            way.sized(size)
             way.steady = True
         else:
             _fetched.append(way)

@@ -236,3 +236,94 @@ def test_a_fault_of_ours_on_the_way_into_backward_is_not_the_scripts(tmp_path: P
         see(net.bias.grad.tolist(), life.NAMES[life.phase], fate.state()["reason"])
     """)
     assert "[2.0, 2.0], 'off', \"a fault of the hooks themselves: KeyError: 'ours'\"" in one, one
+
+
+def test_a_lazy_module_gets_its_parameters_in_a_ghost_too(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.n, self.b = nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyLinear(1)
+            def forward(self, x, later=False):
+                h = self.n(self.a(x))
+                return self.b(h) if later else h
+        net = Net()
+        for i in range(4):
+            out = net(torch.ones(3, 2), later=i > 1)
+            if not i:
+                o = torch.optim.SGD([*net.a.parameters(), *net.n.parameters()], 1e-2)
+            if i == 2:
+                o.add_param_group({"params": net.b.parameters()})
+            o.zero_grad()
+            out.sum().backward()
+            see([type(each).__name__ for each in net.modules()], [nn.parameter.is_lazy(p) or tuple(p.shape) for p in net.parameters()])
+            see([p.grad is not None for p in net.parameters()], net.a.in_features, out.mean().item())
+            o.step()
+    """)
+    assert one == two and "LazyLinear" in one and "(4, 2)" in one
+
+
+def test_what_transforms_make_is_one_event(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, stack_module_state, vmap
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        p, x = {k: v.detach() for k, v in net.named_parameters()}, torch.ones(5, 3)
+        def f(p, x):
+            return functional_call(net, p, (x,)).sum()
+        for i in range(2):
+            each, values = vmap(grad_and_value(f), (None, 0))(p, x)
+            see({k: tuple(v.shape) for k, v in each.items()}, values.tolist())
+            see(grad(f)(p, x)["0.weight"].sum().item(), jacrev(f, 1)(p, x).sum().item(), jacfwd(f, 1)(p, x).sum().item())
+            see(hessian(f, 1)(p, x[0]).shape, [v.item() for v in jvp(lambda x: f(p, x), (x,), (x,))])
+            stacked, buffers = stack_module_state([net, net])
+            out = vmap(lambda p, b: functional_call(net, (p, b), (x,)))(stacked, buffers)
+            out.sum().backward()
+            see(out.shape, out.requires_grad, out.sum().item(), [v.grad is not None for v in stacked.values()])
+        see(life.steps)
+    """)
+    assert one == two and one.startswith("[{")
+
+
+def test_weights_of_a_functional_call_get_their_gradients(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        from torch.func import functional_call
+        net = nn.Sequential(*[nn.Linear(2, 2) for _ in range(10)])
+        own = {k: v.detach().requires_grad_() for k, v in net.named_parameters()}
+        for i in range(12):
+            functional_call(net, own, (torch.ones(1, 2),)).sum().backward()
+            see([v.grad is not None for v in own.values()], [v.grad is not None for v in net.parameters()])
+            own = {k: (v - v.grad).detach().requires_grad_() for k, v in own.items()}
+    """)
+    assert one == two and "[True, True" in one
+
+
+def test_tensors_inside_of_a_transform_that_is_not_followed_refuse(tmp_path: Path) -> None:
+    for n, body in enumerate(("vmap_impl(net, 0, 0, 'error', None, torch.ones(2, 2))", "dual()")):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        one, _ = lives(folder, f"""
+            import torch.autograd.forward_ad as fw
+            from torch._functorch.vmap import vmap_impl
+            net = nn.Linear(2, 2)
+            def dual():
+                with fw.dual_level():
+                    net(fw.make_dual(torch.ones(1, 2), torch.ones(1, 2)))
+            net(torch.ones(1, 2))
+            {body}
+            see(fate.stopped)
+        """)
+        assert "tensor inside a transform (vmap, grad, forward_ad), which is not understood" in one
+
+
+def test_a_backward_is_at_one_place_whether_python_is_warm_or_traced(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        from stoker.hooks.ghost import gradients
+        net = nn.Linear(2, 1)
+        for n in range(60):
+            if n == 40:
+                sys.settrace(lambda *_: None)
+            list(map(torch.Tensor.backward, [net(torch.ones(1, 2)).sum()]))
+        sys.settrace(None)
+        see(len(gradients._places))
+    """)
+    assert one == two == "[1]"

@@ -1,5 +1,5 @@
 # Tries: torch.func: vmap over stacked weights, functional_call with dicts of parameters, an optimizer made of dicts.
-# expected: either
+# expected: exact
 import torch
 from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap

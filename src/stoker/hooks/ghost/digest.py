@@ -90,7 +90,7 @@ def _remember_modules(optimizer: object) -> None:
             theirs, buffers = each.__dict__.get("_parameters") or {}, each.__dict__.get("_buffers") or {}
             first = min((order[id(p)] for p in theirs.values() if id(p) in order), default=len(order))
             if buffers or first < len(order):
-                shapes = [(name, *t.shape) for held in (theirs, buffers) for name, t in held.items() if t is not None]
+                shapes = [(name, *t.size()) for held in (theirs, buffers) for name, t in held.items() if t is not None]
                 found.append(((first, type(each).__name__, repr(shapes)), each))
     _modules.extend(each for _, each in sorted(found, key=lambda pair: pair[0]))
 
@@ -110,7 +110,7 @@ def _tensors() -> list[tuple[str, str]]:
 
 def _hash(value: object) -> str:
     import torch
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, torch.Tensor) or torch.nn.parameter.is_lazy(value):
         return repr(value)
     flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8) if value.layout == torch.strided else value.detach().to_dense()
     return hashlib.blake2b(memoryview(flat.numpy()), digest_size=16).hexdigest() + f" {value.dtype} {tuple(value.shape)}"

@@ -30,6 +30,12 @@ _known: dict = {"folder": "", "state": {}}  # what state.json says: this process
 _told = _wanted = 0  # versions of it: on the disk, in memory
 
 
+class Obstacle(Exception):
+    """Something of the script's stands in the way. `sentence` says what; it is no fault of ours."""
+
+    sentence = property(str)
+
+
 def remember_start() -> None:
     """Keep what is needed to start this process again exactly as it was started: command line, environment, folder, stderr."""
     global _stderr, _cwd
@@ -129,9 +135,9 @@ def diverged(reason: str) -> None:
 
 
 def broke(error: BaseException) -> None:
-    """A fault of ours. While recording the user's call goes on, without us."""
+    """A fault of ours, or an Obstacle. While recording the user's call goes on, without us."""
     tell(error)
-    reason = words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
+    reason = error.sentence if isinstance(error, Obstacle) else words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
     if life.phase in (life.GHOST, life.TAIL) or life.target is not None:
         diverged(reason)
     refuse(reason)

@@ -6,7 +6,7 @@ import os
 import sys
 import weakref
 
-from . import fate, leaves, stand_ins, words
+from . import bytecode, fate, leaves, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"
 _OURS = os.path.dirname(os.path.abspath(__file__))
@@ -15,7 +15,8 @@ _known: dict = {}  # id -> number in _leaves
 _count = 0
 _odd = False  # whether some are of a class of the script's
 _purge_at = 1000
-_inputs: list = []  # leaves that were handed to a module since the last backward (an attack on an image, a style transfer)
+_inputs: dict = {}  # id -> a leaf that was handed to a module since the last backward (an attack on an image, weights of functional_call)
+_INPUTS = 1000
 _patterns: dict = {}  # pattern -> its number
 _by_number: list = []
 _last = None  # the pattern of the last backward
@@ -63,9 +64,10 @@ def _plain_kinds() -> tuple:
 
 
 def _know_input(arg: object) -> None:
-    if arg.requires_grad and arg.is_leaf and not _is_known(arg) and not any(arg is each for each in _inputs):
-        _inputs.append(arg)
-        del _inputs[:-16]
+    if arg.requires_grad and arg.is_leaf and not _is_known(arg):
+        _inputs[id(arg)] = arg
+        if len(_inputs) > _INPUTS:
+            del _inputs[next(iter(_inputs))]
 
 
 def before(tensors: object) -> tuple:
@@ -73,10 +75,11 @@ def before(tensors: object) -> tuple:
     and the numbers of those that have a gradient already."""
     place = _places.setdefault(_place(), [0, False])
     place[0] += 1
-    found = list(_inputs)
+    found = list(_inputs.values())
     _inputs.clear()
     if place[1] or place[0] < 4 or not place[0] & (place[0] - 1):
-        more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and not any(leaf is each for each in found)]
+        handed = set(map(id, found))
+        more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and id(leaf) not in handed]
         place[1] = place[1] or bool(more)
         found += more
     return found, _with_gradient()
@@ -86,7 +89,7 @@ def _place() -> tuple:
     frame = sys._getframe(2)
     while frame.f_back is not None and _is_skipped(frame.f_code.co_filename):
         frame = frame.f_back
-    return id(frame.f_code), frame.f_lasti
+    return id(frame.f_code), bytecode.call_at(frame.f_code, frame.f_lasti)
 
 
 def _is_skipped(file: str) -> bool:

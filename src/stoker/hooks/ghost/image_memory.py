@@ -49,9 +49,16 @@ def cannot(tensor) -> str:
         return "a nested tensor"
     if tensor.device.type not in ("cpu", "cuda", "meta"):
         return f"a tensor on {tensor.device.type}"
-    if tensor.device.type != "meta" and tensor.numel() and not tensor.untyped_storage().nbytes():
+    if tensor.device.type != "meta" and tensor.numel() and not _own_bytes(tensor):
         return f"a {type(tensor).__name__} that keeps its numbers somewhere else"
     return ""
+
+
+def _own_bytes(tensor) -> int:
+    try:
+        return tensor.untyped_storage().nbytes()
+    except RuntimeError:  # made by a transform (vmap, grad), and kept
+        return 0
 
 
 class Copy:

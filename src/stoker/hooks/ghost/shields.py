@@ -12,7 +12,7 @@ import functools
 import sys
 import weakref
 
-from . import fate, gradients, leaves, life, points, stand_ins, words
+from . import fate, gradients, lazy, leaves, life, points, stand_ins, transforms, words
 from .stand_ins import build, own_tensors, template
 
 __all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
@@ -44,6 +44,8 @@ def install() -> None:
     averaged = torch.optim.swa_utils.AveragedModel
     averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
     rewrap_steps(torch.optim)
+    lazy.install()
+    transforms.install()
 
 
 def in_flight() -> object:
@@ -57,8 +59,8 @@ def end_of_ghost() -> None:
     gradients.forget_stand_ins()
 
 
-def shield(real: object, name: str) -> object:
-    """`real` as one event, the form of its result as value."""
+def shield(real: object, name: str, **event: bool) -> object:
+    """`real` as one event, the form of its result as value. `event` is for `points.after_event`."""
     kind = life.log.kind(name)
 
     def ghost(*args: object, **kwargs: object) -> object:
@@ -68,7 +70,7 @@ def shield(real: object, name: str) -> object:
         out = real(*args, **kwargs)
         _fenced(name, _put, kind, out)
         return out
-    return _shielded(real, ghost, record)
+    return _shielded(real, ghost, record, **event)
 
 
 def _shielded(real: object, ghost: object, record: object, **event: bool) -> object:
@@ -125,7 +127,7 @@ def _module_call(real: object) -> object:
         life.enter()
         try:
             if life.phase == life.GHOST:
-                return _module_stand_in(self, args, life.log.take(kind))
+                return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
             out = real(self, *args, **kwargs)
             if life.phase:
                 _fenced(type(self).__name__, _put_module, kind, self, args, out)
@@ -140,17 +142,20 @@ def _module_call(real: object) -> object:
 
 
 def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
+    life.log.put(kind, lazy.told(_told(module, args, out)))
+
+
+def _told(module: object, args: tuple, out: object) -> object:
     number = ordinal(module)
     for i, arg in enumerate(args):
         if arg is out:
-            life.log.put(kind, (number, "is", i))
-            return
+            return (number, "is", i)
     tensor = _read[None]
     for arg in args:
         if type(arg) is not tensor or arg.requires_grad:
             gradients.know_input(arg)
     form = template(out)
-    life.log.put(kind, (number << 32) + form if type(form) is int else (number, form))
+    return (number << 32) + form if type(form) is int else (number, form)
 
 
 def _module_stand_in(module: object, args: tuple, value: object) -> object:

@@ -20,12 +20,17 @@ _known: list = []  # number -> (structure, samples), samples made when first nee
 _anchors: dict = {}
 
 
-class NotUnderstood(Exception):
-    """The sentence why this output has no template."""
+class NotUnderstood(fate.Obstacle):
+    """The kind of output that has no template."""
+
+    sentence = property(lambda self: words.UNKNOWN_OUTPUT.format(what="an operation", type=self))
 
 
 def template(out: object, *more: object) -> object:
     """The value for the log. The first of its kind comes with a full description; `more` keeps apart what looks the same."""
+    torch = sys.modules["torch"]
+    if torch._C._functorch.maybe_current_level() is not None or torch.autograd.forward_ad._current_level >= 0:
+        raise NotUnderstood("tensor inside a transform (vmap, grad, forward_ad)")
     quick = _quick_key(out)
     if quick is not None:
         quick = (quick, more)

@@ -36,6 +36,7 @@ def _entering() -> None:
     if life.phase != life.RECORD:
         return
     caller = sys._getframe(2)
+    # the same call may have two values of f_lasti (bytecode.call_at): it is looked at a little more often then, which no other life sees
     place = (id(caller.f_back.f_code), caller.f_back.f_lasti, caller.f_code.co_name) if caller.f_back is not None else None
     count = _counts.get(place, 0) + 1
     _counts[place] = count
@@ -52,6 +53,8 @@ def _leaving() -> None:
 
 def _look_before() -> None:
     global _before, _spent
+    if sys.modules["torch"]._C._functorch.maybe_current_level() is not None:  # of a transform's own tensors there is nothing to see
+        return
     begun = _clock()
     try:
         _before = walk.Walk().run(heap=False)

@@ -49,7 +49,7 @@ def unseen(seen) -> list:
         excused = behind(ours(), seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
         lost = [t for t in lost if id(t) not in excused]
         arrays = [a for a in arrays if id(a) not in excused]
-    found = [words.UNSEEN_TENSOR.format(shape=tuple(t.shape), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
+    found = [words.UNSEEN_TENSOR.format(shape=tuple(t.size()), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
     return found + [words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap)) for a in arrays[:3]]
 
 

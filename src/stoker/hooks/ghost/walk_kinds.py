@@ -36,6 +36,7 @@ from .walk_values import (
     of_storage,
     of_tensor,
     of_typed_storage,
+    of_unmade,
     of_value,
 )
 
@@ -154,10 +155,12 @@ def _function(walk, thing, path):
     home = thing.__globals__
     owner = home.get("__name__")
     if type(owner) is str and (owner == leaves.PACKAGE or owner.startswith(leaves.PACKAGE + ".")):
+        if "__wrapped__" in thing.__dict__:
+            walk.add_attributes(thing, path)
         return
     code = thing.__code__
     user = _is_user_file(code.co_filename)
-    if not user and "<locals>" not in thing.__qualname__:
+    if not user and "<locals>" not in thing.__qualname__ and not _wraps_one_of_the_user(thing):
         return
     for name, cell in zip(code.co_freevars, thing.__closure__ or ()):  # noqa: B905 - Python 3.9
         walk.add(cell, f"{path}.{name}")
@@ -169,6 +172,15 @@ def _function(walk, thing, path):
         walk.add_attributes(thing, path)
     if user and id(home) not in walk.module_dicts and id(home) not in walk.seen:
         walk.names(home, path + ".__globals__")
+
+
+def _wraps_one_of_the_user(function) -> bool:
+    """torch.no_grad() and the like take the name of a function over, and stand in its place."""
+    for _ in range(20):
+        if type(function) is not types.FunctionType or "__wrapped__" not in function.__dict__:
+            break
+        function = function.__dict__["__wrapped__"]
+    return type(function) is types.FunctionType and _is_user_file(function.__code__.co_filename)
 
 
 def _cell(walk, thing, path):
@@ -462,6 +474,7 @@ _BY_NAME = {
     ("fsspec.spec", "AbstractFileSystem"): _file_system,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
+    ("torch.nn.parameter", "UninitializedTensorMixin"): of_unmade,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,
     ("logging", "Logger"): walk_library.of_logger, ("logging", "Handler"): walk_library.of_log_handler,
     ("argparse", "Namespace"): of_instance, ("threading", "Semaphore"): of_instance, ("threading", "Barrier"): of_instance,

@@ -8,6 +8,7 @@ import sys
 from . import walk_library
 
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
+_CACHES = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))  # set by torch itself, in the first vmap for one
 
 
 def library_roots() -> list:
@@ -39,10 +40,11 @@ def library_roots() -> list:
 
 def _of_the_process() -> list:
     """What a script may set for its whole process."""
-    environ = sorted((k, v) for k, v in os.environ.items() if _ENVIRON.get(k) != v) + sorted(_ENVIRON.keys() - os.environ.keys())
+    environ = sorted((k, v) for k, v in os.environ.items() if k not in _CACHES and _ENVIRON.get(k) != v)
+    environ += sorted(_ENVIRON.keys() - os.environ.keys())
     found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit()), ("L:os.cwd", os.getcwd())]
     decimal, numpy = sys.modules.get("decimal"), sys.modules.get("numpy")
-    if decimal is not None:
+    if decimal is not None and repr(decimal.getcontext()) != repr(decimal.Context()):  # a library may import it where a ghost does not go
         found.append(("L:decimal.context", repr(decimal.getcontext())))
     if hasattr(numpy, "geterr"):
         found.append(("L:numpy.errors", repr((numpy.geterr(), numpy.get_printoptions()))))

@@ -172,6 +172,11 @@ def of_tensor(walk, thing, path):
                 walk.add(hook, f"{path}.hook[{key}]")
 
 
+def of_unmade(walk, thing, path):
+    """A parameter of a lazy module before its first call, which has no memory yet."""
+    walk.facts[path] = (leaves.name_of(type(thing)), str(thing.dtype), str(thing.device), thing.requires_grad)
+
+
 def _is_constant(tensor) -> bool:
     """Whether autograd has no business with it; a sparse gradient is not a thing that a ghost has."""
     return tensor.is_leaf and not tensor.requires_grad and tensor.grad is None

@@ -327,3 +327,30 @@ def test_a_backward_is_at_one_place_whether_python_is_warm_or_traced(tmp_path: P
         see(len(gradients._places))
     """)
     assert one == two == "[1]"
+
+
+def test_a_step_may_take_what_it_likes(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        class Own(torch.optim.SGD):
+            def step(self, scale, closure=None, *, loss=None):
+                for group in self.param_groups:
+                    group["lr"] = scale
+                return super().step(closure), loss
+        class Others(torch.optim.SGD):
+            def step(self, *args, **kwargs):
+                return super().step(*args, **kwargs)
+        class Named(torch.optim.SGD):
+            def step(self, net):
+                return type(net).__name__
+        net = nn.Linear(2, 1)
+        own, others, named = [kind(net.parameters(), lr=0.1) for kind in (Own, Others, Named)]
+        def closure():
+            loss = net(torch.ones(1, 2)).sum()
+            loss.backward()
+            see(loss.item())
+            return loss
+        for i in range(3):
+            see(own.step(0.1 * i, loss=3.0), own.step(0.1, closure)[0].item(), own.step(scale=1.0, closure=closure)[0].item())
+            see(others.step(closure).item(), others.step(), named.step(net))
+    """)
+    assert one == two and "(None, 3.0)" in one and "Linear" in one

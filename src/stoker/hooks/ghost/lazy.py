@@ -11,6 +11,7 @@ _made = False  # since this was last asked
 
 
 def install() -> None:
+    """Once torch is imported."""
     import torch
     mixin = torch.nn.modules.lazy.LazyModuleMixin
     real = mixin._infer_parameters

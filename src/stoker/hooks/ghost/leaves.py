@@ -74,6 +74,16 @@ def is_library(file: str) -> bool:
     )
 
 
+def file_behind(function) -> str:
+    """Where the code of a function stands that others have wrapped: torch.no_grad() and the like take its name over, and its place."""
+    for _ in range(20):
+        wrapped = function.__dict__.get("__wrapped__")
+        if type(wrapped) is not types.FunctionType:
+            break
+        function = wrapped
+    return function.__code__.co_filename
+
+
 def is_user_module(name: str, module) -> bool:
     if name in ("__main__", "__mp_main__"):
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import functools
+import inspect
 import sys
 import weakref
 
@@ -45,7 +46,7 @@ def install() -> None:
     averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
     rewrap_steps(torch.optim)
     lazy.install()
-    transforms.install()
+    transforms.install(shield)
 
 
 def in_flight() -> object:
@@ -249,18 +250,36 @@ def rewrap_steps(namespace: object) -> None:
 
 
 def _step(real: object) -> object:
+    at = _place_of_closure(real)
+
     def ghost(self: object, *args: object, **kwargs: object) -> object:
-        return _ghost_step(self, args[0] if args else kwargs.get("closure"), [])
+        return _ghost_step(self, _closure(args, kwargs, at), [])
 
     def record(self: object, *args: object, **kwargs: object) -> object:
-        closure, results = args[0] if args else kwargs.get("closure"), []
+        closure, results = _closure(args, kwargs, at), []
         if closure is not None:
             logged = _logged_closure(closure, results)
-            args, kwargs = ((logged, *args[1:]), kwargs) if args else ((), {**kwargs, "closure": logged})
+            if "closure" in kwargs:
+                kwargs = {**kwargs, "closure": logged}
+            else:
+                args = (*args[:at], logged, *args[at + 1:])
         out = real(self, *args, **kwargs)
         _fenced("the state of an optimizer", _put_step, self, out, results)
         return out
     return _shielded(real, ghost, record, step=True)
+
+
+def _place_of_closure(step: object) -> int:
+    """Which argument of an optimizer's step it is; -1: none. Optimizers of the script's own may take others, or others before it."""
+    for n, (name, parameter) in enumerate(list(inspect.signature(step).parameters.items())[1:]):
+        if name == "closure" or parameter.kind is parameter.VAR_POSITIONAL:
+            return n
+    return -1
+
+
+def _closure(args: tuple, kwargs: dict, at: int) -> object:
+    found = kwargs["closure"] if "closure" in kwargs else args[at] if 0 <= at < len(args) else None
+    return found if callable(found) else None
 
 
 def _logged_closure(closure: object, results: list) -> object:

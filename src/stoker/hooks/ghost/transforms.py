@@ -6,44 +6,44 @@ from __future__ import annotations
 
 import functools
 
-from . import gradients, life, shields
+from . import gradients, life
 
 _MAKERS = {"vmap": False, "grad": True, "grad_and_value": True, "jacrev": True, "jacfwd": True, "hessian": True, "functionalize": False}
 _CALLS = ("jvp", "vjp", "linearize")
 
 
-def install() -> None:
+def install(shield: object) -> None:
+    """Once torch is imported; `shield` makes an event of a function: shields.shield."""
     import torch
     from torch._functorch import apis, eager_transforms
     for name in (*_MAKERS, *_CALLS):
         real = getattr(torch.func, name, None)
         if real is None:
             continue
-        ours = _shield(real, name) if name in _CALLS else _maker(real, name)
+        ours = _handing(shield(real, name)) if name in _CALLS else _maker(real, name, shield)
         for owner in (torch, torch.func, apis, eager_transforms):
             if getattr(owner, name, None) is real:
                 setattr(owner, name, ours)
     stateless = torch.nn.utils.stateless
-    stateless._functional_call = _shield(stateless._functional_call, "functional_call")
+    stateless._functional_call = _handing(shield(stateless._functional_call, "functional_call"))
 
 
-def _maker(real: object, name: str) -> object:
+def _maker(real: object, name: str, shield: object) -> object:
     """As `real`, but what it makes is shielded; with gradients in it, it counts as a backward."""
     @functools.wraps(real)
     def make(func: object, *args: object, **kwargs: object) -> object:
         differentiates = _MAKERS[name] or getattr(func, "_stoker_differentiates", False)
-        made = _shield(real(func, *args, **kwargs), name, graph_freed=differentiates)
+        made = _handing(shield(real(func, *args, **kwargs), name, graph_freed=differentiates))
         made._stoker_differentiates = differentiates
         return made
     return make
 
 
-def _shield(real: object, name: str, **event: bool) -> object:
-    """As `shields.shield`; leaves among what is handed over may get a gradient from the next backward."""
+def _handing(shielded: object) -> object:
+    """Leaves among what is handed over may get a gradient from the next backward."""
     from torch.utils._pytree import tree_leaves
-    shielded = shields.shield(real, name, **event)
 
-    @functools.wraps(real)
+    @functools.wraps(shielded)
     def call(*args: object, **kwargs: object) -> object:
         if life.here():
             for each in tree_leaves((args, kwargs)):

@@ -160,7 +160,7 @@ def _function(walk, thing, path):
         return
     code = thing.__code__
     user = _is_user_file(code.co_filename)
-    if not user and "<locals>" not in thing.__qualname__ and not _wraps_one_of_the_user(thing):
+    if not user and "<locals>" not in thing.__qualname__ and not _is_user_file(leaves.file_behind(thing)):
         return
     for name, cell in zip(code.co_freevars, thing.__closure__ or ()):  # noqa: B905 - Python 3.9
         walk.add(cell, f"{path}.{name}")
@@ -172,15 +172,6 @@ def _function(walk, thing, path):
         walk.add_attributes(thing, path)
     if user and id(home) not in walk.module_dicts and id(home) not in walk.seen:
         walk.names(home, path + ".__globals__")
-
-
-def _wraps_one_of_the_user(function) -> bool:
-    """torch.no_grad() and the like take the name of a function over, and stand in its place."""
-    for _ in range(20):
-        if type(function) is not types.FunctionType or "__wrapped__" not in function.__dict__:
-            break
-        function = function.__dict__["__wrapped__"]
-    return type(function) is types.FunctionType and _is_user_file(function.__code__.co_filename)
 
 
 def _cell(walk, thing, path):

@@ -128,6 +128,21 @@ def get_workload():
         return ready.args[0]
 """
 
+# loadtune asks how busy all cores are before it tries more workers. Beside a benchmark others may use what it leaves (nice > 0): that
+# is taken out of its meter, since it would keep loadtune from its best answers. No line of a user's.
+METER = """
+import psutil
+
+def _percent(interval=None, last=[psutil.cpu_times()]):
+    now = psutil.cpu_times()
+    part = {name: getattr(now, name) - getattr(last[0], name) for name in ("user", "nice", "system", "idle", "iowait", "irq", "softirq")}
+    last[0] = now
+    busy = part["user"] + part["system"] + part["irq"] + part["softirq"]
+    return 100 * busy / max(1e-9, sum(part.values()))
+
+psutil.cpu_percent = _percent
+"""
+
 
 def for_loadtune(source: str, name: str) -> tuple[Edited, str]:
     """The script whose loop has become a `train_step`, given to a Workload; and the workload file beside it."""
@@ -151,7 +166,7 @@ def for_loadtune(source: str, name: str) -> tuple[Edited, str]:
     lines[header.start:found.loop.body[-1].end_lineno] = [*step, *put]
     text, kept_folders = re.subn(r"with tempfile\.TemporaryDirectory\(\) as (\w+):", r"for \1 in [tempfile.mkdtemp()]:", "\n".join(lines))
     written = len(step) - len(body) + len(put) + kept_folders + sum(bool(line.strip()) for line in WORKLOAD.splitlines())
-    return Edited(text + "\n", lines=written, moved=len(body)), WORKLOAD
+    return Edited(text + "\n", lines=written, moved=len(body)), WORKLOAD + METER
 
 
 def _kept(found: Training) -> set[str]:

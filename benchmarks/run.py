@@ -33,6 +33,7 @@ from benchmarks import (
     resume_cost,
     start_up,
     throughput,
+    usual,
     waiting,
     zero_edit,
 )
@@ -48,6 +49,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "clock": clock.rows,
     "diagnosis": diagnosis.rows,
     "found": found.rows,
+    "usual": usual.rows,
     "zero-edit": zero_edit.rows,
     "batched-path": batched_path.rows,
     "largest-batch": largest_batch.rows,

@@ -128,17 +128,26 @@ def get_workload():
         return ready.args[0]
 """
 
-# loadtune asks how busy all cores are before it tries more workers. Beside a benchmark others may use what it leaves (nice > 0): that
-# is taken out of its meter, since it would keep loadtune from its best answers. No line of a user's.
+# loadtune asks how busy all cores are before it tries more workers. What other processes do beside a benchmark would keep it from its
+# best answers: here its meter counts its own processes only. No line of a user's.
 METER = """
+import time
 import psutil
 
-def _percent(interval=None, last=[psutil.cpu_times()]):
-    now = psutil.cpu_times()
-    part = {name: getattr(now, name) - getattr(last[0], name) for name in ("user", "nice", "system", "idle", "iowait", "irq", "softirq")}
-    last[0] = now
-    busy = part["user"] + part["system"] + part["irq"] + part["softirq"]
-    return 100 * busy / max(1e-9, sum(part.values()))
+def _used():
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+def _percent(interval=None, last=[0.0, 0.0]):
+    used, now = _used(), time.monotonic()
+    share = (used - last[0]) / max(1e-9, now - last[1]) / psutil.cpu_count()
+    last[:] = used, now
+    return min(100.0, max(0.0, 100 * share))
 
 psutil.cpu_percent = _percent
 """

@@ -195,7 +195,8 @@ def lightning(case: object, room: Path, python: str, short: bool) -> Said:
     chosen = ["workers"] if told.get("workers") else []
     chosen += ["batch"] if told.get("found", told.get("had")) != told.get("had") else []
     said.also = chosen
-    said.right = {"fault": bool(set(chosen) & set(case.helps)), "optimal": not chosen, "refuse": None}[case.kind] if told else None
+    if told:  # a larger batch is what the finder was asked for: it is not invented
+        said.right = {"fault": bool(set(chosen) & set(case.helps)), "optimal": "workers" not in chosen, "refuse": None}[case.kind]
     said.harm = sorted(set(chosen) & set(case.refuse))
     return said
 

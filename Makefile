@@ -1,7 +1,7 @@
 # What one types to set up, try, check and measure Stoker. `make` alone prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-tune test-resume check bench docs setup clean
+.PHONY: help run test test-hooks test-resume check bench docs setup clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -11,7 +11,7 @@ LONG := $(wildcard tests/agent/test_agent_[!s]*.py tests/agent/test_agent_stop.p
   tests/client/test_*.py tests/contract/test_plane.py tests/contract/test_backend.py tests/contract/test_host.py tests/plane/test_plane_crash.py tests/server/test_*.py)
 
 help:                ## print this list
-	@awk -F ' *## ' '/^[a-z]+:.*## / {split($$1, t, ":"); printf "make %-6s %s\n", t[1], $$2}' Makefile
+	@awk -F ' *## ' '/^[a-z-]+:.*## / {split($$1, t, ":"); printf "make %-11s %s\n", t[1], $$2}' Makefile
 
 setup: $(STAMP)      ## make .venv with Stoker, its tests and torch in it
 $(STAMP): pyproject.toml constraints.txt
@@ -29,10 +29,10 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
 test: $(STAMP)       ## the suite, without the two that follow (at most 15 minutes)
-	$(PY) -m pytest -q -n 6 --dist worksteal -m "not campaign and not tuning"
+	$(PY) -m pytest -q -n 6 --dist worksteal -m "not campaign and not inside"
 
-test-tune: $(STAMP)  ## the tuner with real trainings (a few minutes)
-	$(PY) -m pytest -q -n 2 --dist worksteal -m tuning
+test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (a few minutes)
+	$(PY) -m pytest -q -n 6 --dist worksteal -m "inside and not campaign"
 
 test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, random loops, other people's scripts (half an hour)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign

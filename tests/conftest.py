@@ -28,6 +28,7 @@ from skips import not_accepted
 
 MARK = "TEST_MARK"  # inherited by what a test starts; not STOKER_*, since those do not reach runs
 TRAINING_S = {"examples": 60.0}  # a slow test of that folder, where it is far from the usual
+INSIDE = {"hooks", "tune", "faults", "rehearse", "test_cli_tune.py"}  # folders and files of tests
 QUIET_S = 5.0  # what is on its way out gets this long
 PARTS = {"sshd": lambda: sshd_program() and shutil.which("ssh") and shutil.which("ssh-keygen")}  # others: a program of that name
 
@@ -63,12 +64,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What belongs to the tuner and starts real trainings has a command of its own."""
+    """What works inside of scripts is tried with real trainings, and has a command of its own."""
     for item in items:
-        in_a_script = item.path.name.startswith(("test_probe", "test_settings"))
-        of_the_tuner = "tune" in item.path.parts or item.path.name == "test_cli_tune.py"
-        if in_a_script or (of_the_tuner and item.get_closest_marker("slow")):
-            item.add_marker(pytest.mark.tuning)
+        inside = INSIDE & {*item.path.parts, item.path.name}
+        if item.path.name.startswith(("test_probe", "test_settings")) or (inside and item.get_closest_marker("slow")):
+            item.add_marker(pytest.mark.inside)
 
 
 class _Order:

@@ -28,7 +28,7 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	run=$$(stoker ps -a --json | $(PY) -c 'import json, sys; print(max(json.load(sys.stdin), key=lambda r: r["created_at"])["id"])') && \
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
-test: $(STAMP)       ## the suite, without the two that follow (at most 15 minutes)
+test: $(STAMP)       ## the suite, without the two that follow (15 minutes)
 	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign and not inside"
 
 test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (a few minutes)

@@ -97,6 +97,13 @@ def test_torch_is_noticed_when_the_script_imports_it_not_before(hooks):
     assert lines(hooks)[-1]["torch"]
 
 
+def test_another_framework_is_noticed(hooks, tmp_path):
+    (tmp_path / "other" / "tensorflow").mkdir(parents=True)
+    (tmp_path / "other" / "tensorflow" / "__init__.py").write_text("")
+    done = python(hooks, "import tensorflow", path=str(tmp_path / "other"))
+    assert not done.returncode and lines(hooks)[-1]["other"] == "tensorflow"
+
+
 def test_no_folder_to_write_to_is_no_reason_to_fail(hooks):
     done = python(hooks, "print(1)", STOKER_HOOKS="/nowhere/at/all")
     assert (done.stdout, done.stderr) == ("1\n", "")

@@ -55,6 +55,15 @@ def test_hooks_that_could_not_come_in(tmp_path):
     lines = [{"pid": 5, "role": "script"}, {"pid": 5, "torch": "2.13.0"}, {"pid": 6, "role": "worker"}]
     (tmp_path / "hooks" / "processes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
     assert resume.hooked(tmp_path, ["python3"]) == {"processes": 2, "torch": "2.13.0", "why": None}
+    with open(tmp_path / "hooks" / "processes.jsonl", "a") as f:
+        f.write('\n{"pid": 3, "other": "jax"}\n')
+    assert resume.hooked(tmp_path, ["python3"])["why"] is None  # torch trains; what else is imported is its own business
+
+
+def test_another_framework_is_said(tmp_path):
+    (tmp_path / "hooks").mkdir()
+    (tmp_path / "hooks" / "processes.jsonl").write_text('{"pid": 1, "role": "script"}\n{"pid": 1, "other": "tensorflow"}\n')
+    assert resume.hooked(tmp_path, ["python3"])["why"].startswith("it computes with tensorflow, which is not looked into")
 
 
 def test_the_way_back_is_foretold():

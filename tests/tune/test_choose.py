@@ -84,6 +84,13 @@ def test_of_nearly_equal_ones_the_harmless_and_simple_one_wins():
     assert best.name == both
 
 
+def test_what_is_fast_from_the_first_epoch_on_wins_over_kept_samples():
+    made = {c.name: c for c in choose.candidates([CACHE, BATCHED], frozenset(), 9)}
+    for cache, chosen in ((0.49, "batched"), (0.40, "cache")):
+        both = [(made[r.name], r) for r in (result("cache", cache, 0.3, 0.52), result("batched", 0.5, 0.48, 0.52))]
+        assert choose.winner(both)[0].name == chosen
+
+
 def test_merged_at_each_depth():
     assert choose.merged({"loaders": {"a": {"workers": 1}}, "threads": 2}, {"loaders": {"a": {"pin": True}, "b": {}}}) == {
         "loaders": {"a": {"workers": 1, "pin": True}, "b": {}}, "threads": 2}

@@ -159,6 +159,14 @@ def test_few_pairs_say_nothing_or_little():
     assert race.paired_ratio(pairs, random.Random(0)) == found  # the same each time
 
 
+def test_two_pairs_are_enough_where_both_are_loud():
+    old, fast, nearly, slow = (10, 1.0), (100, 1.0), (12, 1.0), (9, 1.0)
+    assert race.told_ratio([(old, fast), (old, fast)], random.Random(0)).high < 0.2
+    assert race.told_ratio([(old, fast)], random.Random(0)) is None
+    for other in (nearly, slow):
+        assert race.told_ratio([(old, fast), (old, other)], random.Random(0)) is None
+
+
 def test_the_step_that_spans_a_stop():
     ms = 1_000_000
     ends = [110 * ms, 120 * ms, 130 * ms]

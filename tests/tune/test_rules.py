@@ -182,6 +182,29 @@ def test_confirmed_numbers_replace_forecasts():
     assert tip(again, "precision").gain == pytest.approx(0.25, abs=0.01) and "1.25 times" in again.verdict
 
 
+def _told(name, state, total=None, *, ms=9.1):
+    made = facts(*pairs("R1", 9.9), *pairs(name, ms))
+    found = judged(made)
+    told = tuple(dataclasses.replace(a, state=state) for a in found.actions)
+    return rules.told_again(dataclasses.replace(found, actions=told, total=total and Range(total, total, total)), made, CARD).verdict
+
+
+def test_what_was_kept_is_never_called_already_good():
+    assert not judged(facts(*pairs("R1", 9.9), *pairs("fused", 9.1))).causes
+    verdict = _told("fused", "kept", 0.66)
+    assert "lready good" not in verdict and "1.52 times as fast, confirmed" in verdict
+
+
+def test_what_was_tried_is_no_forecast_any_more():
+    verdict = _told("fused", "no gain", ms=8.5)
+    assert "lready good" in verdict and "by forecast" not in verdict
+
+
+def test_what_waits_for_consent_is_told_with_the_words_to_type():
+    verdict = _told("bf16", "needs consent: --allow precision", ms=9.2)
+    assert "bf16 would win 9% by forecast, with your consent: --allow precision." in verdict
+
+
 @pytest.mark.parametrize(("state", "total", "after"), [("kept", 0.8, 0.8), ("no gain", None, 1.0), ("needs consent: --allow precision", None, 1.0)])
 def test_the_step_afterwards_holds_what_was_kept_and_no_more(state, total, after):
     made = facts(*pairs("R1", 9.9), *pairs("bf16", 5.0))

@@ -22,6 +22,7 @@ def training(told: dict, live: bool) -> Iterator[tuple[str, str]]:
     yield "steps", _steps(told)
     yield "a step", _step(told)
     yield "epochs", _epochs(told, live)
+    yield "to the end", _to_the_end(told) if live else ""
     yield "time", bars(told.get("split") or {})
     yield "GPU time", bars(told.get("gpu") or {})
 
@@ -64,6 +65,13 @@ def _epochs(told: dict, live: bool) -> str:
         left = f", {_time(told['eta_epoch_s'])} to go" if told.get("eta_epoch_s") is not None else ""
         parts.append(f"batch {told['batch']:,} of {told['of']:,}{' of the next' if parts else ''}{left}")
     return "; ".join(parts)
+
+
+def _to_the_end(told: dict) -> str:
+    if told.get("done") is None:
+        return ""
+    left = f", about {_time(told['eta_s'])} to go" if told.get("eta_s") is not None else ""
+    return f"{100 * told['done']:.3g} % done{left}"
 
 
 def _number(value: float) -> str:

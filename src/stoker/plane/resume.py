@@ -90,7 +90,7 @@ def not_taken(state: dict | None) -> list[str]:
 def hooked(attempt_folder: Path, command: list[str]) -> dict:
     """`{"processes": int, "torch": version or None, "why": str or None, "settings"?: {"applied": [str], "left": {knob: why}}}`:
     `why` says why no process is hooked, or does not record; settings: of the process that has most to say of them."""
-    processes, torch, why = 0, None, None
+    processes, torch, why, other = 0, None, None, None
     settings: dict = {}  # by process, the newest line counts
     try:
         with open(attempt_folder / "hooks" / "processes.jsonl", "rb") as f:
@@ -105,9 +105,12 @@ def hooked(attempt_folder: Path, command: list[str]) -> dict:
         processes += "role" in said
         torch = said.get("torch") or torch
         why = said.get("why") or why
+        other = said.get("other") or other
         if isinstance(said.get("settings"), dict):
             settings[said.get("pid")] = said["settings"]
     told = max(settings.values(), key=lambda each: (len(each.get("applied") or ()), len(each.get("left") or ())), default=None)
+    if other and not torch and not why:
+        why = f"it computes with {str(other)[:40]}, which is not looked into: there is wall-clock time and the use of the machine, no more"
     return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command)),
             **({"settings": told} if told else {})}
 

@@ -24,7 +24,7 @@ def summary(lines: list[dict]) -> dict | None:
     """What `show` tells of a training; None where no step was made. Of several ranks the first one is told of.
 
     `{"step", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms", "split": {kind: share}, "seconds",
-    "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "gpu": {kind: share}}`; what is not known is None.
+    "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu": {kind: share}}`; what is not known is None.
     """
     by_process: dict[int, list[dict]] = {}
     for line in lines:
@@ -45,7 +45,7 @@ def summary(lines: list[dict]) -> dict | None:
         "max_ms": max((x["max_ms"] for x in now if x.get("max_ms") is not None), default=None),
         "seconds": round(sum(x.get("s", 0) for x in steady), 3), "split": shares(steady, "ms"), "gpu": shares(steady, "gpu_ms") or None,
         "epochs": len({epoch.get("step") for epoch in epochs}), "epoch_s": known, "batch": last.get("batch"), "of": last.get("of"),
-        "eta_epoch_s": _left(last, now),
+        "eta_epoch_s": _left(last, now), **_whole(own),
     }
 
 
@@ -125,6 +125,23 @@ def _rate(lines: list[dict], field: str) -> float | None:
 def _middle(lines: list[dict], field: str) -> float | None:
     values = [line[field] for line in lines if line.get(field) is not None]
     return round(statistics.median(values), 4) if values else None
+
+
+def _whole(lines: list[dict]) -> dict[str, float | None]:
+    """The part of the training that is done, and seconds to its end at the pace it has had: an early end of the script's own would come
+    sooner."""
+    known: list[dict] = []
+    for line in lines:
+        if line.get("done") is None or line.get("at") is None:
+            continue
+        if known and line["done"] < known[-1]["done"]:
+            known.clear()  # another training, one after the other
+        known.append(line)
+    if not known:
+        return {"done": None, "eta_s": None}
+    first, last = known[0], known[-1]
+    gone, took = last["done"] - first["done"], last["at"] - first["at"]
+    return {"done": last["done"], "eta_s": round((1 - last["done"]) * took / gone, 1) if gone > 0 and took > 0 else None}
 
 
 def _left(last: dict, now: list[dict]) -> float | None:

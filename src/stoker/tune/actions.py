@@ -132,13 +132,36 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
         waits = feeding.waited(view)
         won = 0.7 * waits.value if waits else 0.0
         offered.setdefault(max(1, round(view.cores)), Range(1 - won, 1 - 1.3 * won, 1 - 0.3 * won))
-    if not offered:
-        return
-    best, ratio = min(offered.items(), key=lambda o: (round(o[1].value, 2), o[0]))
-    if best != now:
+    beside = _beside_fewer_threads(view, whole)
+    best, ratio = min(offered.items(), key=lambda o: (round(o[1].value, 2), o[0]), default=(now, Range(1.0, 1.0, 1.0)))
+    if beside and beside[2].value < ratio.value - 0.02:
+        n, threads, ratio = beside
+        text = (f"Make the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with {threads} "
+                f"thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}: idle threads keep cores busy.")
+        yield Action("workers", "setting", "B", text, ratio, 0.7, "sample_work", {**_loader(view, workers=n), "threads": threads})
+    elif best != now:
         many = f"in {best} worker{'' if best == 1 else 's'} instead of {now}" if best else "without workers"
         yield Action("workers", "setting", _order_risk(view), f"Make the batches {many}.", ratio, 0.9 if best in measured else 0.7,
                      "sample_work", _loader(view, workers=best))
+
+
+def _beside_fewer_threads(view: View, whole: float) -> tuple[int, int, Range] | None:
+    """(workers, threads, forecast) of the best pair of both. Threads of torch that have nothing to do spin, so that with all of them no
+    core is left for a worker: neither knob helps without the other."""
+    model, found = view.loader_model, []
+    if model is None or view.dataset.get("iterable"):
+        return None
+    for phase in view.phases:
+        ratio, threads = view.ratio(phase) if phase.startswith("threads=") else None, int(view.facts.get("threads") or 0)
+        fewer = int(phase[8:]) if ratio else 0
+        if not ratio or not fewer < threads:
+            continue
+        compute = max(0.1 * whole, ratio.value * whole - (0 if view.workers else model.batch_s()))
+        n = model.advised(compute, compute * fewer, most=_most(view))
+        if n:
+            value = model.step_s(n, compute, compute * fewer) / whole
+            found.append((n, fewer, Range(value, value * (1 - _GUESS), value * (1 + _GUESS))))
+    return min(found, key=lambda each: each[2].value, default=None)
 
 
 def _most(view: View) -> int:

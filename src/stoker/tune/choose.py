@@ -13,6 +13,7 @@ from stoker.tune.race import Interval, Result
 WORTH = 0.97  # a forecast above this is not worth a race
 KEPT_BELOW = 0.97  # the least that is kept: 3 % less time, and surely some
 NEARLY = 1.02  # within that of the best, the simpler one is taken
+FIRST_EPOCH = 1.04  # a race meets kept samples warm; a training fills them in its first epoch, and holds the memory for all of them
 RISK_ORDER = "ABC"
 
 
@@ -121,6 +122,10 @@ def winner(raced: Sequence[tuple[Candidate, Result]]) -> tuple[Candidate, Interv
     good = [(c, r.ratio) for c, r in raced if r.ratio and not r.died and r.ratio.value < KEPT_BELOW and r.ratio.high < 1.0]
     if not good:
         return None
-    best = min(ratio.value for _, ratio in good)
-    near = [pair for pair in good if pair[1].value <= best * NEARLY]
-    return min(near, key=lambda pair: (RISK_ORDER.index(pair[0].risk), len(pair[0].actions), pair[1].value))
+    best = min(_worth(c, ratio) for c, ratio in good)
+    near = [(c, ratio) for c, ratio in good if _worth(c, ratio) <= best * NEARLY]
+    return min(near, key=lambda pair: (RISK_ORDER.index(pair[0].risk), len(pair[0].actions), _worth(*pair)))
+
+
+def _worth(candidate: Candidate, ratio: Interval) -> float:
+    return ratio.value * (FIRST_EPOCH if any(a.name == "cache" for a in candidate.actions) else 1.0)

@@ -177,12 +177,17 @@ def terminal(found: Findings, width: int = 80, colour: bool = False) -> str:
             line.append((_letter(kind) if not colour else "█") * cells, style=TERMINAL.get(kind, ""))
         line.append(f" {number(sum(kinds.values()))} ms")
         console.print(line)
+    legend = Text(" " * 6)
+    for kind, ms in shown[0][1].items() if shown else ():
+        if ms >= 0.01 * whole:
+            words = WORDS.get(kind, kind)
+            if legend.cell_len + len(words) + 2 > width:  # never within an entry
+                console.print(legend)
+                legend = Text(" " * 6)
+            legend.append(f"{_letter(kind) if not colour else '█'} ", style=TERMINAL.get(kind, ""))
+            legend.append(f"{words}  ")
     if shown:
-        legend = Text("      ")
-        for kind, ms in shown[0][1].items():
-            if ms >= 0.01 * whole:
-                legend.append(f"{_letter(kind) if not colour else '█'} ", style=TERMINAL.get(kind, ""))
-                legend.append(f"{WORDS.get(kind, kind)}  ")
+        legend.rstrip()
         console.print(legend)
     if found.curve.dots or found.curve.line:
         console.print()

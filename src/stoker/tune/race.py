@@ -23,6 +23,7 @@ WINDOW_STEPS, WINDOW_MIN_S, WINDOW_MAX_S = 12, 0.4, 4.0
 WARM_STEPS, WARM_MAX_S = 4, 6.0
 PAIRS_MIN, PAIRS_ENOUGH = 4, 8
 FEW_PAIRS = 6  # with fewer the interval also spans what single pairs said
+PAIRS_LOUD, LOUD = 2, 0.7  # so few are enough where each of them says that it takes less than that
 DRAWS = 800
 LOST, LOST_AT_MOST = 0.8, 0.9  # of a window: counted out, it leaves too little to be sure of
 UNEVEN, UNEVEN_AT_MOST = 0.35, 0.6  # so much more of one window of a pair was lost to others than of the other one
@@ -32,7 +33,7 @@ LOOK_S = 0.1  # so often a running trial is looked at
 START_S = 60.0
 LONGER = 2.0  # times what was asked for, where there are too few pairs to say anything
 POOL = 256  # different samples that a kept feed is asked for in a race: it would be warm in the second epoch only, which no race reaches
-ENDS = 3  # so often a script that is over is started again: a short training is no fault of its settings
+ENDS = 8  # so often a script that is over is started again: a short training is no fault of its settings
 OUT_OF_IT = 0.99  # a ratio above this is no gain
 
 
@@ -216,7 +217,7 @@ class Race:
             pairs = [(half[base.name], half[name]) for half in self._halves if base.name in half and name in half]
             even = even_pairs(pairs)
             lane.result.pairs, lane.result.dropped = len(even), len(pairs) - len(even)
-            lane.result.ratio = paired_ratio([((a.steps, a.seconds), (b.steps, b.seconds)) for a, b in even], self._random)
+            lane.result.ratio = told_ratio([((a.steps, a.seconds), (b.steps, b.seconds)) for a, b in even], self._random)
 
 
 def even_pairs(pairs: list[tuple[Window, Window]]) -> list[tuple[Window, Window]]:
@@ -230,6 +231,14 @@ def even_pairs(pairs: list[tuple[Window, Window]]) -> list[tuple[Window, Window]
     if len(good) >= PAIRS_MIN:
         return good
     return sorted((pair for pair in pairs if uneven(pair) <= UNEVEN_AT_MOST and most(pair) <= LOST_AT_MOST), key=uneven)[:PAIRS_MIN]
+
+
+def told_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], chance: random.Random) -> Interval | None:
+    """As `paired_ratio`; a script whose every life is over in a window has few pairs, which may be loud enough."""
+    ratio = paired_ratio(pairs, chance)
+    if ratio is None and (loud := paired_ratio(pairs, chance, PAIRS_LOUD)) is not None and loud.high < LOUD:
+        return loud
+    return ratio
 
 
 def paired_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], chance: random.Random,

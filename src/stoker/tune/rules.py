@@ -11,6 +11,7 @@ from stoker.tune.view import View
 
 OPEN = 0.10  # the sum may leave so much of the step unexplained
 KEPT, WORTH = "kept", "would be kept"  # states of actions that were confirmed
+ASKS = "needs consent"  # the state of those that wait for it begins so
 _WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")  # kinds of the clock that settings make shorter
 _FOREIGN = 0.10
 _SPREAD = 0.25  # between the windows of one phase
@@ -63,19 +64,22 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     if not whole:
         return "No step could be measured."
     step = f"{1e3 * whole:.3g} ms a step"
-    if not found:
-        best = max((a.gain for a in offered if a.cure == "setting"), default=0.0)
-        left = f"the best change would win {best:.0%}" if best >= actions.LEAST_GAIN else "nothing that was tried would win 3 %"
-        return f"Already good: {step}, {left}."
-    cause = found[0]
     waits = feeding.waited(view)
     side = f"{waits.value:.0%} of it waits for data" if waits and waits.value >= causes.LEAST else ""
     head = ", ".join(p for p in (step, side) if p)
-    best = next((a for a in offered if a.cure == "setting"), None)
+    best = next((a for a in offered if a.cure == "setting" and not a.state), None)  # what was tried is no forecast any more
     most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
     if total is not None:
         most = f" With the settings below it is {1 / max(total.value, 0.01):.2f} times as fast, confirmed." if total.value < 0.98 else ""
-    return f"{head}. {cause.text}{most}"
+    asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
+    if asks:
+        most += f" {asks.name} would win {asks.gain:.0%} by forecast, with your consent{asks.state[len(ASKS):]}."
+    if found:
+        return f"{head}. {found[0].text}{most}"
+    if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
+        return f"{head}; no single cause explains a tenth of it.{most}"
+    left = f"the best change would win {best.gain:.0%}" if best else "nothing else that was tried wins 3 %"
+    return f"Already good: {step}, {left}.{most if asks else ''}"
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------------------

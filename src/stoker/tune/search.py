@@ -34,7 +34,7 @@ HINTS = {
     "slow_start": "Give it more time: stoker tune --for 10m ...",
     "killed": "Run it by itself. SIGKILL often means that memory ran out; `stoker run` tells.",
     "unhooked": "Name the training script itself: stoker tune train.py",
-    "no_torch": "The tuner looks into trainings with PyTorch.",
+    "no_torch": "The tuner looks into trainings with PyTorch. Of others `stoker run` tells the wall-clock time and the use of the machine.",
     "no_step": "Name a command that trains: stoker tune train.py --epochs 1",
 }
 
@@ -383,7 +383,7 @@ class Search:
         report = self._report
         for action in report.found.actions if report.found else ():
             if action.risk == "C" and action.cure == "setting" and not action.state and not choose.permits(action, self._o.allow):
-                self._change({action.name}, state="needs consent: --allow precision")
+                self._change({action.name}, state=f"{rules.ASKS}: --allow precision")
         if self._best and self._confirmed:
             self._keep()
         elif stopped:

@@ -260,7 +260,8 @@ class Trial:
         if not processes:
             return _with(ended, "unhooked", "no Python of it could be looked into (is it python -I, -E or -S, or no Python at all?)")
         if not any(line.get("torch") for line in processes):
-            return _with(ended, "no_torch", "it never imported torch")
+            other = next((str(line["other"])[:40] for line in processes if line.get("other")), "")
+            return _with(ended, "no_torch", f"it computes with {other}, not with torch" if other else "it never imported torch")
         return _with(ended, "stopped" if self._ended_by_us else "no_step", "no optimizer made a step")
 
     def clear(self) -> None:

@@ -98,7 +98,7 @@ def write(moment: int) -> None:
         _first = None
     line = {"at": round(time.time(), 3), "pid": _pid, "rank": _rank(), "step": marks.steps, "steps": marks.steps - marks._lead_was,
             "s": _seconds(moment - _from), "ms": _kinds(marks.spent), "batches": marks.batches, "samples": marks.samples,
-            **_spread(marks.durations), **_position(), **({"first": True, **first} if first is not None else {}),
+            **_spread(marks.durations), **_position(), **_progress(), **({"first": True, **first} if first is not None else {}),
             **({"epochs": _epochs[:]} if _epochs else {}), **({"each": _rows[:]} if _rows else {})}
     if marks.device is not None:
         line.update(marks.device.collect())
@@ -130,6 +130,19 @@ def _position() -> dict:
     if way is not None and way.trained:
         told = {"batch": way.batches, "of": way.length} if way.length else {"batch": way.batches}
     return told
+
+
+def _progress() -> dict:
+    """The part of the whole training that is done, where the loops around the step tell."""
+    if marks._after != marks.STEPPED:
+        return {}
+    try:
+        from . import progress
+        done = progress.done()
+    except Exception as e:
+        record(progress=f"not known: {type(e).__name__}: {e}")
+        return {}
+    return {} if done is None else {"done": done}
 
 
 def _spread(durations: list) -> dict:

@@ -12,6 +12,7 @@ from _json import encode_basestring_ascii as _text
 from time import perf_counter_ns as now  # noqa: F401  # the real one: exact resume puts another into `time`
 
 RECORD = "processes.jsonl"
+OTHERS = ("tensorflow", "jax")  # frameworks that the hooks do not look into: it is said
 RECORD_MAX = 1 << 20  # bytes; a run that starts a million processes does not fill the disk with lines about them
 _START = time.monotonic()
 
@@ -34,6 +35,9 @@ def begin() -> None:
         imports.after("torch", rehearse.torch_is_here)
     tuned = bool(os.environ.get("STOKER_TUNE")) and _tune(what)
     imports.after("torch", lambda torch: _torch_is_here(torch, "rehearsed" if rehearsed else what, resume, tuned))
+    if what == "script":
+        for name in OTHERS:
+            imports.after(name, lambda module, name=name: record(other=name))
     record(role=what, argv=words[:64], python=sys.version.split()[0])
 
 

@@ -43,7 +43,7 @@ HINTS = {
 class Options:
     """What the user asked for. allow: of {"precision"}; network: the trials may write there."""
 
-    seconds: float = 60.0
+    seconds: float = 50.0
     allow: frozenset[str] = frozenset()
     network: bool = False
     force: bool = False

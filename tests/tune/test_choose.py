@@ -91,6 +91,12 @@ def test_what_is_fast_from_the_first_epoch_on_wins_over_kept_samples():
         assert choose.winner(both)[0].name == chosen
 
 
+def test_nothing_is_asked_of_workers_that_are_not_there():
+    none, deeper = action("workers", 0.6, loaders=loader(workers=0)), action("prefetch", 0.8, loaders=loader(prefetch=4))
+    assert not any("+" in name for name in names(choose.candidates([none, deeper], frozenset(), 9)))
+    assert "workers + prefetch" in names(choose.candidates([WORKERS, deeper], frozenset(), 9))
+
+
 def test_merged_at_each_depth():
     assert choose.merged({"loaders": {"a": {"workers": 1}}, "threads": 2}, {"loaders": {"a": {"pin": True}, "b": {}}}) == {
         "loaders": {"a": {"workers": 1, "pin": True}, "b": {}}, "threads": 2}

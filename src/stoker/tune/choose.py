@@ -82,9 +82,15 @@ def _ways(feeding: list[Action]) -> list[tuple[Action, ...]]:
     """Ways to feed: each by itself, and those that turn different knobs of one loader together (workers that fetch whole batches)."""
     ways: list[tuple[Action, ...]] = [(a,) for a in feeding]
     for a, b in itertools.combinations(feeding, 2):
-        if not _same_knob(a, b) and "cache" not in (a.name, b.name):  # each worker would have a cache of its own
-            ways.append((a, b))
+        if not _same_knob(a, b) and "cache" not in (a.name, b.name) and not (_no_workers(a, b) or _no_workers(b, a)):
+            ways.append((a, b))  # a cache by itself: each worker would have one of its own
     return sorted(ways, key=_forecast)
+
+
+def _no_workers(a: Action, b: Action) -> bool:
+    """Does `a` leave no workers, that `b` would have do something?"""
+    none = any(knobs.get("workers") == 0 for knobs in (a.settings.get("loaders") or {}).values())
+    return none and b.name in ("prefetch", "persistent_workers")
 
 
 def _same_knob(a: Action, b: Action) -> bool:

@@ -143,7 +143,7 @@ def _words(settings: list[str]) -> str:
 
 def rows(ground: Ground, short: bool) -> list[Row]:
     """For benchmarks/run.py."""
-    return scored([measure(name, 15.0 if short else 50.0, short) for name in (SHORT if short else (*PLANTED, *REAL))])
+    return scored([measure(name, 15.0 if short else 60.0, short) for name in (SHORT if short else (*PLANTED, *REAL))])
 
 
 def main() -> None:
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--short", action="store_true", help="one script, one point, 15 seconds")
-    parser.add_argument("--seconds", type=float, default=50.0, help="of each search")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each search")
     parser.add_argument("--json", type=Path, help="write outcomes and rows here")
     o = parser.parse_args()
     outcomes = []

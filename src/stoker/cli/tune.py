@@ -41,7 +41,7 @@ The exit code is 0 when it was tuned or nothing is to be won, 8 when what --fail
 
 @click.command("tune", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("--for", "for_s", type=Duration(), default="50s", show_default=True, metavar="50s",
+@click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
               help="Search for at most so long; checking accuracy comes after that.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
               help="Also try what changes the arithmetic (bfloat16, TF32); kept only where it was shown to learn as well.")

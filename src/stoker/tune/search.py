@@ -18,6 +18,7 @@ from stoker.tune.findings import Action, Findings, Range
 from stoker.tune.race import POOL, Entry, Interval, Outcome, Race, Result
 from stoker.tune.trial import Command, Ended, Trial
 
+WITHIN = 0.85  # of the time that was asked for is planned: a race with too few pairs takes longer
 PROBE_SHARE, CONFIRM_SHARE = 0.45, 0.2  # of the time for the search; the race has the rest
 PROBE_MIN_S, RACE_MIN_S, CONFIRM_MIN_S = 6.0, 4.0, 4.0
 ENOUGH_S = 3.0  # after Ctrl-C
@@ -43,7 +44,7 @@ HINTS = {
 class Options:
     """What the user asked for. allow: of {"precision"}; network: the trials may write there."""
 
-    seconds: float = 50.0
+    seconds: float = 60.0
     allow: frozenset[str] = frozenset()
     network: bool = False
     force: bool = False
@@ -86,6 +87,7 @@ class Search:
     def __init__(self, command: Command, options: Options, where: Home, say: Callable[[str], None] = lambda text: None,
                  announce: Callable[[str], None] = lambda text: None) -> None:
         self._command, self._o, self._where, self._say, self._announce = command, options, where, say, announce
+        self._seconds = WITHIN * options.seconds
         self._parent = trial.rooms(where)
         self._report = Report("nothing", "")
         self._best: tuple[choose.Candidate, Interval] | None = None
@@ -96,7 +98,7 @@ class Search:
     def run(self) -> Report:
         """Never raises for what the script does. Raises StokerError or OSError where nothing can be started at all."""
         began = time.monotonic()
-        self._deadline = began + self._o.seconds
+        self._deadline = began + self._seconds
         try:
             self._go()
         except KeyboardInterrupt:
@@ -158,7 +160,7 @@ class Search:
 
     def _probe(self) -> Ended:
         """Let the script measure itself while it trains."""
-        seconds = max(PROBE_MIN_S, PROBE_SHARE * self._o.seconds)
+        seconds = max(PROBE_MIN_S, PROBE_SHARE * self._seconds)
         tried = sorted(TRY, key=lambda knob: knob != "bf16") if "precision" in self._o.allow else TRY
         order = {"mode": "probe", "seconds": round(seconds, 1), "steps": 0, "seed": None, "settings": {}, "try": list(tried),
                  "network": self._o.network}
@@ -166,7 +168,7 @@ class Search:
         before = time.monotonic()
         probe = Trial(self._command, order, self._parent).start()
         try:
-            start_s = max(FIRST_STEP_S, self._o.seconds)
+            start_s = max(FIRST_STEP_S, self._seconds)
             ended = probe.wait(start_s + seconds + OVER_S, start_s=start_s, hear=self._hear)
         except KeyboardInterrupt:
             ended, self._stopped = probe.enough(ENOUGH_S), True
@@ -189,7 +191,7 @@ class Search:
 
     def _race(self, chosen: list[choose.Candidate]) -> None:
         entries = [Entry("as it is", {}), *(Entry(c.name, self._whole(c)) for c in chosen)]
-        confirm_s = self._cost(2) + CONFIRM_SHARE * self._o.seconds
+        confirm_s = self._cost(2) + CONFIRM_SHARE * self._seconds
         seconds = max(RACE_MIN_S, self._left() - confirm_s - self._cost(len(entries)))
         self._say(f"racing {len(chosen)} settings against the script as it is, {format_duration(seconds)}")
         outcome = self._run_race(entries, seconds)

@@ -30,6 +30,7 @@ def install() -> None:
     for event in ("socket.connect", "socket.bind"):
         audit.listen(event, functools.partial(_socket, event), lasting=True)
     audit.listen("ctypes.dlopen", _library, lasting=True)
+    audit.listen("ctypes.dlsym", _function_in_c, lasting=True)
     _watch_threads()
     audit.listen("sqlite3.connect", _database, lasting=True)
     _watch_torch()
@@ -163,6 +164,14 @@ def _library(args: tuple) -> None:
     name = _first_outside(_getframe(2))
     if name and tape.classify(name) == tape.YES:
         _outside(words.LIBRARY.format(name=args[0]))
+
+
+def _function_in_c(args: tuple) -> None:
+    """The script itself is about to call into C: what is kept there is seen by nobody, a ghost's call would count twice or not at all."""
+    name = _first_outside(_getframe(2))
+    if name and tape.classify(name) == tape.YES and "-packages" + os.sep not in name and threading.get_ident() == life.main:
+        what = next((each for each in args if isinstance(each, str)), "a function")
+        _outside(words.FUNCTION_IN_C.format(name=what, where=_line(name)))
 
 
 def _watch_threads() -> None:

@@ -9,7 +9,7 @@ import os
 from _thread import get_ident
 from _weakref import ref
 
-from . import journal, life, tape, words
+from . import journal, life, opening, pathways, tape, words
 
 FileIO = _io.FileIO
 _HOOKED = ("write", "truncate", "seek", "tell", "read", "readinto", "readall")
@@ -207,7 +207,7 @@ def stray(f: object) -> None:
 # ---- at an image
 
 def save() -> list:
-    """What is open, flushed: [(ordinal, path, writes, offset, size, mtime_ns, inode)], and for files that are read, where."""
+    """What is open, flushed: [(ordinal, path, writes, offset, size, mtime_ns)]."""
     found = []
     for each in opened():
         f, raw = each.live(), each.raw()
@@ -218,8 +218,17 @@ def save() -> list:
                 raise journal.Impossible(words.FILE_GONE.format(path=each.path))
             found.append((each.number, each.path, True, os.lseek(raw.fileno(), 0, os.SEEK_CUR), there.st_size, there.st_mtime_ns))
         else:
-            found.append((each.number, each.path, False, _where(f), 0, 0))
+            found.append((each.number, each.path, False, _where(f), *_marks(each)))
     return found
+
+
+def _marks(each: Handle) -> tuple:
+    """(size, mtime_ns) of a file that was opened in training and may be read on; (0, 0) for what is judged elsewhere: inputs of set-up by
+    their content, the script's own files by the journal."""
+    if each.path.startswith(pathways.NOT_FILES) or each.path in opening.inputs or each.path in opening.written:
+        return 0, 0
+    there = os.fstat(each.raw().fileno())
+    return there.st_size, there.st_mtime_ns
 
 
 def _same(path: str, there: os.stat_result) -> bool:
@@ -254,12 +263,14 @@ def load(saved: list) -> None:
         if raw is not None and not raw.closed:
             raise journal.Impossible(words.FILE_OPEN.format(path=raw.name))
     for number, each in now.items():
-        _, path, writes, offset, size, _mtime = then[number]
+        _, path, writes, offset, size, mtime = then[number]
         if path != each.path or writes != each.writes:
             raise journal.Impossible(words.FILE_OTHER.format(now=each.path, then=path))
         if writes:
             _become_real(each, offset, size)
         else:
+            if mtime and _marks(each) not in ((size, mtime), (0, 0)):
+                raise journal.Impossible(words.SAME_INPUT.format(path=path))
             _go_to(each, offset)
 
 

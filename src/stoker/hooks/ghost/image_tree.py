@@ -1,10 +1,11 @@
 """Values that shields change, as trees of plain data: written into an image, built again from it. No pickle: a tree can only make builtin
-containers, tensors of the image, and references to objects that the script itself has made again."""
+containers, tensors of the image, and references to objects that the script itself has made again, or to functions and classes by name."""
 
 from __future__ import annotations
 
 import collections
 import sys
+import types
 
 from . import leaves
 from .leaves import PLAIN
@@ -42,7 +43,16 @@ def pack(walk, thing, path: str) -> tuple:
         return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
     if kind in (set, frozenset) and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing])
-    return ("same", path)
+    return _named(thing) or ("same", path)
+
+
+def _named(thing) -> tuple | None:
+    """The tree of a function or class that stands in its module under its own name, where any life finds it."""
+    if not isinstance(thing, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return None
+    module, name = thing.__module__, thing.__qualname__
+    home = getattr(sys.modules.get(module), "__dict__", {}) if type(module) is str else {}
+    return ("named", module, name) if home.get(name) is thing else None
 
 
 def build(tree: tuple, find, now=None):
@@ -53,6 +63,11 @@ def build(tree: tuple, find, now=None):
         return tree[1]
     if word in ("memory", "same"):
         return find(tree[1])
+    if word == "named":
+        found = getattr(sys.modules.get(tree[1]), tree[2], None)
+        if found is None:
+            raise CannotBuild(f"{tree[1]}.{tree[2]}")
+        return found
     kind = _MAKE[word]
     if kind in _DICTS:
         if kind is collections.defaultdict and type(now) is not kind:

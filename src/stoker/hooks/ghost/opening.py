@@ -118,9 +118,8 @@ def _read_first(call: _Call, made_up: bool) -> object:
         told = _told(path, made_up)
         if type(told) is tuple and told[1] is None:
             _note_read_back(path)
-        elif told is None and life.phase <= life.SETUP and len(inputs) < INPUTS_MAX and path not in inputs:
-            now = os.fstat(f.fileno())
-            inputs[path] = (now.st_size, now.st_mtime_ns)
+        elif told is None:
+            _note_input(path, f)
     except Exception as e:
         life.depth = 0
         tape.put("read", (path, tape.failed(e)))
@@ -129,6 +128,12 @@ def _read_first(call: _Call, made_up: bool) -> object:
         life.depth = 0
     tape.put("read", told)
     return f
+
+
+def _note_input(path: str, f: object) -> None:
+    if life.phase <= life.SETUP and len(inputs) < INPUTS_MAX and path not in inputs:
+        now = os.fstat(f.fileno())
+        inputs[path] = (now.st_size, now.st_mtime_ns)
 
 
 def _told(path: str, made_up: bool) -> object:
@@ -153,7 +158,9 @@ def _note_read_back(path: str) -> None:
 
 def _read_again(call: _Call, told: object) -> object:
     if told is None:
-        return call.real()
+        f = call.real()
+        _note_input(call.path, f)
+        return f
     path = call.path
     if told[0] == "!":
         tape.raise_again(told)

@@ -5,11 +5,14 @@ wrappers around tensors, which hold no memory of their own. And functional_call,
 from __future__ import annotations
 
 import functools
+import types
+import weakref
 
 from . import gradients, life
 
 _MAKERS = {"vmap": False, "grad": True, "grad_and_value": True, "jacrev": True, "jacfwd": True, "hessian": True, "functionalize": False}
 _CALLS = ("jvp", "vjp", "linearize")
+handed = weakref.WeakSet()  # functions of the script's that torch.func calls
 
 
 def install(shield: object) -> None:
@@ -32,11 +35,17 @@ def _maker(real: object, name: str, shield: object) -> object:
     """As `real`, but what it makes is shielded; with gradients in it, it counts as a backward."""
     @functools.wraps(real)
     def make(func: object, *args: object, **kwargs: object) -> object:
+        _know(func)
         differentiates = _MAKERS[name] or getattr(func, "_stoker_differentiates", False)
         made = _handing(shield(real(func, *args, **kwargs), name, graph_freed=differentiates))
         made._stoker_differentiates = differentiates
         return made
     return make
+
+
+def _know(func: object) -> None:
+    if type(func) is types.FunctionType:
+        handed.add(func)
 
 
 def _handing(shielded: object) -> object:
@@ -46,6 +55,7 @@ def _handing(shielded: object) -> object:
     @functools.wraps(shielded)
     def call(*args: object, **kwargs: object) -> object:
         if life.here():
+            _know(args[0] if args else None)
             for each in tree_leaves((args, kwargs)):
                 gradients.know_input(each)
         return shielded(*args, **kwargs)

@@ -5,12 +5,13 @@ What no path reaches (a temporary, something that C code or another thread holds
 
 from __future__ import annotations
 
+import collections
 import gc
 import sys
 import types
 import weakref
 
-from . import image_memory, leaves, walk_heap, walk_kinds, words
+from . import image_memory, leaves, transforms, walk_heap, walk_kinds, walk_settings, words
 
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
@@ -137,13 +138,14 @@ def _holder(thing, heap) -> str:
 
 
 def strange(seen):
-    """(path, class) of a C object that nobody understands and that shields may change: it hangs on a module, a dataset, a sampler, or the
-    code of one of these names it."""
-    if not seen.unknown or not seen.strict:
+    """(path, class) of a C object that nobody understands and that shields may change: it hangs on a module, a dataset, a sampler, a hook,
+    or the code of one of these names it."""
+    if not seen.unknown:
         return None
     waiting = {id(thing): (path, name) for path, name, thing in seen.unknown}
     found: set = set()
-    level = [thing for thing, _ in seen.strict]
+    level = [thing for thing, _ in seen.strict] + [hook for path, hook in walk_settings.library_roots() if "._global_" in path]
+    level += list(transforms.handed)
     while level:
         parts = []
         for thing in level:
@@ -152,7 +154,8 @@ def strange(seen):
             if isinstance(thing, types.FunctionType):
                 parts += [*(thing.__closure__ or ()), thing.__defaults__, thing.__dict__, *_named(thing)]
             elif isinstance(thing, type):
-                parts += [f for f in vars(thing).values() if isinstance(f, types.FunctionType)] if walk_kinds.is_user_kind(thing) else []
+                own = vars(thing).values() if walk_kinds.is_user_kind(thing) else ()
+                parts += [getattr(f, "__func__", f) for f in own if isinstance(f, _CODE)]
             elif not isinstance(thing, (types.ModuleType, types.FrameType)):
                 parts += gc.get_referents(thing)
                 parts += [kind for kind in type(thing).__mro__ if walk_kinds.user_kinds(kind)]
@@ -164,7 +167,8 @@ def strange(seen):
     return None
 
 
-_GONE_THROUGH = (dict, tuple, list, types.CellType, types.FunctionType)
+_GONE_THROUGH = (dict, collections.OrderedDict, tuple, list, types.CellType, types.FunctionType)
+_CODE = (types.FunctionType, staticmethod, classmethod, property)
 
 
 def _named(function) -> list:

@@ -19,6 +19,7 @@ import weakref
 
 from . import leaves, walk_library
 from .leaves import PLAIN
+from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
 from .walk_values import (
     of_array,
     of_bytes_like,
@@ -45,7 +46,6 @@ HANDLERS: dict = {}  # class -> handler(walk, thing, path), or None: a leaf
 ITERATORS: set = set()  # classes of C iterators
 _loader_files = ("torch/utils/data/",)
 _slots: dict = {}
-_user_files: dict = {}
 _torch_known = _numpy_known = False
 
 
@@ -141,83 +141,7 @@ def _know(more: dict) -> None:
     HANDLERS.update(more)
 
 
-# -- code
-
-
-def _is_user_file(file: str) -> bool:
-    found = _user_files.get(file)
-    if found is None:
-        found = _user_files[file] = not leaves.is_library(file)
-    return found
-
-
-def _function(walk, thing, path):
-    home = thing.__globals__
-    owner = home.get("__name__")
-    if type(owner) is str and (owner == leaves.PACKAGE or owner.startswith(leaves.PACKAGE + ".")):
-        if "__wrapped__" in thing.__dict__:
-            walk.add_attributes(thing, path)
-        return
-    code = thing.__code__
-    user = _is_user_file(code.co_filename)
-    if not user and "<locals>" not in thing.__qualname__ and not _is_user_file(leaves.file_behind(thing)):
-        return
-    for name, cell in zip(code.co_freevars, thing.__closure__ or ()):  # noqa: B905 - Python 3.9
-        walk.add(cell, f"{path}.{name}")
-    if thing.__defaults__:
-        walk.add(thing.__defaults__, path + ".__defaults__")
-    if thing.__kwdefaults__:
-        walk.add(thing.__kwdefaults__, path + ".__kwdefaults__")
-    if thing.__dict__:
-        walk.add_attributes(thing, path)
-    if user and id(home) not in walk.module_dicts and id(home) not in walk.seen:
-        walk.names(home, path + ".__globals__")
-
-
-def _cell(walk, thing, path):
-    try:
-        walk.add(thing.cell_contents, path, thing, None, "cell")
-    except ValueError:
-        walk.facts[path] = ("cell", "empty")
-
-
-def _method(walk, thing, path):
-    walk.add(thing.__self__, path + ".__self__")
-    walk.add(thing.__func__, path + ".__func__")
-
-
-def _builtin(walk, thing, path):
-    owner = thing.__self__
-    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
-        walk.add(owner, path + ".__self__")
-
-
-def _partial(walk, thing, path):
-    walk.add(thing.func, path + ".func")
-    walk.add(thing.args, path + ".args")
-    walk.add(thing.keywords, path + ".keywords")
-    walk.add_attributes(thing, path)
-
-
-def _property(walk, thing, path):
-    for word in ("fget", "fset", "fdel"):
-        if getattr(thing, word) is not None:
-            walk.add(getattr(thing, word), f"{path}.{word}")
-
-
-def _wrapped(walk, thing, path):
-    walk.add(thing.__func__, path)
-
-
-def _lru(walk, thing, path):
-    inner = getattr(thing, "__wrapped__", None)
-    code = getattr(inner, "__code__", None)
-    if code is not None and not _is_user_file(code.co_filename):
-        return
-    walk.facts[path] = ("lru_cache", tuple(thing.cache_info()))
-    for n, part in enumerate(leaves.parts(thing)):
-        if type(part) is not object:
-            walk.add(part, f"{path}<{n}>")
+# -- classes
 
 
 def is_user_kind(kind: type) -> bool:
@@ -226,19 +150,16 @@ def is_user_kind(kind: type) -> bool:
 
 
 def _type(walk, thing, path):
+    walk.facts[path] = ("class", leaves.text(leaves.name_of(thing)))
     if not is_user_kind(thing):
         return
-    walk.facts[path] = ("class", leaves.name_of(thing))
+    if is_strict(thing):
+        walk.strict.append((thing, path))
     for name, value in list(vars(thing).items()):
         if not (name.startswith("__") and name.endswith("__")) or type(value) is types.FunctionType:
             walk.add(value, f"{path}.{name}", thing, name, "attr")
     for n, base in enumerate(thing.__bases__):
         walk.add(base, f"{path}.__bases__[{n}]")
-
-
-def _module(walk, thing, path):
-    if id(vars(thing)) not in walk.module_dicts and leaves.is_user_module(thing.__name__, thing):
-        walk.names(vars(thing), path)
 
 
 # -- objects
@@ -281,7 +202,8 @@ def user_kinds(kind: type) -> bool:
 
 
 _strict: dict = {}
-_STRICT = ("torch.nn.modules.module.Module", "torch.utils.data.dataset.Dataset", "torch.utils.data.sampler.Sampler")
+_STRICT = ("torch.nn.modules.module.Module", "torch.utils.data.dataset.Dataset", "torch.utils.data.sampler.Sampler",
+           "torch.autograd.function.Function")
 
 
 def is_strict(kind: type) -> bool:
@@ -406,6 +328,8 @@ def _generator(walk, thing, path):
 def _iterator(walk, thing, path):
     walk.facts[path] = (type(thing).__name__, leaves.position(thing))
     walk.things[path] = thing
+    if type(thing) in _HIDDEN:
+        walk.unknown.append((path, leaves.name_of(type(thing)), thing))
     for n, part in enumerate(leaves.parts(thing)):
         walk.add(part, f"{path}<{n}>")
 
@@ -448,9 +372,10 @@ _EXACT.update({
     bytearray: of_bytes_like, array.array: of_bytes_like, mmap.mmap: of_bytes_like,
     memoryview: of_bytes_like, io.StringIO: of_memory_file, io.BytesIO: of_memory_file, object: of_instance,
     types.SimpleNamespace: of_instance,
-    types.FunctionType: _function, types.CellType: _cell, types.MethodType: _method, types.BuiltinFunctionType: _builtin,
-    types.MethodWrapperType: _builtin, functools.partial: _partial, property: _property, staticmethod: _wrapped, classmethod: _wrapped,
-    functools._lru_cache_wrapper: _lru, type: _type, types.ModuleType: _module, types.TracebackType: _traceback, types.FrameType: _frame,
+    types.FunctionType: of_function, types.CellType: of_cell, types.MethodType: of_method, types.BuiltinFunctionType: of_builtin,
+    types.MethodWrapperType: of_builtin, functools.partial: of_partial, property: of_property,
+    staticmethod: of_wrapped, classmethod: of_wrapped, functools._lru_cache_wrapper: of_lru,
+    type: _type, types.ModuleType: of_module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
     types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
     threading.local: _thread_local, threading.Event: of_instance,
@@ -466,6 +391,9 @@ _BY_NAME = {
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("torch.nn.parameter", "UninitializedTensorMixin"): of_unmade,
+    ("concurrent.futures._base", "Future"): of_instance, ("tempfile", "SpooledTemporaryFile"): of_instance,
+    ("_sre", "SRE_Scanner"): _unknown,
+    ("_socket", "socket"): walk_library.of_socket, ("asyncio.base_events", "BaseEventLoop"): walk_library.of_event_loop,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,
     ("logging", "Logger"): walk_library.of_logger, ("logging", "Handler"): walk_library.of_log_handler,
     ("argparse", "Namespace"): of_instance, ("threading", "Semaphore"): of_instance, ("threading", "Barrier"): of_instance,
@@ -496,5 +424,8 @@ def _learn_iterators() -> None:
         _EXACT[type(thing)] = _holder
 
 
+# Whose place shows neither in themselves nor in what they hold.
+_HIDDEN = frozenset((itertools.cycle, type(itertools.tee(())[0]), itertools.product, itertools.permutations, itertools.combinations,
+                     itertools.combinations_with_replacement))
 _learn_iterators()
 HANDLERS.update(_EXACT)

@@ -14,6 +14,7 @@ from . import leaves
 _NAMESPACES = "builtins torch torch.nn torch.nn.functional torch.optim torch.utils.data numpy random math os time".split()
 _CLASSES_OF = ("torch.nn", "torch.optim", "torch.utils.data")
 _WORDS_OF_ENUM = ("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_")
+_WORDS_OF_LOGGER = frozenset("name level parent propagate handlers disabled filters manager _cache".split())
 _NEW = object()
 _names: list = []  # (path, namespace, what stood in it when torch had been imported)
 
@@ -23,6 +24,7 @@ def of_logger(walk, thing, path):
     walk.facts[path] = (leaves.name_of(type(thing)), thing.level, thing.disabled, thing.propagate)
     for word in ("handlers", "filters"):
         walk.add(getattr(thing, word), f"{path}.{word}", thing, word, "attr")
+    walk.add_attributes(thing, path, _WORDS_OF_LOGGER)
 
 
 def of_log_handler(walk, thing, path):
@@ -47,6 +49,22 @@ def log_handlers_of_the_script() -> list:
     found = [(f"L:logging.{name}[{n}]", each) for name, logger in loggers.items() if isinstance(logger, logging.Logger)
              for n, each in enumerate([*logger.handlers, *logger.filters])]
     return [(path, each) for path, each in found if walk_kinds.user_kinds(type(each))]
+
+
+def of_socket(walk, thing, path):
+    """What was sent and not yet read lies in the kernel, and the other end may be anybody."""
+    if sys.modules["_socket"].socket.fileno(thing) >= 0:
+        walk.refusals.append(f"{path.rpartition('.')[2]} is an open socket")
+
+
+def of_event_loop(walk, thing, path):
+    """Of asyncio: a pair of sockets of its own wakes it up."""
+    from . import walk_kinds
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.things[path] = thing
+    walk.add_attributes(thing, path, ("_ssock", "_csock"))
+    if walk_kinds.user_kinds(type(thing)):
+        walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
 
 
 def of_member(walk, thing, path):

@@ -26,7 +26,6 @@ def library_roots() -> list:
     found.append(("L:torch.grad_enabled", torch.is_grad_enabled()))
     found.append(("L:torch.inference", torch.is_inference_mode_enabled()))
     found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
-    found.append(("L:torch.threads", torch.get_num_threads()))
     found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
     cudnn = torch.backends.cudnn
     found.append(("L:torch.precision", (torch.get_float32_matmul_precision(), cudnn.enabled, cudnn.benchmark, cudnn.deterministic)))

@@ -170,6 +170,7 @@ def of_tensor(walk, thing, path):
         elif type(part) is collections.OrderedDict:
             for key, hook in part.items():
                 walk.add(hook, f"{path}.hook[{key}]")
+                walk.strict.append((hook, path))  # it is called within backward
 
 
 def of_unmade(walk, thing, path):

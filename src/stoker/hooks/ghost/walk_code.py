@@ -1,0 +1,94 @@
+"""How the walk goes into code: functions and modules are known by their names, and lead on to what they hold; to some of it nothing else
+leads."""
+
+from __future__ import annotations
+
+import types
+
+from . import leaves
+
+_user_files: dict = {}
+
+
+def _is_user_file(file: str) -> bool:
+    found = _user_files.get(file)
+    if found is None:
+        found = _user_files[file] = not leaves.is_library(file)
+    return found
+
+
+def of_function(walk, thing, path):
+    home = thing.__globals__
+    owner = home.get("__name__")
+    if type(owner) is str and (owner == leaves.PACKAGE or owner.startswith(leaves.PACKAGE + ".")):
+        if "__wrapped__" in thing.__dict__:
+            walk.add_attributes(thing, path)
+        return
+    code = thing.__code__
+    user = _is_user_file(code.co_filename)
+    walk.facts[path] = ("function", str(thing.__module__), leaves.text(thing.__qualname__), code.co_firstlineno if user else 0)
+    if not user and "<locals>" not in thing.__qualname__ and not _is_user_file(leaves.file_behind(thing)):
+        return
+    for name, cell in zip(code.co_freevars, thing.__closure__ or ()):  # noqa: B905 - Python 3.9
+        walk.add(cell, f"{path}.{name}")
+    if thing.__defaults__:
+        walk.add(thing.__defaults__, path + ".__defaults__")
+    if thing.__kwdefaults__:
+        walk.add(thing.__kwdefaults__, path + ".__kwdefaults__")
+    if thing.__dict__:
+        walk.add_attributes(thing, path)
+    if user and id(home) not in walk.module_dicts and id(home) not in walk.seen:
+        walk.names(home, path + ".__globals__")
+
+
+def of_cell(walk, thing, path):
+    try:
+        walk.add(thing.cell_contents, path, thing, None, "cell")
+    except ValueError:
+        walk.facts[path] = ("cell", "empty")
+
+
+def of_method(walk, thing, path):
+    walk.add(thing.__self__, path + ".__self__")
+    walk.add(thing.__func__, path + ".__func__")
+
+
+def of_builtin(walk, thing, path):
+    walk.facts[path] = ("function", leaves.text(thing.__qualname__))
+    owner = thing.__self__
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        walk.add(owner, path + ".__self__")
+
+
+def of_partial(walk, thing, path):
+    walk.add(thing.func, path + ".func")
+    walk.add(thing.args, path + ".args")
+    walk.add(thing.keywords, path + ".keywords")
+    walk.add_attributes(thing, path)
+
+
+def of_property(walk, thing, path):
+    for word in ("fget", "fset", "fdel"):
+        if getattr(thing, word) is not None:
+            walk.add(getattr(thing, word), f"{path}.{word}")
+
+
+def of_wrapped(walk, thing, path):
+    walk.add(thing.__func__, path)
+
+
+def of_lru(walk, thing, path):
+    inner = getattr(thing, "__wrapped__", None)
+    code = getattr(inner, "__code__", None)
+    if code is not None and not _is_user_file(code.co_filename):
+        return
+    walk.facts[path] = ("lru_cache", tuple(thing.cache_info()))
+    for n, part in enumerate(leaves.parts(thing)):
+        if type(part) is not object:
+            walk.add(part, f"{path}<{n}>")
+
+
+def of_module(walk, thing, path):
+    walk.facts[path] = ("module", leaves.text(str(thing.__name__)))
+    if id(vars(thing)) not in walk.module_dicts and leaves.is_user_module(thing.__name__, thing):
+        walk.names(vars(thing), path)

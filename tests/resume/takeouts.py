@@ -1,4 +1,4 @@
-"""Takes one check at a time out of the hooks, and shows what then becomes of a script that it is for: silently wrong, or caught by another.
+"""Takes one check at a time out of the hooks, and shows what then becomes of a script that only this check stands against: silently wrong.
 
 `python tests/resume/takeouts.py [NAME...] [--search SCRIPT...]` prints the table: check | script | with the check | without it.
 A check is taken out by a few lines added to the end of its file in a copy of the hooks. `--search` tries other scripts for the named checks.
@@ -30,12 +30,28 @@ class Takeout:
     again: tuple[tuple[str, str], ...] = ()  # environment of the second life, where the check is about it
     before: tuple[str, str] = ("", "")  # a file that lies there, and its text
     between: tuple[str, str] = ("", "")  # a file, and what somebody writes into it between the lives
+    edit: tuple[str, str, str] = ("", "", "")  # a file, and what is replaced in it by what between the lives
     every: str = "40steps"
 
 
 def passes(name: str, result: str) -> str:
     """Lines after which the function `name` of a file gives always the same."""
     return f"def {name}(*_, **__):\n    return {result}\n"
+
+
+def forgets(field: str, value: str) -> str:
+    """Lines after which `compare` of checks.py finds this field of what was recorded as it is now."""
+    return f"_whole = compare\ndef compare(then):\n    return _whole({{**then, {field}: {value}}})\n"
+
+
+def unasked(reason: str) -> str:
+    """Lines after which `standing` of allow.py has nothing against what a sentence that ends so says."""
+    return f"_whole = standing\ndef standing():\n    reason = _whole()\n    return '' if reason.endswith({reason}) else reason\n"
+
+
+def allowed(reason: str) -> str:
+    """Lines after which a call that allow.py forbids with this sentence is not followed."""
+    return f"_whole = _forbid\ndef _forbid(owner, name, reason):\n    return None if reason == words.{reason} else _whole(owner, name, reason)\n"
 
 
 TAIL = """
@@ -51,26 +67,93 @@ def _uncompared(self, kind, value=NOTHING):
     self._after_tail_event(bool(entry & 1))
 Log._compare = _uncompared
 """
+AT_ONCE = """
+_whole = swallowed
+def swallowed(which, what, write):
+    if life.phase != life.TAIL:
+        return _whole(which, what, write)
+    count[which] += len(what)
+    if which == 0:
+        _printed.append(what)
+    return False
+"""
+STACK = """
+_whole = _Restore.compare
+def _compare(self):
+    self.meta["frames"] = self.now.frames
+    _whole(self)
+_Restore.compare = _compare
+"""
+ALIAS = """
+_whole = _Restore._facts
+_Restore._facts = lambda self, then, now, prefix="": None if prefix else _whole(self, then, now)
+"""
+PRINTS = """
+_whole = load
+def load(state, _store=None):
+    return _whole({**state, "printed": streams.save()}, _store)
+"""
+IMPORTED = """
+_at_image = compare_at_image
+def compare_at_image(then):
+    return _at_image({**then, "code": user_code()})
+"""
+CORES = """
+_at_image = compare_at_image
+def compare_at_image(then):
+    import torch
+    return _at_image({**then, "threads": (torch.get_num_threads(), torch.get_num_interop_threads())})
+"""
+SCRIPT = "{path: seen for path, seen in then['code'].items() if path != then['script']}"
+MODULES = "{path: seen for path, seen in then['code'].items() if path == then['script']}"
+OTHER = "1.25\n" * 64
+OPENED = ("test.txt", "0.25\n" * 64)
 
 TAKEOUTS = (
-    Takeout("the tail, value by value", "log.py", TAIL, "many_ways_out"),
-    Takeout("no image inside an expression", "bytecode.py", passes("holds_values", "False"), "view_on_the_stack"),
+    # the tail
+    Takeout("the tail, value by value", "log.py", TAIL, "count_inside_c"),
+    Takeout("the loss at each backward", "shields.py", passes("_bits", "None"), "count_inside_c"),
+    Takeout("prints wait for the tail", "streams.py", AT_ONCE, "count_inside_c"),
+    Takeout("no image without a tail", "image.py", "TAIL_VALUES = 0\n", "slow_count_inside_c", kill=Kill("bare image", 0.0, 2)),
+    # where an image can be taken
+    Takeout("no image inside an expression", "bytecode.py", passes("holds_values", "False"), "waits_for_the_block"),
     Takeout("no image while a graph is alive", "graphs.py", passes("alive", "''"), "graph_of_known_tensors"),
+    # the closed world
     Takeout("every living tensor and array is reached", "walk_closed.py", passes("unseen", "[]"), "tensor_in_a_future"),
-    Takeout("unknown types of modules, data sets, optimizers", "walk_closed.py", passes("strange", "None"), "digest_in_a_module"),
-    Takeout("variables, stack and aliases as at the image", "restore.py", "_Restore.differs = lambda *_: None\n", "forward_iterator"),
-    Takeout("events come from the recorded place", "log.py", "Log._check_site = lambda *_: None\n", "swapped_parameters"),
-    Takeout("same code", "checks.py", passes("compare", "[]"), "module_edited_late",
+    Takeout("unknown types of modules, data sets, hooks", "walk_closed.py", passes("strange", "None"), "packed_in_a_module"),
+    Takeout("gc.freeze", "walk_heap.py", "Heap.frozen = lambda self: False\n", "frozen_ring"),
+    # the same path
+    Takeout("variables as at the image", "restore.py", "_Restore.differs = lambda *_: None\n", "changed_once"),
+    Takeout("aliases as at the image", "restore.py", ALIAS, "one_of_two_closures"),
+    Takeout("call stack as at the image", "restore.py", STACK, "another_way_in"),
+    Takeout("printed text as at the image", "files.py", PRINTS, "printed_count"),
+    Takeout("events come from the recorded place", "log.py", "Log._check_site = lambda *_: None\n", "another_branch"),
+    Takeout("same script", "checks.py", forgets("'code'", SCRIPT), "module_edited_late", edit=("script.py", '"final", ', '"final", 1 + ')),
+    Takeout("same imported files", "checks.py", forgets("'code'", MODULES), "module_edited_late",
             between=("ending.py", "def ending(total):\n    return total + 1\n")),
-    Takeout("same input", "checks.py", passes("_same_input", "True"), "held_out_set_changed", before=("test.txt", "0.25\n" * 64),
-            between=("test.txt", "1.25\n" * 64)),
-    Takeout("same number of threads", "checks.py", passes("compare_at_image", "[]"), "threads_at_the_end", again=(("CORES", "2"),)),
-    Takeout("programs started beside it", "allow.py", passes("_process", "None") + passes("strangers", "[]"), "subprocess_value"),
-    Takeout("sockets", "allow.py", passes("_socket", "None"), "socket_talk"),
-    Takeout("libraries in C", "allow.py", passes("_library", "None"), "ctypes_memory"),
-    Takeout("threads beside it", "allow.py", passes("_thread_starts", "None"), "thread_touches_tensors"),
-    Takeout("databases", "allow.py", passes("_database", "None"), "sqlite_table"),
-    Takeout("compiled and scripted models", "allow.py", passes("_watch_torch", "None"), "jit_batchnorm"),
+    Takeout("the same files are imported", "checks.py", IMPORTED, "imported_in_forward"),
+    Takeout("same versions, machine and variables", "checks.py", forgets("**_fixed, 'code'", "then['code']"), "kernels_by_variable",
+            again=(("ATEN_CPU_CAPABILITY", "default"), ("MKL_CBWR", "COMPATIBLE"))),
+    Takeout("same number of threads", "checks.py", CORES, "threads_at_the_end", again=(("CORES", "2"),)),
+    Takeout("same input", "checks.py", passes("_same_input", "True"), "held_out_set_open", before=OPENED, between=("test.txt", OTHER)),
+    Takeout("same input, opened in training", "handles.py", passes("_marks", "(0, 0)"), "read_line_by_line", before=("test.txt", "0.01\n" * 10 + "0.02\n" * 30),
+            between=("test.txt", "0.01\n" * 10 + "0.03\n" * 30)),
+    # what is not understood
+    Takeout("programs started in training", "allow.py", passes("_process", "None"), "notes_by_a_program"),
+    Takeout("programs beside it", "allow.py", passes("strangers", "[]"), "helper_that_counts"),
+    Takeout("sockets used in training", "allow.py", passes("_socket", "None"), "bytes_in_a_socket"),
+    Takeout("sockets that are open", "walk_library.py", passes("of_socket", "None"), "pair_of_sockets"),
+    Takeout("process groups", "allow.py", unasked("words.DISTRIBUTED"), "store_of_the_group"),
+    Takeout("libraries in C", "allow.py", passes("_library", "None"), "random_of_a_package"),
+    Takeout("functions in C", "allow.py", passes("_function_in_c", "None"), "random_of_this_process"),
+    Takeout("own extensions", "allow.py", unasked("'is an extension in C that is not known'"), "extension_that_counts"),
+    Takeout("threads beside it", "allow.py", passes("_thread_starts", "None"), "thread_that_counts"),
+    Takeout("databases", "allow.py", passes("_database", "None"), "database_now_and_then"),
+    Takeout("databases opened before torch", "allow.py", passes("_old_database", "''"), "database_before_torch", kill=Kill("bare image", 0.25, 1)),
+    Takeout("files written past Python", "scan.py", passes("unknown_writers", "None"), "written_by_number"),
+    Takeout("compiled models", "allow.py", allowed("COMPILE"), "folded_when_compiled"),
+    Takeout("scripted models", "allow.py", allowed("JIT"), "scripted_counter"),
+    Takeout("signals", "allow.py", "_Heard.__call__ = lambda self, number, frame: self.handler(number, frame)\n", "signal_from_forward"),
 )
 
 
@@ -78,6 +161,15 @@ def _fresh(stage: Stage, takeout: Takeout, clear) -> None:
     clear()
     if takeout.before[0]:
         (stage.home / takeout.before[0]).write_text(takeout.before[1])
+
+
+def _meddle(stage: Stage, takeout: Takeout) -> None:
+    """What somebody does between the lives."""
+    if takeout.between[0]:
+        (stage.home / takeout.between[0]).write_text(takeout.between[1])
+    if takeout.edit[0]:
+        path = stage.home / takeout.edit[0]
+        path.write_text(path.read_text().replace(*takeout.edit[1:]))
 
 
 def run(takeout: Takeout, base: Path, *, out: bool, script: str = "") -> Trial:
@@ -93,8 +185,7 @@ def run(takeout: Takeout, base: Path, *, out: bool, script: str = "") -> Trial:
     stage.fresh()
     lives = [stage.live(1, takeout.kill)]
     if lives[0].rc is None:
-        if takeout.between[0]:
-            (stage.home / takeout.between[0]).write_text(takeout.between[1])
+        _meddle(stage, takeout)
         again = Stage(stage.script, stage.base, hooks=hooks, every=takeout.every, env=dict(takeout.again))
         lives.append(again.live(2))
     text, last = one_text(lives)
@@ -114,8 +205,12 @@ def main() -> int:
             with tempfile.TemporaryDirectory(prefix="takeout-") as folder:
                 held = None if args.only_without else run(takeout, Path(folder, "a"), out=False, script=script)
                 without = run(takeout, Path(folder, "b"), out=True, script=script)
-            print(f"{takeout.check:50s} {script:24s} with: {held.outcome if held else '-':8s} without: {without.outcome:8s} "
+            print(f"{takeout.check:44s} {script:24s} with: {held.outcome if held else '-':8s} without: {without.outcome:8s} "
                   f"{(without.differs or [''])[0][:110]} {without.reason[:140]}", flush=True)
+            if held:
+                print(f"{'':44s} {held.line()[:400]}", flush=True)
+            if without.outcome != "WRONG":
+                print(f"{'':44s} {without.line()[:400]}", flush=True)
             if args.search and without.outcome == "WRONG":
                 break
     return 0

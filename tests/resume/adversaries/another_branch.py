@@ -1,0 +1,37 @@
+# Tries: a number that only forward() changes decides which of two lines takes the loss; what the other line does besides shows at the end only.
+# expected: either
+import csv
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    calls = 0
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+
+    def forward(self, x):
+        self.calls += 1
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    if m.calls == 30:
+        csv.field_size_limit(int(1e6 * loss.item()))
+    else:
+        last = loss.item()
+    if i % 25 == 0:
+        print(i, last, flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()), csv.field_size_limit())

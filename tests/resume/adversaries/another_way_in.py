@@ -1,0 +1,44 @@
+# Tries: a number that only forward() changes decides from which line the training is called; what differs happens after it has come back.
+# expected: either
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    calls = 0
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+
+    def forward(self, x):
+        self.calls += 1
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+bonus = 0.0
+
+
+def train(steps):
+    for i in range(steps):
+        x = X[(i * 16) % 320:][:16]
+        loss = (m(x) - x.sum(1)).pow(2).mean()
+        o.zero_grad()
+        loss.backward()
+        o.step()
+        if i % 25 == 0:
+            print(i, loss.item(), flush=True)
+
+
+for steps in (30, 1600):
+    if m.calls < 30:
+        train(steps)
+    else:
+        train(steps)
+        bonus = 1.5
+print("final", sum(p.double().sum().item() for p in m.parameters()) + bonus)

@@ -1,0 +1,42 @@
+# Tries: forward() imports a file of the script's own, once, at a call at which nobody looks; the file changes something in C. Seen at the end only.
+# expected: either
+# leftovers: yes
+# ignore: late_*.py
+import csv
+import os
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+sys.path.insert(0, os.getcwd())
+if not os.path.exists("late_helper.py"):
+    with open("late_helper.py", "w") as f:
+        f.write("__import__('csv').field_size_limit(77)\n")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 27:
+            import late_helper  # noqa: F401
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()) + csv.field_size_limit())

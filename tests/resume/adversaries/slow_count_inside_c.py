@@ -1,0 +1,33 @@
+# Tries: as count_inside_c, so slowly that nothing happens between an image and the kill: no tail would show the difference.
+# expected: refused
+# every: 5steps
+import csv
+import time
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+
+    def forward(self, x):
+        n = csv.field_size_limit()
+        csv.field_size_limit(n + 1)
+        return self.b(self.a(x).relu()).squeeze(1) * (1 + n % 1009 * 1e-4)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(20):
+    time.sleep(0.2)
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+print("final", sum(p.double().sum().item() for p in m.parameters()))

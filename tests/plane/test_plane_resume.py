@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from stoker.base.errors import InvalidSpec
+from stoker.base.spec import Spec
 from stoker.plane import resume
 
 IMAGE = {"n": 3, "step": 12310, "at": 1000.0, "bytes": 2_000_000, "stall_s": 0.03, "every_s": 60.0, "cost": 0.004}
@@ -32,6 +36,37 @@ def test_a_run_that_came_back():
     assert resume.came_back({"resumed": back}) == ("attempt 2 at step 12,310 in 2.1 s; 41 lost steps repeated, 82 values equal to the "
                                                    "recording; grade: bit-exact")
     assert resume.came_back({"state": "recording"}) is None
+
+
+def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
+    return {"attempt": 1, "image": 2, "from_step": step - 100, "step": step, "verdict": verdict, "why": why, "spare_core": spare}
+
+
+def test_a_run_that_was_audited():
+    state = {"state": "resumable", "image": IMAGE}
+    assert resume.audits(state) is None  # nobody asked
+    assert resume.audits({**state, "audited": []}) == "not audited yet"
+    assert resume.audits({**state, "audited": [], "not_audited": "a GPU"}) == "not audited: a GPU"
+    assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
+    two = {**state, "audited": [audit(4100), audit(8020)]}
+    assert resume.sentence(two, 1040) == ("resumable; image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); "
+                                          "audited at steps 4,100 and 8,020: bit-exact")
+    many = [audit(step) for step in (1, 2, 3, 4, 5)]
+    assert resume.audits({**state, "audited": many}) == "audited 5 times, last at steps 2, 3, 4 and 5: bit-exact"
+    assert resume.audits({**state, "audited": [audit(7), audit(9, "not audited", "no memory")]}) == "audited at step 7: bit-exact; not again: no memory"
+    assert resume.audits({**state, "audited": [audit(7, spare=False)]}).endswith("(no core was spare: it took time from training)")
+
+
+def test_a_run_whose_audit_came_to_something_else():
+    """Also before the run itself has heard of it."""
+    told = resume.sentence({"state": "resumable", "image": IMAGE, "audited": [audit(4100), audit(8020, "different", "x was 1, is 2")]}, 1040)
+    assert told == "not resumable: an audit of steps 7,920 to 8,020 came to another state than the run: x was 1, is 2"
+
+
+def test_an_audit_needs_a_recording():
+    with pytest.raises(InvalidSpec):
+        Spec(command=("python", "a.py"), audit=True, hooks=True).check()
+    assert Spec(command=("python", "a.py"), audit=True, hooks=True, resume="auto").check().audit
 
 
 def test_a_log_over_the_lives():

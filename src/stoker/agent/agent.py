@@ -28,6 +28,7 @@ SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json"
 AGENT, HEARTBEAT, OUT, ERR = "agent.json", "heartbeat", "out.log", "err.log"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
+AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
 CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
 # blocks kept back so that last words, and the wish for them, fit on a full disk
 STATUS_SPARE, EXIT_SPARE, STOP_SPARE = ".status.spare", ".exit.spare", ".stop.spare"
@@ -44,6 +45,8 @@ KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
 NEVER_PASSES = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError")  # the next attempt would end so too
 INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
+AUDITS_KEPT = 100
+AUDIT_SPARE = 64 << 20  # bytes of memory that must stay free beside an audit
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
 TAIL_BYTES = 256 * 1024
 SYNC_MAX = 64 << 20
@@ -1438,6 +1441,8 @@ def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: di
         return  # a full disk: the run is worth more than what we would remember of it
     env[b"PYTHONPATH"] = b":".join([encode(hooks), *([env[b"PYTHONPATH"]] if env.get(b"PYTHONPATH") else [])])
     ours.update({"STOKER_HOOKS": records, "STOKER_RESUME": spec.get("resume") or "off", "STOKER_RESUME_DIR": resume})
+    if spec.get("audit"):
+        ours["STOKER_AUDIT"] = "on"
     if spec.get("settings"):
         settings = os.path.join(att.run_dir, SETTINGS)
         try:
@@ -1609,6 +1614,7 @@ class Agent:
         self.tree = Tree(self.att, holder.me, os.getpid(), self.run)  # not getppid(): when the holder is dead that is somebody else
         self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
         self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
+        self.auditor = Auditor(self.att, self.spec)
         self.stamps: dict[str, tuple | None] = {}
         self.limits: dict = {}
         self.keep: dict = {}
@@ -1801,6 +1807,8 @@ class Agent:
                 used = now - self.started_mono
                 self.next_telemetry = now + (TICK_S if used < THIN_AFTER_S else THIN_TICK_S) - 0.1
                 append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
+            if self.phase == "running" and self.auditor.look(self.sampler.last):
+                self.notify()
         self._beat(now)
 
     def _beat(self, now: float, begins: str | None = None) -> None:
@@ -1827,6 +1835,7 @@ class Agent:
     def _end(self, reason: str, grace: tuple[float, float]) -> None:
         """Begin the stop ladder."""
         self.phase = "stopping"
+        self.auditor.stop()
         self._beat(time.monotonic(), reason)  # before the first signal: an agent proper after us knows who ended the run
         self.ladder = Ladder(self, reason, grace, natural=False)
         self.notify()
@@ -1834,6 +1843,7 @@ class Agent:
     def _end_by_itself(self) -> None:
         """The first process ended, or nobody can say any more: the same ladder over what is left."""
         self.phase = "stopping"
+        self.auditor.stop()
         grace = [min(g, LEFTOVER_GRACE_S) for g in self._grace((self.stop or {}).get("grace_s"))]
         lost = self.status is None
         self.ladder = Ladder(self, "agent_lost" if lost else "", (0.0, grace[1]) if lost else (grace[0], grace[1]), natural=not lost)
@@ -1853,6 +1863,7 @@ class Agent:
 
     def _finish(self) -> dict:
         crash_point("ladder_done")
+        self.auditor.close()
         self._drain()
         self._sync_logs()
         ladder = self.ladder
@@ -1961,6 +1972,202 @@ class Agent:
             log_exception()
             settle(following, "start_failed", said[len("no holder: "):])
         notify_watchers(following)
+
+
+class Auditor:
+    """Starts the child that audits exact resume (docs/contracts.md, 8) where the hooks have made a room for it, one at a time and in the
+    idle class; ends it in time, and writes down what came of it. It dies with us, and before the run is told to end."""
+
+    def __init__(self, att: Attempt, spec: dict) -> None:
+        self.att, self.tty, self.inherit = att, bool(spec.get("tty")), spec.get("inherit") or {}
+        self.on = bool(spec.get("audit"))
+        self.rooms = os.path.join(att.run_dir, RESUME, AUDIT)
+        self.pid, self.room, self.order = 0, "", {}
+        self.terminal = -1
+        self.until = 0.0
+        self.spare = True  # was there a core for it?
+        if self.on:
+            self._remove(self.rooms)  # of an agent before us, whose child died with it
+
+    def look(self, used: dict) -> bool:
+        """Each 2 seconds. `used`: the newest telemetry. True when there is something new to tell."""
+        if not self.on:
+            return False
+        if self.pid:
+            return self._has_ended()
+        try:
+            rooms = [os.path.join(self.rooms, name) for name in sorted(os.listdir(self.rooms))]
+        except OSError:
+            return False
+        for room in rooms:
+            order = read_json(os.path.join(room, ORDER))
+            if order is not None:
+                self.room, self.order = room, order
+                return self._begin(used)
+        return False
+
+    def stop(self) -> None:
+        """No audit from here on; the one that is at work is killed. Does not wait."""
+        self.on = False
+        if self.pid:
+            self._kill()
+
+    def close(self) -> None:
+        """What is left of it is gone."""
+        if self.pid:
+            deadline = time.monotonic() + 2.0
+            while not self._reaped()[0] and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self._sweep()
+
+    # -- its life
+
+    def _begin(self, used: dict) -> bool:
+        pid = int(number(self.order.get("pid")))
+        try:
+            argv = read_bytes("/proc/%d/cmdline" % pid).split(b"\0")[:-1]
+            env = dict(pair.split(b"=", 1) for pair in read_bytes("/proc/%d/environ" % pid).split(b"\0") if b"=" in pair[1:])
+            cpus = os.sched_getaffinity(pid)
+        except OSError:
+            argv, env, cpus = [], {}, set()
+        if not argv or env.get(RUN_DIR_MARK.encode()) != encode(self.att.run_dir):  # it has gone since
+            self._sweep()
+            return False
+        hooks = os.fsdecode(env.get(b"PYTHONPATH", b"").split(b":")[0])
+        if not all(os.path.isfile(os.path.join(hooks, name)) for name in ("sitecustomize.py", "stoker_hooks/ghost/auditor.py")):
+            return self._tell({"why": "its hooks are no longer in %s" % hooks})  # without them it would train for real
+        free, needed = memory_bytes()[1], number(used.get("rss_bytes")) * 1.2 + AUDIT_SPARE
+        if free is not None and free < needed:
+            return self._tell({"why": "there is no memory for a second training (%d MB of %d)" % (free >> 20, int(needed) >> 20)})
+        self.spare = min(len(cpus), cpu_quota() or 1e9) - number(used.get("cpu_percent")) / 100 >= 0.9
+        for name in (RUN_MARK, RUN_DIR_MARK, "STOKER_RESUME_TRIES", "STOKER_DIGEST", "STOKER_DIGEST_AT"):
+            env.pop(name.encode(), None)
+        env.update({b"STOKER_AUDIT": b"child", b"STOKER_RESUME_DIR": encode(self.room), b"CUDA_VISIBLE_DEVICES": b"",
+                    b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS)), DAEMON_MARK.encode(): b"1"})
+        try:
+            self._fork(pid, argv, env, cpus)
+        except (OSError, Problem) as e:
+            return self._tell({"why": "it could not be started: %s" % e})
+        self.until = time.monotonic() + number(self.order.get("limit_s"), 600.0)
+        return False
+
+    def _fork(self, pid: int, argv: list[bytes], env: dict[bytes, bytes], cpus: set[int]) -> None:
+        master, slave = open_pty(self.inherit) if self.tty else (-1, -1)
+        parent = os.getpid()
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                become_audit(pid, argv, env, cpus=cpus, parent=parent, slave=slave, room=self.room, cwd=str(self.order.get("cwd") or "/"),
+                             inherit=self.inherit)
+        finally:
+            if slave >= 0:
+                os.close(slave)
+        if master >= 0:
+            os.set_blocking(master, False)
+        self.terminal = master
+
+    def _has_ended(self) -> bool:
+        self._read_terminal()
+        ended, status = self._reaped()
+        if ended:
+            return self._tell(read_json(os.path.join(self.room, VERDICT)) or {"why": self._last_word(status)})
+        if time.monotonic() < self.until:
+            return False
+        self._kill()
+        self.close()
+        return self._tell({"why": "it did not come to its end in %s" % format_duration(number(self.order.get("limit_s")))})
+
+    def _reaped(self) -> tuple[bool, int]:
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            return True, 0
+        if pid:
+            self._kill()  # its loader's workers
+        return bool(pid), status
+
+    def _last_word(self, status: int) -> str:
+        lines = read_tail(os.path.join(self.room, ERR), 4096).decode("utf-8", "replace").split("\n")
+        said = next((": " + line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        if os.WIFSIGNALED(status):
+            return "its process was ended by %s" % signal_name(os.WTERMSIG(status))
+        return "its process ended by itself%s" % said
+
+    def _kill(self) -> None:
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+    def _read_terminal(self) -> None:
+        """Nothing of it is kept: what the script prints is held back in an audit."""
+        try:
+            while self.terminal >= 0 and os.read(self.terminal, 65536):
+                pass
+        except OSError:
+            pass
+
+    def _tell(self, told: dict) -> bool:
+        """Into audits.json, whose one writer we are; True."""
+        path = os.path.join(self.att.run_dir, RESUME, AUDITS)
+        entry = {name: self.order.get(name) for name in ("attempt", "image", "step", "from_step")}
+        entry.update({"verdict": "not audited", "why": "", "at": time.time(), "spare_core": self.spare}, **told)
+        try:
+            write_json(path, {"audits": [*((read_json(path) or {}).get("audits") or [])[1 - AUDITS_KEPT:], entry]})
+        except OSError:
+            log_exception()
+        self._sweep()
+        return True
+
+    def _sweep(self) -> None:
+        if self.terminal >= 0:
+            os.close(self.terminal)
+        self._remove(self.room)
+        self.pid, self.room, self.order, self.terminal = 0, "", {}, -1
+
+    def _remove(self, path: str) -> None:
+        if path and os.path.isdir(path):
+            try:
+                remove_tree(path)
+            except OSError:
+                log_exception()
+
+
+def become_audit(run: int, argv: list[bytes], env: dict[bytes, bytes], *, cpus: set[int], parent: int, slave: int, room: str, cwd: str,
+                 inherit: dict) -> None:
+    """In the forked child: the program that trains once more, as an audit; of all processes the first to be without a core or memory.
+    Never returns."""
+    try:
+        os.setsid()
+        import ctypes
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # die with the agent
+        if os.getppid() != parent:
+            os._exit(1)
+        for sig in signal.valid_signals():
+            if sig not in (signal.SIGKILL, signal.SIGSTOP):
+                try:
+                    signal.signal(sig, signal.SIG_DFL)
+                except (OSError, ValueError):
+                    pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if inherit.get("host") == os.uname().nodename:
+            take_over(inherit)
+        os.sched_setaffinity(0, cpus)
+        os.nice(19)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        with open("/proc/self/oom_score_adj", "w") as f:
+            f.write("1000")
+        os.chdir(encode(cwd))
+        null = os.open(os.devnull, os.O_RDWR)
+        err = slave if slave >= 0 else os.open(os.path.join(room, ERR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        for target, fd in enumerate((slave, slave, slave) if slave >= 0 else (null, null, err)):
+            os.dup2(fd, target)
+        close_inherited(set())
+        os.execve("/proc/%d/exe" % run, argv, env)
+    except BaseException:
+        log_exception()
+    finally:
+        os._exit(127)
 
 
 def drop_spares(att: Attempt) -> None:
@@ -2143,6 +2350,7 @@ class Sampler:
         self.pids: set[int] = set()
         self.next_scan = 0.0
         self.sampled = time.monotonic()
+        self.last: dict = {}  # the newest record
         self.tick = os.sysconf("SC_CLK_TCK")
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.gpus = Gpus(wanted_gpus(att, gpus))
@@ -2192,10 +2400,11 @@ class Sampler:
         span, self.sampled = max(0.01, now - self.sampled), now
         self.known = {p.key: p.ticks for p in members}
         free = [os.statvfs(d) for d in self.disks if os.path.isdir(d)]
-        return {"cpu_percent": round(100.0 * spent / self.tick / span, 1), "rss_bytes": sum(p.rss_pages for p in members) * self.page,
-                "processes": len(members), "gpus": self.gpus.sample(),
-                "disk_free_bytes": min((s.f_bavail * s.f_frsize for s in free), default=None),
-                "inodes_free": min((s.f_favail for s in free if s.f_files), default=None), "out_bytes": size_of(self.att.path(OUT))}
+        self.last = {"cpu_percent": round(100.0 * spent / self.tick / span, 1), "rss_bytes": sum(p.rss_pages for p in members) * self.page,
+                     "processes": len(members), "gpus": self.gpus.sample(),
+                     "disk_free_bytes": min((s.f_bavail * s.f_frsize for s in free), default=None),
+                     "inodes_free": min((s.f_favail for s in free if s.f_files), default=None), "out_bytes": size_of(self.att.path(OUT))}
+        return self.last
 
 
 def mounts() -> list[tuple[str, str]]:

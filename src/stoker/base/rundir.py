@@ -21,6 +21,10 @@ ATTEMPTS = "attempts"
 CODE = "code"  # manifest.json, commit.json, diff.patch: what the code was when the run began
 HOOKS = "hooks"  # a link to the hooks that this run began with; in an attempt's folder what hooked processes say of themselves
 RESUME = "resume"  # what exact resume keeps over all attempts: log, images, state.json
+AUDIT = "audit"  # in the folder of RESUME: rooms of audits that are at work
+AUDITS = "audits.json"  # in the folder of RESUME: what came of the audits
+ORDER = "order.json"  # in an audit's room: what is to be audited
+VERDICT = "verdict.json"  # in an audit's room: what came of it
 SETTINGS = "settings.json"  # what `stoker tune` had found when the run was made, for the hooks
 KEEP_WISH = "keep.json"  # a `keep` typed on the machine
 

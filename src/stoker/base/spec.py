@@ -44,6 +44,7 @@ class Spec:
     unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
     hooks: bool = False  # our sitecustomize stands in its PYTHONPATH
     resume: str = "off"  # "off" | "auto": unmodified training scripts are recorded, and come back where they were (needs hooks)
+    audit: bool = False  # with resume: now and then a child lives the time between two images once more, and is compared
     settings: dict = field(default_factory=dict)  # found by `stoker tune`, for the hooks; the same in all attempts
     env_names: tuple[str, ...] = ()  # variables that were named one by one; a run on another machine gets only these
     machine_env: bool = False  # they are added to what a login there has, instead of being the whole environment
@@ -80,6 +81,9 @@ class Spec:
             raise InvalidSpec(f"'{self.stdin}' is not a kind of standard input.")
         if self.resume not in ("off", "auto"):
             raise InvalidSpec(f"'{self.resume}' is not a kind of resume.", hint="--resume auto   or   --resume off")
+        if self.audit and (self.resume != "auto" or not self.hooks):
+            raise InvalidSpec("--audit looks at what exact resume keeps, and that is off.",
+                              hint="stoker run --resume auto --audit train.py")
         for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
             if not isinstance(count, int) or not 0 <= count <= 100_000:
                 raise InvalidSpec(f"{what} must be a whole number from 0 on.")

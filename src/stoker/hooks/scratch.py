@@ -32,6 +32,7 @@ def _silent(what: str, path: str) -> None:
 
 
 _note = _silent
+look = None  # look(path) is called before what the user has at a path is read, or gone on with in the scratch folder
 
 
 def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), since: float = 0.0, note: object = None) -> None:
@@ -59,10 +60,15 @@ def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), 
     os.listdir, os.scandir = listdir, scandir
 
 
-def hold_all() -> None:
-    """From here on this process writes and removes nothing below /tmp either."""
+def hold_all(but: tuple = ()) -> None:
+    """From here on this process writes and removes nothing below /tmp either; but: beginnings of paths where it may."""
     global _free
-    _free = _SYSTEM
+    _free = (*_SYSTEM, *but)
+
+
+def hide(path: str) -> None:
+    """An absolute path where the script finds nothing, whatever the user has there."""
+    _gone.add(path)
 
 
 def _folders(paths: tuple) -> tuple:
@@ -157,6 +163,13 @@ def _raw_makedirs(folder: str) -> None:
 
 def for_reading(path: object) -> object:
     """`path`, or the scratch file that was written in its place."""
+    found = _now_at(path)
+    if found is path and look is not None and elsewhere(path):
+        look(_whole(path))
+    return found
+
+
+def _now_at(path: object) -> object:
     if _clean():
         return path
     there = elsewhere(path)
@@ -174,6 +187,8 @@ def for_writing(path: object, keep: bool = False) -> object:
         return path
     whole = _whole(path)
     _note("outside", whole)
+    if keep and look is not None and whole not in _gone and not _existed(there):
+        look(whole)
     _make_room(whole, there, keep and whole not in _gone)
     _gone.discard(whole)
     return there
@@ -266,6 +281,8 @@ def _one(real: object, name: str) -> object:
             return real(path, *args, **kwargs)
         whole = _whole(path)
         _ways.clear()
+        if look is not None and whole not in _gone and not _existed(there):
+            look(whole)
         if name == "mkdir" and _existed(whole) and whole not in _gone:
             raise FileExistsError(17, "File exists", path)
         if name in ("unlink", "remove", "rmdir") and not _existed(there):
@@ -276,7 +293,10 @@ def _one(real: object, name: str) -> object:
             return None
         if name in ("chmod", "utime") and os.path.isdir(whole) and not _existed(there):
             return None
-        return real(for_writing(path, keep=name in ("chmod", "utime", "truncate")), *args, **kwargs)
+        result = real(for_writing(path, keep=name in ("chmod", "utime", "truncate")), *args, **kwargs)
+        if name in ("unlink", "remove", "rmdir") and _existed(whole):
+            _gone.add(whole)  # what the user has there does not come to light again
+        return result
 
     return call
 
@@ -300,7 +320,7 @@ def _asks(real: object) -> object:
     def call(path: object, *args: object, **kwargs: object) -> object:
         if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False) and not _clean():
             try:
-                path = for_reading(path)
+                path = _now_at(path)
             except FileNotFoundError:
                 if real is _access:
                     return False

@@ -53,10 +53,13 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
     state = folder.json(resume.STATE)
     if state is None:
         return None
+    if run.spec.audit:
+        state["audited"] = (folder.json(resume.AUDITS) or {}).get("audits") or []
     sizes = {each["attempt"]: each["out_bytes"] for each in attempts if each["out_bytes"] is not None}
     parts = resume.log_parts(state, sizes)
     return {**state, "log": parts, "sentence": resume.sentence(state, time.time()), "came_back": resume.came_back(state),
-            "way_back": resume.way_back(state), "dear": resume.dear(state), "not_taken": resume.not_taken(state)}
+            "audits": resume.audits(state), "way_back": resume.way_back(state), "dear": resume.dear(state),
+            "not_taken": resume.not_taken(state)}
 
 
 def _hooks(run: Run, target: Target) -> dict | None:

@@ -8,16 +8,23 @@ from pathlib import Path
 
 from stoker.base.units import format_duration, format_size
 
-STATE = "resume/state.json"
+STATE, AUDITS = "resume/state.json", "resume/audits.json"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
+STEPS_TOLD = 4  # the newest audits
+OTHER = "came to another state than the run"
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
 def sentence(state: dict | None, now: float) -> str | None:
-    """"resumable; image 40 s ago at step 12,310 (every 60 s, 0.4 % cost)", or why not; None for a run that is not recorded."""
+    """"resumable; image 40 s ago at step 12,310 (every 60 s, 0.4 % cost); audited at step 4,100: bit-exact", or why not; None for a run
+    that is not recorded."""
     if not state:
         return None
     word, reason, image = state.get("state"), state.get("reason"), state.get("image")
+    wrong = next((each for each in state.get("audited") or () if each.get("verdict") == "different"), None)
+    if wrong is not None and word != "not resumable":  # the run itself has not heard of it yet
+        steps = f"{wrong.get('from_step') or 0:,} to {wrong.get('step') or 0:,}"
+        word, reason = "not resumable", f"an audit of steps {steps} {OTHER}: {wrong.get('why')}"
     if image is None or word == "not resumable":
         told = {"recording": "recording; no image yet", "not resumable": "not resumable", "off": "not recorded"}.get(word, str(word))
         return f"{told}: {reason}" if reason else told
@@ -30,7 +37,26 @@ def sentence(state: dict | None, now: float) -> str | None:
     if image.get("bytes"):
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
+    told += f"; {audits(state)}" if audits(state) else ""
     return f"{told}; recording ended: {reason}" if reason else told
+
+
+def audits(state: dict | None) -> str | None:
+    """"audited at steps 4,100 and 8,020: bit-exact", or why it could not be done; None where nobody asked, or nothing is known yet."""
+    known = (state or {}).get("audited")
+    if known is None:
+        return None
+    good = [each for each in known if each.get("verdict") == "bit-exact"]
+    last = known[-1] if known else {}
+    if not good:
+        why = last.get("why") or state.get("not_audited")
+        return f"not audited: {why}" if why else "not audited yet"
+    steps = [f"{each.get('step') or 0:,}" for each in good][-STEPS_TOLD:]
+    listed = f"step{'s' if len(steps) > 1 else ''} " + " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
+    told = f"audited at {listed}: bit-exact" if len(good) <= STEPS_TOLD else f"audited {len(good)} times, last at {listed}: bit-exact"
+    if last.get("verdict") == "not audited":
+        told += f"; not again: {last.get('why')}"
+    return told + ("" if all(each.get("spare_core") for each in known) else " (no core was spare: it took time from training)")
 
 
 def way_back(state: dict | None) -> str | None:

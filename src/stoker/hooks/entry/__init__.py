@@ -24,6 +24,9 @@ def begin() -> None:
     rehearsed = bool(os.environ.get("STOKER_REHEARSE")) and _rehearse(what, words)
     resume = what == "script" and not rehearsed and os.environ.get("STOKER_RESUME") == "auto" and bool(os.environ.get("STOKER_RESUME_DIR"))
     from . import imports
+    if os.environ.get("STOKER_AUDIT") == "child":
+        from ..ghost import auditor
+        auditor.begin(what)
     if resume:
         from ..ghost import files, world
         files.install_early()

@@ -9,6 +9,7 @@ TYPE_CHECKING = False  # typing and collections would be imported for nothing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_write, _leave = os.write, os._exit  # before anybody replaces them
 _waiting: dict[str, list[Callable]] = {}
 
 
@@ -55,7 +56,9 @@ def _fenced(call: Callable[[object], None], module: object) -> None:
     try:
         call(module)
     except Exception as e:
-        os.write(2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script goes on without it\n".encode())
+        _write(2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script goes on without it\n".encode())
+        if os.environ.get("STOKER_AUDIT") == "child":
+            _leave(1)  # as in sitecustomize.py
 
 
 def _ask_the_others(name: str, path: object, target: object) -> object:

@@ -16,6 +16,14 @@ OWNER = "owner"  # in life.folder: the attempt and process that trains
 def install() -> str:
     """torch has just been imported: from here on this life is recorded, or goes to an image. Says why not, or ""."""
     from . import fate, private, words
+    why = _begin(fate, private, words)
+    if life.audit and (why or not life.phase):
+        from . import auditor
+        auditor.cannot(why or words.AUDIT_NOT_AGAIN)
+    return why
+
+
+def _begin(fate: object, private: object, words: object) -> str:
     life.folder = os.environ.get("STOKER_RESUME_DIR", "")
     life.attempt = int(os.environ.get("STOKER_ATTEMPT", "1") or 1)
     why = private.self_test()
@@ -34,8 +42,14 @@ def _install(fate: object, words: object) -> str:
     fate.remember_start()
     checks.install()
     os.makedirs(life.folder, mode=0o700, exist_ok=True)
-    life.log = log.Log(os.path.join(life.folder, "log"))
-    if tape.early == tape.GHOST and fate.tries() < fate.TRIES and not fate.refused():
+    life.log = log.Log(os.path.join(life.audit or life.folder, "log"))
+    if life.audit:
+        from . import auditor
+        life.target = auditor.choose()
+        for difference in checks.compare(life.target.where["path"]):
+            auditor.cannot(difference)
+        life.log.replay(life.target.events)
+    elif tape.early == tape.GHOST and fate.tries() < fate.TRIES and not fate.refused():
         life.target = _same_path(image.choose(), checks, fate)
         if life.target is not None:
             life.log.replay(life.target.events)

@@ -116,6 +116,9 @@ def _wrap_excepthook() -> None:
     def excepthook(kind: type, error: BaseException, trace: object) -> None:
         global _interrupted
         _interrupted = _interrupted or issubclass(kind, KeyboardInterrupt)
+        if life.audit and life.phase and not _interrupted:
+            fate.tell(error)
+            sys.modules[f"{__package__}.auditor"].script_failed(kind, error)
         if life.phase == life.GHOST and not _interrupted:
             error.__traceback__ = trace
             fate.tell(error)

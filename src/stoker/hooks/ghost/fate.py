@@ -57,6 +57,11 @@ def tries() -> int:
     return int(os.environ.get(_TRIES, "0") or 0)
 
 
+def started_in() -> str:
+    """The folder that this process was started in."""
+    return _cwd
+
+
 def say(line: str) -> None:
     """A line on the real standard error, whatever phase this life is in. In a run of Stoker's, `show` tells it from state.json: the log
     belongs to the script."""
@@ -119,8 +124,10 @@ def pass_point(reason: str) -> None:
 
 
 def diverged(reason: str) -> None:
-    """This life is not the recorded one: its image is not used again, its writes are taken back, the script starts once more.
-    Does not return."""
+    """This life is not the recorded one: its image is not used again, its writes are taken back, the script starts once more. An audit
+    ends with that. Does not return."""
+    if life.audit:
+        _auditor().differs(reason)
     life.depth, life.leaving = 1, True
     image = life.target or life.resumed
     n = getattr(image, "n", None)
@@ -138,9 +145,15 @@ def broke(error: BaseException) -> None:
     """A fault of ours, or an Obstacle. While recording the user's call goes on, without us."""
     tell(error)
     reason = error.sentence if isinstance(error, Obstacle) else words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
+    if life.audit and not isinstance(error, Obstacle):
+        _auditor().cannot(reason)
     if life.phase in (life.GHOST, life.TAIL) or life.target is not None:
         diverged(reason)
     refuse(reason)
+
+
+def _auditor() -> object:
+    return sys.modules[f"{__package__}.auditor"]
 
 
 def tell(error: BaseException) -> None:
@@ -152,6 +165,8 @@ def tell(error: BaseException) -> None:
 
 def again() -> None:
     """Become the process that was started, anew."""
+    if life.audit:
+        _auditor().cannot(words.AUDIT_NOT_AGAIN)
     environment = {**_environment, _TRIES.encode(): str(tries() + 1).encode()}
     try:
         import signal

@@ -213,6 +213,8 @@ class _Writer:
                 facts = {**{name: self.facts[name] for name in ("step", "at", "stall_s")}, **self.more}
                 self.told = {"state": "resumable", "reason": "", "step": self.facts["step"], "image": {"n": self.n, "bytes": size, **facts}}
                 fate.write_state(**self.told)
+                from . import audits
+                audits.image_written(self.n, self.meta, size, self.more)
                 store.prune(self.root)
         except Exception as e:
             self.error = f"{type(e).__name__}: {e}"

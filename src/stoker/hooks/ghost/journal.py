@@ -46,6 +46,8 @@ class Impossible(Exception):
 def begin(number: int) -> None:
     """An image is being taken: from here on a new interval counts."""
     global epoch, broken, _fd, _kept, _kept_bytes
+    if life.audit:  # what it changes is in its room, and nobody will want it back
+        return
     with _lock:
         folder = _folder(number)
         os.makedirs(os.path.join(folder, "keep"), 0o700, exist_ok=True)

@@ -14,7 +14,7 @@ import time
 from array import array
 from math import isnan
 
-from . import bytecode, fate, life, log_file, way_back, words
+from . import audits, bytecode, fate, life, log_file, way_back, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
@@ -193,6 +193,8 @@ class Log:
 
     def go_on(self) -> None:
         """All recorded events are repeated: write on behind them; what was torn is cut."""
+        if life.audit:  # it reads the log of a run that goes on, and had to end before this
+            fate.diverged(words.PASSED_POINT.format(event=self.n))
         self._writer, self._flush_at = log_file.Writer(self.path, self._reader.end), 0.0
         self._reader = None
 
@@ -227,6 +229,7 @@ class Log:
             self._look_at = now + 1.0
             fate.no_image_yet()
             way_back.look()
+            audits.look()
         if self.bytes > CAP:
             fate.refuse(words.LOG_CAP.format(size=self.bytes >> 20))
 

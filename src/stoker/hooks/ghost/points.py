@@ -72,8 +72,18 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
             _pass(words.NO_CLEAN_FRAME)
         if ending.asked_at:
             ending.after_event()
-    elif life.phase == life.GHOST and life.log.n == life.target.where["armed"] and _tracing is None:
-        _arm()
+    elif _tracing is None:
+        goal = _goal()
+        if goal is not None and life.log.n == goal["armed"]:
+            _arm()
+
+
+def _goal() -> object:
+    """What was told about the place that this life goes to: a ghost to that of its image, an audit in its tail to that of the next; else
+    None."""
+    if life.phase == life.GHOST:
+        return life.target.where
+    return life.goal if life.phase == life.TAIL else None
 
 
 def _count_backward() -> None:
@@ -165,15 +175,16 @@ def _foreign_trace() -> bool:
 def _at_line(frame: object, event: str, arg: object) -> object:
     global _lines
     try:
-        if life.phase not in (life.RECORD, life.GHOST):
+        goal = _goal()
+        if goal is None and life.phase != life.RECORD:
             _untrace()
             return None
         if event == "line" and not life.depth:
             _lines += 1
-            if life.phase == life.GHOST:
-                if _lines == life.target.where["lines"]:
+            if goal is not None:
+                if _lines == goal["lines"]:
                     _untrace()
-                    _resume(frame)
+                    _resume(frame) if life.phase == life.GHOST else _arrive(frame)
                     return None
             elif _good(frame):
                 _untrace()
@@ -243,13 +254,23 @@ def _missed(begun: float) -> None:
     pace.passed(begun)
 
 
-def _resume(frame: object) -> None:
-    here, there = _where(frame), life.target.where
+def _compare(here: dict, there: dict) -> None:
     for what in ("event", "step", "line"):
         if here[what] != there[what]:
             fate.diverged(words.OTHER_POINT.format(what=what, then=there[what], now=here[what]))
     for difference in checks.compare_at_image(there["path"]):
         fate.diverged(difference)
+
+
+def _arrive(frame: object) -> None:
+    """An audit has come to the place of the image that it is compared with."""
+    _compare(_where(frame), life.goal)
+    life.depth = 1
+    sys.modules[f"{__package__}.auditor"].arrived()
+
+
+def _resume(frame: object) -> None:
+    _compare(_where(frame), life.target.where)
     life.depth = 1
     try:
         _told.update(resumed_at=_monotonic(), step=life.steps)

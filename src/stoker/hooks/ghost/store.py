@@ -157,13 +157,18 @@ def manifest(root: str, n: int) -> dict:
 
 def verified(root: str, n: int) -> tuple:
     """(manifest, meta, the bytes of data) of image `n`, each checked against its length and checksum; raises Damaged."""
+    told, unpacked = meta(root, n)
+    return told, unpacked, _checked(root, n, told, "data")
+
+
+def meta(root: str, n: int) -> tuple:
+    """(manifest, meta) of image `n`, as `verified`."""
     told = manifest(root, n)
-    meta = _checked(root, n, told, "meta")
+    packed = _checked(root, n, told, "meta")
     try:
-        unpacked = marshal.loads(meta)
+        return told, marshal.loads(packed)
     except (EOFError, ValueError, TypeError) as e:
         raise Damaged(f"the meta of image {n} makes no sense") from e
-    return told, unpacked, _checked(root, n, told, "data")
 
 
 def _checked(root: str, n: int, told: dict, name: str):

@@ -17,13 +17,7 @@ ASIDE_KEPT = 3  # attempts
 def put_back(number: int, sizes: dict) -> list[str]:
     """All files as they were when interval `number` began; `sizes`: path -> (bytes, mtime_ns) of the files that were open for writing then.
     Gives the paths that were changed. Impossible: a sentence that says why it cannot be; nothing was touched then."""
-    states = journal.states_at(number)
-    for path, (size, mtime) in sizes.items():
-        known = states.get(path)
-        if known is None:
-            states[path] = (SIZE, size, None, mtime)
-        elif known[0] in (SIZE, KEEP):
-            states[path] = (*known[:-3], size, known[-2], mtime)
+    states = wanted(number, sizes)
     _check(states)
     changed = [path for path in sorted(states) if states[path][0] in (FOLDER, LINK, SIZE, KEEP) and _restore(path, states[path])]
     changed += [path for path in sorted(states, reverse=True) if states[path][0] == ABSENT and _away(path)]
@@ -31,6 +25,18 @@ def put_back(number: int, sizes: dict) -> list[str]:
     journal.start_over(number)
     _forget_old_asides()
     return changed
+
+
+def wanted(number: int, sizes: dict) -> dict:
+    """path -> what is to be there, as in the journal; of all files that may be something else now."""
+    states = journal.states_at(number)
+    for path, (size, mtime) in sizes.items():
+        known = states.get(path)
+        if known is None:
+            states[path] = (SIZE, size, None, mtime)
+        elif known[0] in (SIZE, KEEP):
+            states[path] = (*known[:-3], size, known[-2], mtime)
+    return states
 
 
 def _check(states: dict) -> None:

@@ -1,0 +1,95 @@
+"""Asking for audits, in the process that trains: now and then a child of the agent's shall live the time between two images once more.
+
+The order is a *room*, `audit/<n>/` in the resume folder: links to image n, to the one before it and to what a life is begun with, and
+`order.json`, which comes last. The child is auditor.py; the agent tells in `audits.json` what came of it, and removes the room.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import fate, journal, life, store, words
+
+ROOMS, ORDER, RECORDS = "audit", "order.json", "hooks"
+BEGUN_WITH = ("start", "early-")  # rng._FIRST, and the beginning of tape._early_path
+SLOWER, START_S = 4, 300.0  # so much longer than the run itself an audit may take, and so much more
+_images = 0  # that this life has made
+_next = 2  # the next audit is wanted at so many
+
+
+def wanted() -> bool:
+    return os.environ.get("STOKER_AUDIT") == "on"
+
+
+def look() -> None:
+    """Asked once a second while recording: an audit that found a difference refuses all images."""
+    if wanted() and not fate.stopped:
+        why = fate.refused()
+        if why:
+            fate.refuse(why)
+
+
+def image_written(n: int, meta: dict, size: int, more: dict) -> None:
+    """By the writer of images, with image `n` on the disk and the one before it still there. Raises nothing."""
+    global _images, _next
+    if not wanted():
+        return
+    _images += 1
+    if _images < _next:
+        return
+    try:
+        why = _cannot(meta, size)
+        if not why and _order(n, more):
+            _next = 2 * _images
+    except Exception as e:
+        why = words.AUDIT_ROOM.format(error=e)
+    if why != (fate.state().get("not_audited") or ""):
+        fate.write_state(not_audited=why)
+
+
+def _cannot(meta: dict, size: int) -> str:
+    if meta["where"]["path"]["gpus"] or meta["cuda"] is not None:
+        return words.AUDIT_GPU
+    return words.AUDIT_DISK if store.room(life.folder, 3 * size) else ""
+
+
+def _order(n: int, more: dict) -> bool:
+    """Make the room. False: there is no pair of images, or an audit is still at work; the next image is asked about again."""
+    rooms = os.path.join(life.folder, ROOMS)
+    before = [each for each in store.numbers(life.folder) if each < n and not store.is_bad(life.folder, each)]
+    if not before or (os.path.isdir(rooms) and os.listdir(rooms)):
+        return False
+    then, now = store.manifest(life.folder, before[0]), store.manifest(life.folder, n)
+    room = os.path.join(rooms, str(n))
+    os.makedirs(os.path.join(room, RECORDS), 0o700)
+    for number in (before[0], n):
+        target = store.folder(room, number)
+        os.makedirs(target, 0o700)
+        for name in ("data", "meta", "manifest.json"):
+            _same(os.path.join(store.folder(life.folder, number), name), os.path.join(target, name))
+    for name in os.listdir(life.folder):
+        if name.startswith(BEGUN_WITH) and not name.endswith(".new"):
+            _same(os.path.join(life.folder, name), os.path.join(room, name))
+    apart_s = max(0.0, now["at"] - then["at"])
+    limit_s = SLOWER * (apart_s + more.get("setup_s", 0.0) + more.get("back_s", 0.0)) + START_S
+    _write(os.path.join(room, ORDER), {"image": n, "from": before[0], "step": now["step"], "from_step": then["step"], "pid": os.getpid(),
+                                       "attempt": life.attempt, "cwd": fate.started_in(), "limit_s": round(limit_s, 1)})
+    return True
+
+
+def _same(source: str, target: str) -> None:
+    """Another name of a file that is never changed, or a copy of it."""
+    try:
+        os.link(source, target)
+    except OSError:
+        journal.copy(source, target)
+
+
+def _write(path: str, body: dict) -> None:
+    import json
+    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, json.dumps(body).encode())
+    finally:
+        os.close(fd)
+    os.replace(path + ".new", path)

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from harness import FULL, LIFE_S, POLL_S, Pipe, Script, Stage, read, vendored
 
 SCRIPTS = [s for s in (read(p) for p in sorted(Path(__file__).with_name("ordinary").glob("*.py"))) if s.short or FULL]
-AUDITS = 3  # of one run, at most
+AUDITS = int(os.environ.get("AUDITS") or 3)   # of one run, at most
 BEHIND = 400  # bytes of the log behind an image
 
 

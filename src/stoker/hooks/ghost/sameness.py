@@ -23,7 +23,7 @@ def difference(then: dict, data: memoryview, where: dict) -> str:
         copy = image_memory.Copy()
         now = image._frozen(image._meta(seen, copy, where))
         compared = _Compared(then, data, now, seen)
-        return next(filter(None, compared.all(copy)), "")
+        return next(filter(None, compared.all()), "")
     finally:
         seen.close()
 
@@ -34,7 +34,7 @@ class _Compared:
     def __init__(self, then: dict, data: memoryview, now: dict, seen: object) -> None:
         self.then, self.data, self.now, self.seen = then, data, now, seen
 
-    def all(self, copy: object) -> object:
+    def all(self) -> object:
         yield self._frames()
         yield from self._facts("facts", "")
         yield from self._facts("alias", words.ALIAS)
@@ -46,7 +46,6 @@ class _Compared:
                 yield self._other(f"{path}.state", "", "something else")
         yield from self._shifts()
         yield from self._parts()
-        yield from self._extra(copy)
 
     def _other(self, path: str, then: object, now: object) -> str:
         return words.OTHER_STATE.format(name=walk.tell(path, self.seen.frames), then=_short(then), now=_short(now))
@@ -78,7 +77,26 @@ class _Compared:
                 yield self._other(path, *(f"{words.ALIAS}{each}" for each in (first[0][group], first[1][other])))
             if group >= 0 and group not in done:
                 done.add(group)
-                yield self._memory(path, self.then["groups"][group], _bytes_of(self.seen.tensors[path]))
+                if self._memory(path, self.then["groups"][group], _bytes_of(self.seen.tensors[path])):
+                    yield self._views(group)
+
+    def _views(self, group: int) -> str:
+        """Their memory differs. torch rounds it up, and what no tensor looks at was never written: what they see of it decides."""
+        source = self.then["groups"][group]
+        raw = bytearray(self.data[source[1]:source[1] + source[2]]) if source[0] == "data" else b""
+        torch = sys.modules["torch"]
+        for path, (other, form, (stride, offset)) in self.then["members"].items():
+            if other != group:
+                continue
+            with torch.no_grad():
+                now = self.seen.tensors[path].detach().reshape(-1).clone()
+                if len(raw):
+                    then = torch.empty(0, dtype=now.dtype).set_(torch.frombuffer(raw, dtype=torch.uint8).untyped_storage(), offset,
+                                                                tuple(form[2]), tuple(stride)).reshape(-1).clone()
+                size = now.numel() * now.element_size()
+                if not len(raw) or bytes(_bytes_of(then)[:size]) != bytes(_bytes_of(now)[:size]):
+                    return self._other(path, "", "other numbers")
+        return ""
 
     def _arrays(self) -> object:
         then, now = self.then["arrays"], self.now["arrays"]
@@ -129,7 +147,7 @@ class _Compared:
                 yield words.LOADER_GONE.format(n=each["number"])
                 continue
             for name, what in LOADER.items():
-                if not equal(each[name], other[name]):
+                if not equal(_ordered(each[name]), _ordered(other[name])):
                     told = words.AUDIT_LOADERS.format(what=what, n=each["number"])
                     yield words.OTHER_STATE.format(name=told, then=_short(each[name]), now=_short(other[name]))
         if there:
@@ -137,26 +155,16 @@ class _Compared:
         if [each[0] for each in then.get("samplers", {}).values()] != [each[0] for each in now.get("samplers", {}).values()]:
             yield words.SAMPLER_OTHER
 
-    def _extra(self, copy: object) -> object:
-        """What the parts have handed in."""
-        then, now = self.then["extra"], self.now["extra"]
-        if [tuple(each[:3]) for each in then] != [tuple(each[:3]) for each in now]:
-            yield words.LOADER_OTHERS
-            return
-        sources = {offset: thing for thing, offset, _ in copy._sources}
-        torch = sys.modules["torch"]
-        for each, other in zip(then, now):  # noqa: B905 - Python 3.9
-            thing = sources.get(other[3][1])
-            if isinstance(thing, torch.Tensor):
-                yield self._memory("R:extra.loaders", each[3], _bytes_of(thing))
-            elif thing is not None:
-                yield self._memory("R:extra.loaders", each[3], memoryview(thing.tobytes()))
-
 
 def _bytes_of(tensor: object) -> memoryview:
     """All of the memory that it is a part of."""
     storage = tensor.untyped_storage()
     return store.memory(storage.data_ptr(), storage.nbytes()) if storage.nbytes() else memoryview(b"")
+
+
+def _ordered(kept: object) -> object:
+    """What workers left, in their order and not in that in which they came."""
+    return sorted(kept.items()) if isinstance(kept, dict) else kept
 
 
 def _sorted(tree: object) -> object:

@@ -18,6 +18,7 @@ def _is_user_file(file: str) -> bool:
 
 
 def of_function(walk, thing, path):
+    """Its name and place; of one of the script's also what it closes over, its defaults and the names of its module."""
     home = thing.__globals__
     owner = home.get("__name__")
     if type(owner) is str and (owner == leaves.PACKAGE or owner.startswith(leaves.PACKAGE + ".")):
@@ -42,6 +43,7 @@ def of_function(walk, thing, path):
 
 
 def of_cell(walk, thing, path):
+    """A variable of a function that outlives it, or that nothing was put into yet."""
     try:
         walk.add(thing.cell_contents, path, thing, None, "cell")
     except ValueError:
@@ -49,11 +51,13 @@ def of_cell(walk, thing, path):
 
 
 def of_method(walk, thing, path):
+    """Whose it is, and what it does."""
     walk.add(thing.__self__, path + ".__self__")
     walk.add(thing.__func__, path + ".__func__")
 
 
 def of_builtin(walk, thing, path):
+    """Its name, and the object that it belongs to."""
     walk.facts[path] = ("function", leaves.text(thing.__qualname__))
     owner = thing.__self__
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
@@ -61,6 +65,7 @@ def of_builtin(walk, thing, path):
 
 
 def of_partial(walk, thing, path):
+    """What it calls, and with what."""
     walk.add(thing.func, path + ".func")
     walk.add(thing.args, path + ".args")
     walk.add(thing.keywords, path + ".keywords")
@@ -68,16 +73,19 @@ def of_partial(walk, thing, path):
 
 
 def of_property(walk, thing, path):
+    """The functions behind an attribute."""
     for word in ("fget", "fset", "fdel"):
         if getattr(thing, word) is not None:
             walk.add(getattr(thing, word), f"{path}.{word}")
 
 
 def of_wrapped(walk, thing, path):
+    """staticmethod, classmethod: the function within."""
     walk.add(thing.__func__, path)
 
 
 def of_lru(walk, thing, path):
+    """How often it was asked, and what it keeps."""
     inner = getattr(thing, "__wrapped__", None)
     code = getattr(inner, "__code__", None)
     if code is not None and not _is_user_file(code.co_filename):
@@ -89,6 +97,7 @@ def of_lru(walk, thing, path):
 
 
 def of_module(walk, thing, path):
+    """Its name; one of the script's leads on to all its names."""
     walk.facts[path] = ("module", leaves.text(str(thing.__name__)))
     if id(vars(thing)) not in walk.module_dicts and leaves.is_user_module(thing.__name__, thing):
         walk.names(vars(thing), path)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 from stoker.hooks.ghost import private  # noqa: E402
+
+GHOST = Path(private.__file__).parent
 
 
 def test_this_version_is_known() -> None:
@@ -20,6 +25,47 @@ def test_a_part_that_is_gone_is_a_sentence(monkeypatch) -> None:
     monkeypatch.delattr(private.dataloader_module()._BaseDataLoaderIter, "_next_index")
     assert "_BaseDataLoaderIter._next_index" in private.self_test()
     assert torch.__version__ in private.self_test()
+
+
+@pytest.mark.parametrize(("owner", "name", "told"), [
+    (torch.library, "get_kernel", "torch has no library.get_kernel"), (torch._tensor_str, "_str", "torch has no _tensor_str._str"),
+    (torch.optim.Optimizer, "_patch_step_function", "torch has no optim.Optimizer._patch_step_function")])
+def test_what_torch_no_longer_has_is_a_sentence(monkeypatch, owner, name, told) -> None:
+    monkeypatch.delattr(owner, name)
+    assert told in private.self_test()
+
+
+def test_a_torch_that_works_otherwise_is_a_sentence(monkeypatch) -> None:
+    with monkeypatch.context() as other:
+        other.setattr(torch.optim.Optimizer, "_patch_step_function", lambda self: None)
+        assert "optimizers hook their steps otherwise" in private.self_test()
+    with monkeypatch.context() as other:
+        real = torch.library.get_kernel("aten::_local_scalar_dense", "CPU")
+        other.setattr(torch.library, "get_kernel", lambda op, device: type("K", (), {"call_boxed": lambda _, keys, t: real.call_boxed(keys, t + 1)})())
+        assert "kernels cannot be called" in private.self_test()
+    assert private.self_test() == ""
+
+
+def test_a_python_that_nobody_tried_is_a_sentence(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, private.PYTHONS[1][1] + 1, 0))
+    assert "CPython 3.9 to 3.13 are known" in private.self_test()
+
+
+@pytest.mark.parametrize("path", sorted(GHOST.glob("*.py")), ids=lambda path: path.stem)
+def test_private_parts_of_torch_stand_in_one_file(path) -> None:
+    """What the other files use by name is asked for by the self test."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        used = _dotted(node) if path.name != "private.py" else ""
+        if used.startswith("torch.") and any(part.startswith("_") and not part.startswith("__") for part in used.split(".")):
+            used = used.partition(".")[2] + "."
+            assert any(used.startswith(f"{part}.") or f"{part}.".startswith(used) for part in private.TORCH_PARTS), f"{path.name}:{node.lineno} uses torch.{used[:-1]}"
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return f"{inner}.{node.attr}" if inner else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def test_generators_go_on_bit_for_bit_with_a_gaussian_kept_aside() -> None:

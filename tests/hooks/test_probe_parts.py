@@ -140,6 +140,11 @@ def after(name, call):
     if name in sys.modules:
         call(sys.modules[name])
 scratch.other_files(after)
+class Accessor:  # as in pathlib of Python 3.9: what C gives is no method
+    ask, read, names, all_names = os.stat, open, os.listdir, os.scandir
+at = Accessor()
+assert at.ask("data.txt").st_size == 6 and at.read("data.txt").read() == "theirs" and at.names("runs") == ["old.txt"]
+assert [e.name for e in at.all_names("runs")] == ["old.txt"]
 assert open("data.txt").read() == "theirs"
 with open("data.txt", "a") as f:
     f.write(" and more")

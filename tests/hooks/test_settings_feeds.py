@@ -9,13 +9,31 @@ from settings_lives import line_of, live
 
 from stoker.base.vendor import lay_out
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
 
 @pytest.fixture(scope="module")
 def vendored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lay_out(tmp_path_factory.mktemp("settings"))
+
+
+def test_batches_of_indices_only_where_torch_shuffles_as_we_do(monkeypatch):
+    from torch.utils.data import BatchSampler, RandomSampler
+
+    from stoker.hooks.settings import feeds
+    monkeypatch.setattr(feeds, "_known_order", [])
+    batches = BatchSampler(RandomSampler(range(20)), 8, False)
+    before = torch.get_rng_state()
+    assert [len(each) for each in feeds._indices(batches)] == [8, 8, 4] and feeds._known_order == [True]
+    torch.set_rng_state(before)
+    ours = [each.tolist() for each in feeds._indices(batches)]
+    torch.set_rng_state(before)
+    assert ours == list(batches)
+    monkeypatch.setattr(feeds, "_known_order", [])
+    monkeypatch.setattr(RandomSampler, "__iter__", lambda self: iter(torch.randperm(len(self.data_source), generator=self.generator).tolist()))
+    before = torch.get_rng_state()
+    assert feeds._indices(batches) is None and torch.equal(torch.get_rng_state(), before)
 
 
 DATA = """

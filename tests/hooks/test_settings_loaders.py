@@ -9,7 +9,7 @@ from settings_lives import line_of, live
 
 from stoker.base.vendor import lay_out
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,21 @@ multiprocessing.set_start_method("spawn", force=True)
 tell(spawned=[unfit(made["other"], workers=1), unfit(made["mine"], feed="cache")])
 tell(unfit=[unfit(made["own"]), unfit(made["stream"], workers=2), unfit(made["sampler"], workers=1)])
 """
+
+
+def test_workers_are_kept_only_where_torch_seeds_them_as_we_know(monkeypatch):
+    from torch.utils.data import dataloader
+
+    from stoker.hooks.settings import loaders
+    assert loaders._seeds_are_known()
+
+    def reset(self, loader, first_iter=False):
+        self._base_seed = torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
+
+    monkeypatch.setattr(dataloader._MultiProcessingDataLoaderIter, "_reset", reset)
+    assert not loaders._seeds_are_known()
+    loader = dataloader.DataLoader(range(8), num_workers=1)
+    assert loaders._keep_workers(loader, True) == "this torch gives its workers their seeds in another way" and not loader.persistent_workers
 
 
 def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):

@@ -204,11 +204,16 @@ for loader in (DataLoader(data, batch_size=4), DataLoader(data, batch_sampler=Un
 
 def test_a_script_cannot_tell(hooks, tmp_path):
     code = """
-import copy, inspect, pickle
+import contextlib, copy, inspect, io, pickle
 for i in range(5):
     m(torch.randn(2, 4)).sum().backward()
     o.step()
 assert pickle.loads(pickle.dumps(print)) is print and print.__name__ == "print"
+class Log:
+    write = print
+with contextlib.redirect_stdout(io.StringIO()) as heard:
+    Log().write("no method")
+assert heard.getvalue() == "no method\\n"
 assert list(inspect.signature(DataLoader.__init__).parameters)[1] == "dataset"
 assert torch.equal(copy.deepcopy(m)[0].weight, m[0].weight)
 scripted = torch.jit.script(m)

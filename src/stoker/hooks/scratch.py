@@ -10,6 +10,8 @@ import io
 import os
 import threading
 
+from .entry.methods import Of, replace
+
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _always: tuple = ()
 _free: tuple = ()
@@ -47,17 +49,18 @@ def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), 
     _work = os.path.realpath(work) + "/" if work else "\0"
     _free = _folders((cache, os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev", "/proc", "/sys"))
     _kept = tuple(each for each in _folders(kept) if each not in (*_free, "/"))
-    open_.__name__ = open_.__qualname__ = "open"
-    open_.__module__ = "builtins"
-    builtins.open = io.open = open_
-    os.open = os_open
+    of_os = Of("os")
+    replace(builtins, "open", open_, Of("builtins"))
+    io.open = builtins.open
+    replace(os, "open", os_open, of_os)
     for name in ("mkdir", "rmdir", "unlink", "remove", "truncate", "chmod", "utime"):
-        setattr(os, name, _one(getattr(os, name), name))
+        replace(os, name, _one(getattr(os, name), name), of_os)
     for name in ("rename", "replace", "link", "symlink"):
-        setattr(os, name, _two(getattr(os, name), name))
+        replace(os, name, _two(getattr(os, name), name), of_os)
     for name in ("stat", "lstat", "access"):
-        setattr(os, name, _asks(getattr(os, name)))
-    os.listdir, os.scandir = listdir, scandir
+        replace(os, name, _asks(getattr(os, name)), of_os)
+    replace(os, "listdir", listdir, of_os)
+    replace(os, "scandir", scandir, of_os)
 
 
 def hold_all(but: tuple = ()) -> None:
@@ -194,7 +197,7 @@ def for_writing(path: object, keep: bool = False) -> object:
     return there
 
 
-def open_(file: object, mode: str = "r", *args: object, **kwargs: object) -> object:
+def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: object) -> object:
     """builtins.open."""
     if not isinstance(file, int):
         if isinstance(mode, str) and set(mode) & set("wax+"):
@@ -204,7 +207,7 @@ def open_(file: object, mode: str = "r", *args: object, **kwargs: object) -> obj
     return _open(file, mode, *args, **kwargs)
 
 
-def os_open(path: object, flags: int, mode: int = 0o777, *, dir_fd: object = None) -> int:
+def os_open(_of: object, path: object, flags: int, mode: int = 0o777, *, dir_fd: object = None) -> int:
     """os.open."""
     if dir_fd is None:
         path = for_writing(path, keep=not flags & os.O_TRUNC) if flags & _WRITES else for_reading(path)
@@ -212,7 +215,7 @@ def os_open(path: object, flags: int, mode: int = 0o777, *, dir_fd: object = Non
     return _os_open(path, flags, mode, dir_fd=dir_fd)
 
 
-def listdir(path: object = ".") -> list:
+def listdir(_of: object, path: object = ".") -> list:
     """os.listdir: what is there, and what was written in its place."""
     there = _second(path)
     if there is None:
@@ -222,7 +225,7 @@ def listdir(path: object = ".") -> list:
     return own + [each for each in new if each not in own]
 
 
-def scandir(path: object = ".") -> object:
+def scandir(_of: object, path: object = ".") -> object:
     """os.scandir, as `listdir`."""
     there = _second(path)
     return _scandir(path) if there is None else _Both(path, there)
@@ -273,7 +276,7 @@ def _second(path: object) -> str | None:
 
 
 def _one(real: object, name: str) -> object:
-    def call(path: object, *args: object, **kwargs: object) -> object:
+    def call(_of: object, path: object, *args: object, **kwargs: object) -> object:
         if kwargs.get("dir_fd") is not None or isinstance(path, int):
             return real(path, *args, **kwargs)
         there = elsewhere(path)
@@ -302,7 +305,7 @@ def _one(real: object, name: str) -> object:
 
 
 def _two(real: object, name: str) -> object:
-    def call(src: object, dst: object, *args: object, **kwargs: object) -> object:
+    def call(_of: object, src: object, dst: object, *args: object, **kwargs: object) -> object:
         _ways.clear()
         if name in ("rename", "replace"):
             moved = _whole(src) if elsewhere(src) else ""
@@ -317,7 +320,7 @@ def _two(real: object, name: str) -> object:
 
 
 def _asks(real: object) -> object:
-    def call(path: object, *args: object, **kwargs: object) -> object:
+    def call(_of: object, path: object, *args: object, **kwargs: object) -> object:
         if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False) and not _clean():
             try:
                 path = _now_at(path)

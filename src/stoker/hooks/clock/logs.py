@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 
 from ..entry import imports
+from ..entry.methods import Of, replace
 from . import marks
 from .timed import timed
 
@@ -13,7 +14,8 @@ WRITER = ("add_scalar", "add_scalars", "add_histogram", "add_image", "add_images
 
 def install() -> None:
     """Not beside exact resume, which has to see the very frames that print."""
-    builtins.print = timed(builtins.print, marks.LOG)
+    printed = timed(builtins.print, marks.LOG)
+    replace(builtins, "print", lambda _of, *args, **kwargs: printed(*args, **kwargs), Of("builtins"))
     imports.after("logging", lambda module: _time(module.Handler, "handle"))
     imports.after("tqdm.std", lambda module: _time(module.tqdm, "refresh"))
     imports.after("torch.utils.tensorboard.writer", lambda module: [_time(module.SummaryWriter, name) for name in WRITER])

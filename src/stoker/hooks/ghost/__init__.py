@@ -28,6 +28,7 @@ def _begin(fate: object, private: object, words: object) -> str:
     life.attempt = int(os.environ.get("STOKER_ATTEMPT", "1") or 1)
     why = private.self_test()
     if why:
+        os.makedirs(life.folder, mode=0o700, exist_ok=True)
         fate.write_state(state="not resumable", reason=why)
         return why
     try:

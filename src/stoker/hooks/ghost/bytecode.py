@@ -131,6 +131,8 @@ def _after(ins: object, stack: tuple, jump: bool) -> tuple:
         return stack + (op,) * effect
     if op in ("BEFORE_WITH", "SETUP_WITH") and not jump:
         return (*stack[:-1], op, op)
+    if op == "SETUP_FINALLY" and jump:  # before Python 3.11: what was handled so far, and the error
+        return stack + ("PUSH_EXC_INFO",) * 3 + ("?",) * (effect - 3)
     if op == "FOR_ITER" and not jump:
         return (*stack, "value")  # an element of the iterator, about to be stored
     if op in ("SWAP", "ROT_N") or op in _ROTATES:

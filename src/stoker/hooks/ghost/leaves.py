@@ -232,4 +232,19 @@ def position(thing):
 
 def parts(thing) -> list:
     """What a C container holds, by the garbage collector; without classes and modules."""
-    return [r for r in gc.get_referents(thing) if not isinstance(r, (type, types.ModuleType))]
+    return [r for r in referents(thing) if not isinstance(r, (type, types.ModuleType))]
+
+
+def referents(*things) -> list:
+    """gc.get_referents. Before Python 3.11 a suspended generator holds its frame, and that what later ones hold themselves."""
+    found = gc.get_referents(*things)
+    for thing in things if _BY_FRAME else ():
+        prefix = _BY_FRAME.get(type(thing))
+        frame = prefix and getattr(thing, prefix + "_frame")
+        if frame is not None and not getattr(thing, prefix + "_running"):
+            found[:0] = [r for r in gc.get_referents(frame) if r is not frame.f_globals and r is not frame.f_builtins]
+    return found
+
+
+_BY_FRAME: dict = {} if sys.version_info >= (3, 11) else {
+    types.GeneratorType: "gi", types.CoroutineType: "cr", types.AsyncGeneratorType: "ag"}

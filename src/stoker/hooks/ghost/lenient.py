@@ -4,10 +4,9 @@ get another try with inputs that they take; what they give is never seen, since 
 
 from __future__ import annotations
 
-import functools
 import warnings
 
-from . import life
+from . import life, private
 
 OPS = """
     binary_cross_entropy multinomial bernoulli bernoulli.p bernoulli_.Tensor normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor
@@ -30,7 +29,7 @@ def install() -> None:
         warnings.simplefilter("ignore")
         for device in ("CPU", "CUDA"):
             for name in OPS:
-                if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", device):
+                if private.has_kernel(f"aten::{name}", device):
                     _replace(torch, name, device)
 
 
@@ -43,11 +42,8 @@ def remove() -> None:
 
 
 def _replace(torch: object, name: str, device: str) -> None:
-    base, _, overload = name.partition(".")
-    op = getattr(getattr(torch.ops.aten, base), overload or "default")
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
-    real = functools.partial(torch.library.get_kernel(op, device).call_boxed, keys)
-    in_place = base.endswith("_")
+    op, real = private.kernel(f"aten::{name}", device)
+    in_place = name.partition(".")[0].endswith("_")
 
     def kernel(*args: object, **kwargs: object) -> object:
         try:

@@ -5,10 +5,13 @@ version still has them. A version that fails a test is not supported: the run go
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
 import random
 import sys
 from array import array
 
+PYTHONS = (3, 9), (3, 13)  # the first and the last CPython whose frames, bytecode and objects are known
 _WORDS = 624  # of a Mersenne twister; its state is these words and a position
 _RAW = 4 * _WORDS + 4  # bytes
 _HEAD = object.__basicsize__  # of every object: where the fields of a C object begin
@@ -25,6 +28,11 @@ def python_rng(source: random.Random | None = None) -> tuple[bytes, object]:
 def set_python_rng(state: tuple, source: random.Random | None = None) -> None:
     words = array("I", state[0])
     (random._inst if source is None else source).setstate((3, (*words[1:], words[0]), state[1]))
+
+
+def python_views(source: random.Random) -> object:
+    """Its position and first word, as one number that is read where it lies."""
+    return ctypes.c_uint64.from_address(id(source) + _HEAD)
 
 
 # ---- numpy: the global legacy generator
@@ -60,6 +68,12 @@ def set_numpy_rng(state: tuple) -> None:
     numpy.random.set_state(("MT19937", numpy.frombuffer(words, dtype=numpy.uint32), position, has_gauss, gauss))
 
 
+def numpy_views(bits: object) -> tuple:
+    """Position and first word of a Mersenne twister of numpy's, as numbers that are read where they lie."""
+    base = bits.ctypes.state_address
+    return ctypes.c_uint32.from_address(base + 4 * _WORDS), ctypes.c_uint32.from_address(base)
+
+
 # ---- torch: generators as bytes
 
 def torch_rng(generator: object = None) -> bytes:
@@ -90,6 +104,47 @@ def set_rngs(states: tuple) -> None:
             put(state)
 
 
+# ---- torch: kernels of its operators
+
+def aten_names() -> list:
+    """Names of all operators, "aten::add.Tensor"."""
+    return sys.modules["torch"]._C._dispatch_get_all_op_names()
+
+
+def tags_of(name: str) -> object:
+    """The tags of an operator; empty for one that Python cannot call."""
+    base, _, overload = name.partition(".")
+    known = sys.modules["torch"]._C._get_operation_overload(base, overload)
+    return known[-1] if known else ()
+
+
+def has_kernel(name: str, device: str) -> bool:
+    """Whether an operator has a kernel of its own for "CPU" or "CUDA"."""
+    return sys.modules["torch"]._C._dispatch_has_kernel_for_dispatch_key(name, device)
+
+
+def kernel(name: str, device: str) -> tuple:
+    """(the operator, a function that calls the kernel which it has now for this device, past everything else)."""
+    torch = sys.modules["torch"]
+    base, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, base.partition("::")[2]), overload or "default")
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
+    return op, functools.partial(torch.library.get_kernel(op, device).call_boxed, keys)
+
+
+# ---- torch: what other files use by name
+
+TORCH_PARTS = """
+    _C.DisableTorchFunction _C.DispatchKey _C.DispatchKeySet _C.StorageBase._cdata _C.TensorBase _C._dispatch_get_all_op_names
+    _C._dispatch_has_kernel_for_dispatch_key _C._functorch.maybe_current_level _C._get_operation_overload
+    _functorch.apis _functorch.eager_transforms _tensor_str.PRINT_OPTS _tensor_str._str autograd.forward_ad._current_level
+    is_autocast_enabled library.Library._destroy library.get_kernel nn.Module._call_impl nn.modules.lazy.LazyModuleMixin._infer_parameters
+    nn.modules.module._global_forward_hooks nn.utils.clip_grad nn.utils.stateless._functional_call
+    optim.Optimizer._patch_step_function optim.Optimizer.profile_hook_step optim.swa_utils.AveragedModel
+    utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory
+""".split()
+
+
 # ---- torch.utils.data: what loader.py patches and calls
 
 LOADER_PARTS = {
@@ -102,6 +157,11 @@ LOADER_PARTS = {
 ITER_FIELDS = ("_sampler_iter", "_base_seed", "_num_yielded", "_dataset_kind", "_index_sampler")
 WORKER_FIELDS = ("_task_info", "_send_idx", "_rcvd_idx", "_tasks_outstanding", "_worker_queue_idx_cycle", "_prefetch_factor", "_workers",
                  "_worker_result_queue", "_data_queue", "_index_queues", "_workers_status")
+WORKER_WORDS = ("dataset_kind", "*", "index_queue", "data_queue", "done_event", "auto_collation", "collate_fn", "drop_last",
+                "base_seed", "init_fn", "worker_id")  # the first arguments of a worker's loop, in this order
+DATASET_WORDS = {"dataset": lambda given: given, "dataset_holder": lambda given: given[0]}  # the second: how the data set is found in it
+METHOD_WORDS = {"_reset": ("self", "loader", "first_iter"), "_get_data": ("self",), "_process_data": ("self", "data"),
+                "_try_put_index": ("self",), "_next_index": ("self",)}
 
 
 def dataloader_module() -> object:
@@ -112,6 +172,11 @@ def dataloader_module() -> object:
 def worker_module() -> object:
     import torch.utils.data._utils.worker as module
     return module
+
+
+def dataset_given(loop: object, given: object) -> object:
+    """The data set that a worker's loop is given. From torch 2.15 on it comes in a list, which the loop empties."""
+    return DATASET_WORDS[_words(loop)[1]](given)
 
 
 def fetchers() -> tuple:
@@ -150,7 +215,8 @@ def _test_c_types() -> str:
 
 def self_test() -> str:
     """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
-    for test in (_test_interpreter, _test_python_rng, _test_numpy_rng, _test_torch_rng, _test_loader, _test_c_types):
+    for test in (_test_interpreter, _test_frames, _test_python_rng, _test_numpy_rng, _test_c_types, _test_parts, _test_torch_rng,
+                 _test_kernels, _test_graphs, _test_loader):
         try:
             wrong = test()
         except Exception as e:
@@ -167,7 +233,24 @@ def _test_interpreter() -> str:
         return "not CPython"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "without a global interpreter lock"
+    if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
+        return f"CPython {PYTHONS[0][0]}.{PYTHONS[0][1]} to {PYTHONS[1][0]}.{PYTHONS[1][1]} are known"
     return "" if _HEAD == 16 else "unknown object layout"
+
+
+def _test_frames() -> str:
+    """What lies on a value stack must be told right: an image in the middle of an expression would lose it."""
+    from . import bytecode
+
+    def held() -> bool:
+        return bytecode.holds_values(sys._getframe(1), False)
+
+    between = [held()]
+    for _ in range(1):
+        told = held()
+        between.append(told)
+    within = [len(between), held()][1], max(len(""), held())
+    return "bytecode is another" if any(between) or not all(within) else ""
 
 
 def _test_python_rng() -> str:
@@ -202,6 +285,39 @@ def _test_torch_rng() -> str:
     return "" if torch_rng(one) == torch_rng(two) else "the state of a torch generator cannot be put back"
 
 
+def _test_parts() -> str:
+    for path in TORCH_PARTS:
+        thing, words = sys.modules["torch"], path.split(".")
+        for n, word in enumerate(words):
+            if not hasattr(thing, word):
+                try:
+                    importlib.import_module("torch." + ".".join(words[:n + 1]))
+                except ImportError:
+                    return f"torch has no {path}"
+            thing = getattr(thing, word)
+    step = sys.modules["torch"].optim.Optimizer._patch_step_function.__code__
+    return "" if {"profile_hook_step", "hooked"} <= {*step.co_names, *step.co_consts} else "optimizers hook their steps otherwise"
+
+
+def _test_kernels() -> str:
+    torch = sys.modules["torch"]
+    real = kernel("aten::_local_scalar_dense", "CPU")[1]
+    if real(torch.tensor(1.5)) != 1.5:
+        return "kernels cannot be called"
+    shaped = torch.Tag.dynamic_output_shape
+    return "" if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU") else "the tags of operators are others"
+
+
+def _test_graphs() -> str:
+    torch = sys.modules["torch"]
+    with torch.inference_mode(False), torch.enable_grad():
+        node = torch.ones(1, requires_grad=True).exp().exp().grad_fn.next_functions[0][0]
+    saved = node._raw_saved_result
+    if saved.unpack_hook is not None or not isinstance(saved.data, torch.Tensor):
+        return "saved tensors cannot be looked at"
+    return "" if isinstance(node.metadata, dict) and hasattr(node, "register_prehook") else "nodes of a graph cannot be watched"
+
+
 def _test_loader() -> str:
     module = dataloader_module()
     for name, parts in LOADER_PARTS.items():
@@ -210,11 +326,28 @@ def _test_loader() -> str:
                 return f"DataLoader has no {name}.{part}"
     if not hasattr(worker_module(), "_worker_loop") or not all(hasattr(each, "fetch") for each in fetchers()):
         return "DataLoader workers run otherwise"
-    code = module._MultiProcessingDataLoaderIter.__init__.__code__
+    code = _torchs(module._MultiProcessingDataLoaderIter.__init__)
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:
         return "DataLoader workers start otherwise"
-    parts = module._MultiProcessingDataLoaderIter._reset, module._BaseDataLoaderIter.__init__
-    own = [getattr(each, "__wrapped__", each) for each in parts]  # settings stand around torch's
-    known = {*code.co_names, *(name for each in own for name in each.__code__.co_names)}
+    kind, data, *rest = _words(worker_module()._worker_loop)[:len(WORKER_WORDS)]
+    if (kind, "*", *rest) != WORKER_WORDS or data not in DATASET_WORDS:
+        return "DataLoader workers are given other things"
+    for name, words in METHOD_WORDS.items():
+        if _words(getattr(module._MultiProcessingDataLoaderIter, name))[:len(words)] != words:
+            return f"DataLoader iterators have another {name}"
+    own = module._MultiProcessingDataLoaderIter._reset, module._BaseDataLoaderIter.__init__
+    known = {*code.co_names, *(name for each in own for name in _torchs(each).co_names)}
     lost = [name for name in (*ITER_FIELDS, *WORKER_FIELDS) if name not in known]
     return f"DataLoader iterators have no {lost[0]}" if lost else ""
+
+
+def _torchs(function: object) -> object:
+    """The code of a function of torch's: settings stand around some."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function.__code__
+
+
+def _words(function: object) -> tuple:
+    code = _torchs(function)
+    return code.co_varnames[:code.co_argcount]

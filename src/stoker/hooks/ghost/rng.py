@@ -6,14 +6,12 @@ note to that call's event; the ghost puts it back there. Where only the library 
 
 from __future__ import annotations
 
-import ctypes
 import marshal
 import os
 import sys
 
 from . import fate, life, private, tape
 
-_HEAD = object.__basicsize__
 _python: list = []  # ctypes views into the state: position and first word
 _numpy: list = []
 _FIRST = "start"  # in life.folder: the generators as the first life found them
@@ -24,15 +22,13 @@ _pending = None  # (event, state) after the last library draw that the script ha
 
 def python_begins(random: object) -> None:
     """`random` is imported: from now on its state can be watched."""
-    base = id(random._inst) + _HEAD
-    _python[:] = ctypes.c_uint64.from_address(base), random._inst  # both at once
+    _python[:] = private.python_views(random._inst), random._inst  # both at once
 
 
 def numpy_begins(numpy: object) -> None:
     bits = numpy.random.mtrand._rand._bit_generator
     if type(bits).__name__ == "MT19937":
-        base = bits.ctypes.state_address
-        _numpy[:] = ctypes.c_uint32.from_address(base + 2496), ctypes.c_uint32.from_address(base), bits
+        _numpy[:] = *private.numpy_views(bits), bits
 
 
 def start(which: str) -> None:

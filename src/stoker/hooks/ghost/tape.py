@@ -8,6 +8,7 @@ import os
 import sys
 from _thread import get_ident
 
+from ..entry.methods import Of, replace  # noqa: F401  # for whoever makes events
 from . import life, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
@@ -229,31 +230,6 @@ def classify(filename: str) -> int:
         top = filename[len(_STDLIB):].partition(os.sep)[0].partition(".")[0]
         return NO if top in _MACHINERY else THROUGH
     return YES
-
-
-# ---- in the place of a function
-
-class Of:
-    """Stands for a module as the first argument of what replaces its functions: a method does not turn into another one as a class
-    attribute (logging.Formatter.converter = time.localtime), and pickles by name."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __reduce__(self) -> tuple:
-        return (__import__, (self.name,))
-
-
-_Method = type(Of("").__reduce__)  # types.MethodType, without importing types
-
-
-def replace(module: object, name: str, function: object, of: Of) -> None:
-    """Put `function(of, ...)` where `module.name` is; `__wrapped__` is what was there."""
-    old = getattr(module, name)
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = old.__doc__
-    function.__wrapped__ = old
-    setattr(module, name, _Method(function, of))
 
 
 # ---- outcomes: a value or an exception

@@ -11,7 +11,7 @@ import _thread
 import functools
 import warnings
 
-from . import fate, life, log, rng, way_back, words
+from . import fate, life, log, private, rng, way_back, words
 
 _get_ident = _thread.get_ident
 BIG = 64 << 20  # bytes of one array that may go into the log
@@ -59,26 +59,16 @@ def install() -> None:
 def shaped_by_data() -> list:
     """Names of the ops of aten with kernels of their own whose output shape depends on the data, by their tag."""
     import torch
-    tag, found = torch.Tag.dynamic_output_shape, []
-    for name in torch._C._dispatch_get_all_op_names():
-        if name.startswith("aten::") and name not in _NOT_SHAPED and not name.endswith("out"):
-            base, _, overload = name.partition(".")
-            known = torch._C._get_operation_overload(base, overload)
-            if known and tag in known[-1] and torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU"):
-                found.append(name)
-    return found
+    tag, wanted = torch.Tag.dynamic_output_shape, [name for name in private.aten_names()
+                                                   if name.startswith("aten::") and name not in _NOT_SHAPED and not name.endswith("out")]
+    return [name for name in wanted if tag in private.tags_of(name) and private.has_kernel(name, "CPU")]
 
 
 def _replace(name: str, device: str, make: object) -> None:
     """Put our kernel in the place of torch's, which it calls."""
-    import torch
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, device):
-        return
-    base, _, overload = name.partition(".")
-    op = getattr(getattr(torch.ops.aten, base[6:]), overload or "default")
-    kernel = torch.library.get_kernel(op, device)
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, device))
-    _library.impl(op, make(functools.partial(kernel.call_boxed, keys)), device)
+    if private.has_kernel(name, device):
+        op, kernel = private.kernel(name, device)
+        _library.impl(op, make(kernel), device)
 
 
 def _scalar_kernel(name: str) -> object:

@@ -122,7 +122,7 @@ def behind(roots: list, seen=None) -> set:
             elif array is not None and isinstance(thing, array):
                 level.append(thing.base)  # which the garbage collector does not show
             elif not isinstance(thing, walk_heap.CODE) and type(thing) not in leaves.PLAIN:
-                level += gc.get_referents(thing)
+                level += leaves.referents(thing)
     return found
 
 

@@ -141,7 +141,7 @@ class Heap:
         memory = tuple(getattr(m, n) for m, n in ((torch, "Tensor"), (numpy, "ndarray")) if hasattr(m, n))
         level, found = [thing], set()
         for _ in range(4):
-            level = [p for p in gc.get_referents(*level) if not isinstance(p, CODE) and id(p) not in found and id(p) not in besides]
+            level = [p for p in leaves.referents(*level) if not isinstance(p, CODE) and id(p) not in found and id(p) not in besides]
             found.update(map(id, level))
             if any(isinstance(p, memory) and id(p) not in seen for p in level):
                 return True

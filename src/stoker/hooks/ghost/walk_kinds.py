@@ -417,7 +417,8 @@ def _learn_iterators() -> None:
         iter(bytearray()), reversed({}), iter(words), iter(collections.deque()), reversed(collections.deque()), reversed({}.values()),
         struct.iter_unpack("b", b""),
     )  # fmt: skip
-    for thing in makers:
+    newer = [getattr(i, name)(nothing, *more) for name, more in (("pairwise", ()), ("batched", (1,))) if hasattr(i, name)]  # 3.10, 3.12
+    for thing in (*makers, *newer):
         ITERATORS.add(type(thing))
         _EXACT[type(thing)] = _iterator
     for thing in ({}.keys(), {}.values(), {}.items(), words.keys(), words.values(), words.items()):

@@ -6,7 +6,6 @@ and by what it holds.
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
 
@@ -39,7 +38,7 @@ def _loaders(walk) -> None:
 
 
 def _inside(walk) -> set:
-    return walk_closed.behind(gc.get_referents(*walk.leave_out), walk) if walk.leave_out else set()
+    return walk_closed.behind(leaves.referents(*walk.leave_out), walk) if walk.leave_out else set()
 
 
 def _strays(walk) -> list:
@@ -82,7 +81,7 @@ def _leads(n: int, holds: list, loops: set) -> bool:
 
 def _near(thing) -> list:
     """What an iterator holds itself, or in a tuple or list of its own."""
-    parts = gc.get_referents(thing) + list((leaves.attributes(thing) or {}).values())
+    parts = leaves.referents(thing) + list((leaves.attributes(thing) or {}).values())
     return parts + [p for part in parts if type(part) in (tuple, list) and len(part) < 100 for p in part]
 
 

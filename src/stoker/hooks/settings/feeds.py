@@ -301,6 +301,8 @@ def _indices(batches: object) -> object:
     if type(batches) is not kinds.BatchSampler:
         return None
     inner = batches.sampler
+    if not _order_is_known():
+        return None
     if type(inner) is kinds.SequentialSampler:
         return _cut(lambda: iter([sys.modules["torch"].arange(len(inner.data_source))]), batches.batch_size, batches.drop_last)
     if type(inner) is kinds.RandomSampler and not inner.replacement and inner.num_samples == len(inner.data_source):
@@ -316,6 +318,30 @@ def _shuffled(sampler: object) -> object:
         generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
     yield torch.randperm(length, generator=generator)
     torch.randperm(length, generator=generator)  # torch draws one more, of which it takes none
+
+
+def _order_is_known() -> bool:
+    """Whether this torch shuffles as `_shuffled` does: the same order, and all generators left as torch leaves them. Looked at once."""
+    if not _known_order:
+        from torch.utils.data import RandomSampler
+        torch = sys.modules["torch"]
+        was, told = torch.get_rng_state(), []
+        try:
+            for own in (None, torch.Generator()):
+                for ours in (False, True):
+                    torch.set_rng_state(was)
+                    if own is not None:
+                        own.manual_seed(7)
+                    sampler = RandomSampler(range(9), generator=own)
+                    order = [n for part in _shuffled(sampler) for n in part.tolist()] if ours else [*sampler]
+                    told.append((order, torch.get_rng_state().tolist(), own and own.get_state().tolist()))
+        finally:
+            torch.set_rng_state(was)
+        _known_order.append(told[0] == told[1] and told[2] == told[3])
+    return _known_order[0]
+
+
+_known_order: list = []
 
 
 def _cut(source: object, size: int, drop_last: bool) -> object:

@@ -222,10 +222,26 @@ def _keep_workers(loader: object, wanted: bool) -> str:
         return "there are no workers to keep"
     if _is_iterable(loader.dataset):
         return "a stream may go on in a worker where it stood"
+    if not _seeds_are_known():
+        return "this torch gives its workers their seeds in another way"
     key = id(loader)
     _persistent[key] = [weakref.ref(loader, lambda _, forget=_persistent.pop: forget(key, None)), None]
     _put(loader, persistent_workers=True)
     return ""
+
+
+def _seeds_are_known() -> bool:
+    """Whether torch draws one seed for new workers and none for those that it keeps, which `_reset` makes up for."""
+    module = sys.modules["torch.utils.data.dataloader"]
+    one, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
+    made, kept, again = ("random_" in _names_in(function) for function in (one.__init__, one._reset, many._reset))
+    return made and not kept and not again
+
+
+def _names_in(function: object) -> tuple:
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function.__code__.co_names
 
 
 def _pin(loader: object, wanted: bool) -> str:

@@ -91,7 +91,7 @@ def _makes_itself(frame: object, loader: object) -> bool:
 
 def _kind(file: str, folder: str, torch: str) -> str:
     if file.startswith("<"):
-        return "script" if file in ("<string>", "<stdin>") or file.startswith("<ipython") else "library"
+        return "script" if file in ("<string>", "<stdin>") or file.startswith(("<ipython", "<python-input")) else "library"
     file = os.path.abspath(file)
     if file.startswith((OURS, torch)):
         return "torch"

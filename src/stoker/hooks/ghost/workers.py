@@ -47,8 +47,8 @@ class Loop:
         life.turn_off()
         loop = restore_loop()
         kind, dataset, tasks, results, done, batched, collate, drop_last, seed, prepare, worker, *rest = args
-        given = [("dataset", private.dataset_given(loop, dataset)), ("collate_fn", collate)]
-        desk = _Desk(worker, given, self.strays, self.begin.get(worker))
+        feeds = [("dataset", private.dataset_given(loop, dataset)), ("collate_fn", collate)]
+        desk = _Desk(worker, feeds, self.strays, self.begin.get(worker))
         loop(kind, dataset, _Tasks(tasks, desk), _Results(results, desk), done, batched, collate, drop_last, seed, prepare, worker, *rest)
 
 

@@ -1,4 +1,4 @@
-"""Audits of training scripts as people write them: none may come to another state than its run. `python tests/resume/test_audits.py SCRIPT...`
+"""Audits of training scripts as people write them: none may come to another state than its run. `python tests/resume/test_ordinary_audits.py SCRIPT...`
 prints what came of the scripts that are named.
 
 The run is stopped while it is audited: these scripts last seconds, and an audit is slower than its run.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -13,51 +12,19 @@ from pathlib import Path
 
 import pytest
 from benchmarks.ground import Ground, alive, until
-from parts import missing, refused
+from parts import refused
+from training import PAUSE, TRAIN, made, python_with_torch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-TRAIN = """
-import os, sys, time, torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-torch.manual_seed(1)
-data = TensorDataset(torch.randn(640, 10), torch.randint(0, 3, (640,)))
-loader = DataLoader(data, batch_size=16, shuffle=True)
-model = nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 3))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-best, log = 1e9, open("log.csv", "w")
-for epoch in range(int(sys.argv[1])):
-    total = 0.0
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        total += loss.item()
-        time.sleep(PAUSE)
-    print(f"epoch {epoch} loss {total:.6f}", flush=True)
-    log.write(f"{epoch},{total}\\n"); log.flush()
-    if total < best:
-        best = total
-        torch.save(model.state_dict(), "best.pt")
-torch.save(model.state_dict(), "last.pt")
-"""
 
 
 @pytest.fixture(autouse=True)
 def torch_is_there() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        missing("torch")
-
-
-def made(folder: Path) -> dict[str, str]:
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("log.csv", "best.pt", "last.pt")}
+    python_with_torch()
 
 
 def begin(ground: Ground, epochs: int, *options: str) -> dict:
-    (ground.work / "train.py").write_text(TRAIN.replace("PAUSE", "0.02"))
+    (ground.work / "train.py").write_text(TRAIN.replace(PAUSE, "time.sleep(0.02)"))
     return ground.detach("--resume", "auto", "--audit", "--env", "STOKER_IMAGE_EVERY=3s", "--env", "OMP_NUM_THREADS=1", *options, "--",
                          sys.executable, "train.py", str(epochs))
 
@@ -84,7 +51,7 @@ def child_of_an_audit(run: dict) -> int:
 def test_audits_beside_a_training_that_notices_nothing(ground: Ground):
     plain = ground.root / "plain"
     plain.mkdir()
-    (plain / "train.py").write_text(TRAIN.replace("PAUSE", "0"))
+    (plain / "train.py").write_text(TRAIN.replace(PAUSE, "pass"))
     straight = subprocess.run([sys.executable, "train.py", "35"], cwd=plain, env={**ground.env, "OMP_NUM_THREADS": "1"}, capture_output=True,
                               timeout=120, check=True)
     run = begin(ground, 35)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -11,50 +10,15 @@ from pathlib import Path
 
 import pytest
 from benchmarks.ground import Ground, until
-from parts import missing
+from training import PAUSE, TRAIN, made, python_with_torch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-TRAIN = """
-import sys, time, torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-torch.manual_seed(1)
-data = TensorDataset(torch.randn(640, 10), torch.randint(0, 3, (640,)))
-loader = DataLoader(data, batch_size=16, shuffle=True)
-model = nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 3))
-optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-best, log = 1e9, open("log.csv", "w")
-for epoch in range(int(sys.argv[1])):
-    total = 0.0
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        total += loss.item()
-        time.sleep(0.004)
-    print(f"epoch {epoch} loss {total:.6f}", flush=True)
-    log.write(f"{epoch},{total}\\n"); log.flush()
-    if total < best:
-        best = total
-        torch.save(model.state_dict(), "best.pt")
-torch.save(model.state_dict(), "last.pt")
-"""
 EPOCHS = 25
 
 
 @pytest.fixture
 def python() -> str:
-    import sys
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        missing("torch")
-    return sys.executable
-
-
-def made(folder: Path) -> dict[str, str]:
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("log.csv", "best.pt", "last.pt")}
+    return python_with_torch()
 
 
 @pytest.fixture
@@ -115,7 +79,7 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
 
 def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, python: str):
     """Most of a step is the script's own Python, which a ghost does again."""
-    (ground.work / "train.py").write_text(TRAIN.replace("        time.sleep(0.004)\n", "        for number in range(90_000): total += number * 0.0\n"))
+    (ground.work / "train.py").write_text(TRAIN.replace(f"        {PAUSE}\n", "        for number in range(90_000): total += number * 0.0\n"))
     run = ground.detach("--resume", "auto", "--env", "STOKER_IMAGE_EVERY=500steps", "--env", "OMP_NUM_THREADS=1", "--", python, "train.py", "20")
     kill_after_an_image(ground, run, 1)
     ground.wait_state(run["id"], timeout_s=60)

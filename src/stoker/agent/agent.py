@@ -1482,6 +1482,18 @@ def set_window(fd: int, rows: int, cols: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
+def default_signals() -> None:
+    """In a forked child that is about to become another program: no handler of ours, nothing held back."""
+    signal.set_wakeup_fd(-1)
+    for sig in signal.valid_signals():
+        if sig not in (signal.SIGKILL, signal.SIGSTOP):
+            try:
+                signal.signal(sig, signal.SIG_DFL)
+            except (OSError, ValueError):
+                pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio: list[int], slave: int, mask: int, report: int,
                inherit: dict) -> None:
     """In the forked child: a session of its own, default signals, nothing of ours left open; then exec. Never returns."""
@@ -1495,14 +1507,7 @@ def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio:
         step = "the folder " + cwd.decode("utf-8", "replace")
         os.chdir(cwd)
         step = argv[0].decode("utf-8", "replace")
-        signal.set_wakeup_fd(-1)
-        for sig in signal.valid_signals():
-            if sig not in (signal.SIGKILL, signal.SIGSTOP):
-                try:
-                    signal.signal(sig, signal.SIG_DFL)
-                except (OSError, ValueError):
-                    pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        default_signals()
         restore_oom_score()
         os.umask(int(number(inherit.get("umask"), mask)) & 0o777)
         for target, fd in enumerate(stdio):
@@ -2143,13 +2148,7 @@ def become_audit(run: int, argv: list[bytes], env: dict[bytes, bytes], *, cpus: 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # die with the agent
         if os.getppid() != parent:
             os._exit(1)
-        for sig in signal.valid_signals():
-            if sig not in (signal.SIGKILL, signal.SIGSTOP):
-                try:
-                    signal.signal(sig, signal.SIG_DFL)
-                except (OSError, ValueError):
-                    pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        default_signals()
         if inherit.get("host") == os.uname().nodename:
             take_over(inherit)
         os.sched_setaffinity(0, cpus)

@@ -22,7 +22,7 @@ _LOOKS_AT_LOCALS = frozenset(("locals", "vars", "exec", "eval", "dir", "_getfram
 
 _FAST = 0x1  # CO_OPTIMIZED: a function, whose variables are in no dictionary
 
-_loops: dict = {}  # file -> [(first line, last line, scope, node)], None where it cannot be read
+_loops: dict = {}  # file -> [(first line, last line, scope, what it goes through)], None where it cannot be read
 
 
 class _Unknown(Exception):
@@ -77,7 +77,7 @@ def _standing_in(frame: object) -> list:
         return []
     names = _Names(frame)
     try:
-        return [_where(node, names) for _, _, _, node in sorted(here, key=lambda each: (each[0], -each[1]))]
+        return [_where(through, names) for _, _, _, through in sorted(here, key=lambda each: (each[0], -each[1]))]
     finally:
         names.close()
 
@@ -93,6 +93,7 @@ def _read(path: str) -> list | None:
 
 
 def _collected(tree: ast.AST) -> list:
+    """What it goes through: (target, iterable) of a `for`, a list of (counter, limit) of a `while`. The rest of the text is let go."""
     found, waiting = [], [(tree, ("<module>", 0))]
     while waiting:
         node, scope = waiting.pop()
@@ -102,7 +103,8 @@ def _collected(tree: ast.AST) -> list:
         elif isinstance(node, (ast.ClassDef, ast.Lambda)):
             scope = (getattr(node, "name", "<lambda>"), node.lineno)
         elif isinstance(node, (ast.For, ast.While)):
-            found.append((node.lineno, max(each.end_lineno or 0 for each in node.body), scope, node))
+            through = (node.target, node.iter) if isinstance(node, ast.For) else _limits(node)
+            found.append((node.lineno, max(each.end_lineno or 0 for each in node.body), scope, through))
         waiting += [(child, scope) for child in ast.iter_child_nodes(node)]
     return found
 
@@ -113,18 +115,18 @@ def _is_scope_of(scope: tuple, code: object) -> bool:
 
 # ---- one loop
 
-def _where(node: ast.AST, names: _Names) -> tuple | None:
+def _where(through: tuple | list, names: _Names) -> tuple | None:
     try:
-        return _of_for(node, names) if isinstance(node, ast.For) else _of_while(node, names)
+        return _of_for(*through, names) if isinstance(through, tuple) else _of_while(through, names)
     except _Unknown:
         return None
 
 
-def _of_for(node: ast.For, names: _Names) -> tuple:
+def _of_for(target: ast.AST, iterable: ast.AST, names: _Names) -> tuple:
     """`for epoch in range(...)`, a bar around it, `for i, x in enumerate(...)` of something with a length."""
-    target, what = node.target, _bare(node.iter, names)
+    what = _bare(iterable)
     if isinstance(what, ast.Call) and _name_of(what.func) == "enumerate" and isinstance(target, ast.Tuple) and what.args:
-        inner = _bare(what.args[0], names)
+        inner = _bare(what.args[0])
         if isinstance(inner, ast.Call):
             start, stop, step = _range(inner, names)
             total = len(range(start, stop, step))
@@ -139,7 +141,7 @@ def _of_for(node: ast.For, names: _Names) -> tuple:
     return _checked((names.number(target) - start) // step, len(range(start, stop, step)))
 
 
-def _bare(node: ast.AST, names: _Names) -> ast.AST:
+def _bare(node: ast.AST) -> ast.AST:
     """Without the bar around it."""
     while isinstance(node, ast.Call) and _name_of(node.func) in _BARS and node.args:
         node = node.args[0]
@@ -155,18 +157,23 @@ def _range(call: ast.Call, names: _Names) -> tuple[int, int, int]:
     return (0, values[0], 1) if len(values) == 1 else (values[0], values[1], values[2] if len(values) > 2 else 1)
 
 
-def _of_while(node: ast.While, names: _Names) -> tuple:
-    """`while step < last:`, or a `break` behind `if step > last:`. The counter is one that the loop only adds to."""
-    limits = [(node.test, (ast.Lt, ast.LtE))] + [(test, (ast.Gt, ast.GtE)) for test in _breaks(node)]
+def _of_while(limits: list, names: _Names) -> tuple:
+    """How far the counter is that is nearest to its limit."""
     parts = []
-    for test, ways in limits:
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ways) and _only_grows(test.left, node):
-            count, last = names.number(test.left), names.number(test.comparators[0])
-            if last > 0 and 0 <= count <= last + 1:
-                parts.append((min(count, last), last))
+    for counter, limit in limits:
+        count, last = names.number(counter), names.number(limit)
+        if last > 0 and 0 <= count <= last + 1:
+            parts.append((min(count, last), last))
     if not parts:
         raise _Unknown
     return max(parts, key=lambda part: part[0] / part[1])
+
+
+def _limits(loop: ast.While) -> list:
+    """(counter, limit) of `while step < last:` and of a `break` behind `if step > last:`. The counter is one that the loop only adds to."""
+    tests = [(loop.test, (ast.Lt, ast.LtE)), *((test, (ast.Gt, ast.GtE)) for test in _breaks(loop))]
+    return [(test.left, test.comparators[0]) for test, ways in tests
+            if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ways) and _only_grows(test.left, loop)]
 
 
 def _breaks(loop: ast.While) -> list:

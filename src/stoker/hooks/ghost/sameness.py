@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import image, image_memory, store, walk, words
+from . import image, image_memory, restore, store, walk, words
 from .log import equal
 
 # Of an iterator over a loader; what else is kept of it says how to come back to it, and differs in a life that came back itself.
@@ -52,7 +52,7 @@ class _Compared:
 
     def _frames(self) -> str:
         then, now = self.then["frames"], self.now["frames"]
-        return "" if equal(then, now) else words.OTHER_STACK.format(then=_place(then), now=_place(now))
+        return "" if equal(then, now) else words.OTHER_STACK.format(then=restore._place(then), now=restore._place(now))
 
     def _facts(self, name: str, prefix: str) -> object:
         then, now = self.then[name], self.now[name]
@@ -181,9 +181,4 @@ def _short(value: object) -> str:
         return "absent"
     if value == "":
         return "as recorded"
-    told = value if isinstance(value, str) else repr(value)
-    return told if len(told) <= 80 else told[:77] + "..."
-
-
-def _place(frames: list) -> str:
-    return f"{frames[-1][0]}:{frames[-1][2]} in {frames[-1][1]}" if frames else "nowhere"
+    return restore._short(value)

@@ -123,6 +123,7 @@ FURTHER = {  # name: cause, forecast of one more action in it, facts: what a par
     "a lock that is seen before there are workers": ("sample_work", ("workers", 0.70), facts(*STARVED, samples=slow(beside_s=4e-4))),
     "a loader that is slower than its samples": (
         "sample_work", ("workers", 0.73), facts(*STARVED, samples=slow(), alone=[{"workers": 1, "rate": 4700}, {"workers": 2, "rate": 5000}])),
+    "workers that need the cores of idle threads": ("sample_work", ("workers", 0.54), facts(*STARVED, *pairs("threads=1", 10.5), samples=slow())),
     "waiting told from work by a window": ("storage", ("storage", 0.05), facts(*pairs("R1", 0.5, **_IDLE), samples={"n": 0, "cpu_s": None})),
     "a wait that the clock does not see": (
         "sample_work", ("workers", 0.70), facts(*pairs("R1", 4.0), loader={"workers": 2, "prefetch": 2}, samples=slow())),

@@ -51,6 +51,16 @@ def test_what_further_parts_tell(cause, forecast, made):
     assert {a.name: a.ratio.value for a in found.actions}[forecast[0]] == pytest.approx(forecast[1], abs=0.02)
 
 
+def test_workers_and_fewer_threads_are_one_setting_where_only_both_help():
+    beside = facts(*STARVED, *pairs("threads=1", 10.5), samples=slow())
+    action = next(a for a in judged(beside).actions if a.name == "workers")
+    assert action.settings == {"loaders": {"train.py:40#0": {"workers": 2}}, "threads": 1} and action.risk == "B"
+    assert "idle threads" in action.text
+    slower = facts(*STARVED, *pairs("threads=1", 16.0), samples=slow())  # the computation itself needs all its threads
+    action = next(a for a in judged(slower).actions if a.name == "workers")
+    assert "threads" not in action.settings
+
+
 def test_a_quiet_script_has_no_cause():
     found = judged(facts())
     assert found.causes == () and found.refusals == ()

@@ -20,6 +20,18 @@ def test_an_absent_run_is_an_observation(new_run):
     assert [s["phase"] for s in seen] == ["absent"] * 3 and seen[0]["exit"] is None
 
 
+def test_runs_on_a_disk_that_is_away_are_not_absent(new_run):
+    run = new_run(["true"])
+    disk = run.root.rename(run.root.parent / "away")
+    try:
+        assert [line["error"] for line in run.call("poll", run.root, run.id, check=False)] == ["away"]
+        assert run.call("poll", run.root, check=False) == []
+        assert run.call("watch", run.root, check=False)[-1]["error"] and not run.root.exists()
+    finally:
+        disk.rename(run.root)
+    assert run.poll()["phase"] == "staged"
+
+
 def test_heartbeat_and_telemetry(new_run):
     run = new_run([PY, "-c", "x = bytearray(50_000_000)\nwhile True: pass"])
     run.start()

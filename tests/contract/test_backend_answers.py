@@ -40,6 +40,12 @@ def test_errors_of_the_agent(error: str, kind: type[StokerError]) -> None:
     assert "ttempt 2 is running" in raised.value.message and raised.value.hint
 
 
+def test_a_folder_that_is_away_is_looked_for_again() -> None:
+    with pytest.raises(TargetError, match="disk/x is not there") as raised:
+        parse_answer(Finished(1, RUNNING + b'{"error": "away", "detail": "the folder /disk/x is not there now"}\n', b""), "poll", "box")
+    assert raised.value.retry and "mounted" in raised.value.hint
+
+
 @pytest.mark.parametrize("out", [b"Welcome to box!\n", b"[1, 2]\n", b'{"id": "r1"\n', b"\xff\xfe\n", b"null\n"])
 def test_nonsense_is_no_answer(out: bytes) -> None:
     with pytest.raises(TargetError) as raised:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.config import Home, keep_reserve, make_home
-from stoker.base.errors import Denied
+from stoker.base.errors import Denied, TargetError
 from stoker.plane import reconciler
 from stoker.plane.service import Service
 
@@ -237,3 +237,25 @@ def test_a_disk_that_is_away_for_a_while_loses_no_run(root):
         os.rename(root / "away", root / "disk")
         until(lambda: service.run(run_id)["reachability"] == "ok", "the disk")
         assert service.run(run_id)["state"] == "running"
+
+
+def test_a_disk_that_goes_away_under_a_look_loses_no_run(root, monkeypatch):
+    """The look has loaded the agent already, and finds no folder: nothing is known, which is not the same as lost."""
+    (root / "h").mkdir()
+    (root / "disk").mkdir()
+    (root / "h" / "config.toml").write_text(f'[targets.disk]\nroot = "{root}/disk"\n')
+    with plane(root / "h") as service:
+        run_id = submit(service, root, FOREVER, target="disk")
+        in_state(service, run_id, "running")
+        backend = service._targets.get("disk").backend
+        loaded = shutil.copytree(root / "disk" / "agent", root / "loaded") / backend._agent_name
+        monkeypatch.setattr(backend, "_agent_path", lambda: str(loaded))
+        os.rename(root / "disk", root / "away")
+        with pytest.raises(TargetError, match="not there") as raised:
+            backend.poll([run_id])
+        assert raised.value.retry and not (root / "disk").exists()
+        service._reconciler.wake(run_id, "disk")
+        until(lambda: service.run(run_id)["reachability"] == "unreachable", "the silence")
+        assert service.run(run_id)["state"] == "running"
+        os.rename(root / "away", root / "disk")
+        until(lambda: service.run(run_id)["reachability"] == "ok", "the disk")

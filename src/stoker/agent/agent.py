@@ -3363,7 +3363,10 @@ def verb_poll(args: list[str]) -> None:
         raise Problem("usage", verb_poll.__doc__ or "")
     root = os.path.abspath(args[0])
     for run_id in args[1:] or run_ids(root):
-        say(observe(root, run_id))
+        seen = observe(root, run_id)
+        if seen["phase"] == "absent" and not os.path.isdir(os.path.join(root, "runs")):
+            raise Problem("away", "the folder %s is not there now" % root)  # a disk that is not mounted: its runs are not lost
+        say(seen)
 
 
 def verb_watch(args: list[str]) -> None:
@@ -3371,7 +3374,10 @@ def verb_watch(args: list[str]) -> None:
     (root,), _ = arguments(args, 1, {})
     root = os.path.abspath(root)
     folder = os.path.join(root, "watch")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(folder, 0o700)  # never the root itself: it may lie on a disk that is away
+    except FileExistsError:
+        pass
     name = "%d.sock" % os.getpid()
     ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     ear.setblocking(False)

@@ -180,8 +180,7 @@ class ProcessBackend(Backend):
         done = self._host.run(self._argv(*words), timeout_s=timeout_s)
         if _agent_is_gone(done):
             if not self._exists(f"{self._root()}/runs"):  # do not make it anew and then take every run for lost
-                raise TargetError(f"The folder {self._root()} is not there on {self._host.name} now.", retry=True,
-                                  hint="Is its disk mounted? The runs in it are looked for again.")
+                raise problem("away", f"the folder {self._root()} is not there now", self._host.name)
             self._pushed = False
             self._push_agent()
             done = self._host.run(self._argv(*words), timeout_s=timeout_s)
@@ -227,6 +226,8 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         return NotFound(f"The run is not on {host}: {detail}.")
     if error == "disk_full":
         return TargetError(f"The disk of {host} is full: {detail}.", hint="Free some space there: stoker gc", retry=True)
+    if error == "away":
+        return TargetError(f"On {host} {detail}.", hint="Is its disk mounted? The runs in it are looked for again.", retry=True)
     return TargetError(f"The agent on {host} says: {detail} ({error}).", retry=False)
 
 

@@ -55,6 +55,13 @@ def test_a_spec_that_the_server_takes():
     assert (checked.target, checked.folder, checked.tty, checked.stdin, checked.unbuffered) == ("box", os.getcwd(), False, "none", True)
 
 
+@pytest.mark.parametrize(("words", "resume"), [
+    ([], "auto"), (["--resume", "off"], "off"), (["--resume", "auto"], "auto"), (["--no-hooks"], "off"), (["--rehearse", "2"], "off"),
+])
+def test_every_run_is_recorded_unless_told_otherwise(words: list[str], resume: str):
+    assert spec_of(*words, "train.py")["resume"] == resume
+
+
 def test_detached_with_a_terminal_can_be_typed_to():
     spec = spec_of("-d", "--tty", "top")
     assert (spec["tty"], spec["stdin"]) == (True, "attached")

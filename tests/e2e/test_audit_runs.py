@@ -25,7 +25,7 @@ def torch_is_there() -> None:
 
 def begin(ground: Ground, epochs: int, *options: str) -> dict:
     (ground.work / "train.py").write_text(TRAIN.replace(PAUSE, "time.sleep(0.02)"))
-    return ground.detach("--resume", "auto", "--audit", "--env", "STOKER_IMAGE_EVERY=3s", "--env", "OMP_NUM_THREADS=1", *options, "--",
+    return ground.detach("--audit", "--env", "STOKER_IMAGE_EVERY=3s", "--env", "OMP_NUM_THREADS=1", *options, "--",
                          sys.executable, "train.py", str(epochs))
 
 

@@ -34,7 +34,7 @@ def straight(ground: Ground, python: str) -> tuple[bytes, dict[str, str]]:
 
 
 def begin(ground: Ground, python: str, *options: str) -> dict:
-    return ground.detach("--resume", "auto", "--env", "STOKER_IMAGE_EVERY=30steps", "--env", "OMP_NUM_THREADS=1", *options, "--", python, "train.py",
+    return ground.detach("--env", "STOKER_IMAGE_EVERY=30steps", "--env", "OMP_NUM_THREADS=1", *options, "--", python, "train.py",
                          str(EPOCHS))
 
 
@@ -75,12 +75,20 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert "grade: bit-exact" in ground.stoker("show", run["id"]).ok().out
     assert made(ground.work) == straight[1]
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
+    images = Path(run["folder"]) / "resume" / "images"
+    until(lambda: not images.exists(), 10, "the images to go: it ended well")
+    assert shown["resume"]["sentence"] == "ended well; its images are gone"
+    ground.stoker("start", run["id"]).ok()
+    assert ground.wait_state(run["id"], timeout_s=120)["attempts"] == 3
+    again = ground.show(run["id"])["resume"]
+    assert again["resumed"]["attempt"] == 2 and not again["tried"], again  # begun anew, as was asked
+    assert ground.stoker("logs", run["id"]).ok().stdout == straight[0] and made(ground.work) == straight[1]
 
 
 def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, python: str):
     """Most of a step is the script's own Python, which a ghost does again."""
     (ground.work / "train.py").write_text(TRAIN.replace(f"        {PAUSE}\n", "        for number in range(90_000): total += number * 0.0\n"))
-    run = ground.detach("--resume", "auto", "--env", "STOKER_IMAGE_EVERY=500steps", "--env", "OMP_NUM_THREADS=1", "--", python, "train.py", "20")
+    run = ground.detach("--env", "STOKER_IMAGE_EVERY=500steps", "--env", "OMP_NUM_THREADS=1", "--", python, "train.py", "20")
     kill_after_an_image(ground, run, 1)
     ground.wait_state(run["id"], timeout_s=60)
     foretold, text = ground.show(run["id"])["resume"], ground.stoker("show", run["id"]).ok().out

@@ -179,3 +179,39 @@ def test_fed_loaders_give_the_same_batches_in_the_same_order(vendored, tmp_path)
         "digits", "photos", "part", "drawn", "kept", "ragged", "changed"}
     left = {name: told.left.get(f"{names[name]} feed", "") for name in ("flipped", "later", "own collate")}
     assert "random" in left["flipped"] and "extra" in left["later"] and "collate_fn" in left["own collate"]
+
+
+ANEW = """
+class Counted(Dataset):
+    def __init__(self, n): self.x = torch.randn(n, 3)
+    def __len__(self): return len(self.x)
+    def __getitem__(self, i):
+        with open("reads", "a") as f: f.write(".")
+        return self.x[i] * 2, i % 5
+torch.manual_seed(0)
+data, batches = Counted(400), []
+for epoch in range(5):
+    if epoch == 3: data.x = data.x + 1
+    loader = DataLoader(data, batch_size=16, shuffle=True, num_workers=WORKERS)
+    batches += [each for x, y in loader for each in (x.sum().item(), y.tolist())]
+del loader
+tell(batches=batches, reads=os.path.getsize("reads"))
+import weakref
+gone = weakref.ref(data)
+del data
+tell(gone=gone() is None)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_kept_outlives_a_loader_that_is_made_for_each_epoch(vendored, tmp_path, workers):
+    code = ANEW.replace("WORKERS", str(workers))
+    plain = live(vendored, tmp_path, code, None)
+    (tmp_path / "reads").unlink()
+    name = f"train.py:{line_of(code, 'loader = DataLoader')}#0"
+    signature = "Counted[400] RandomSampler batch=16 default_collate"
+    told = live(vendored, tmp_path, code, {"loaders": {name: {"feed": "cache", "signature": signature}}})
+    assert told.said["batches"] == plain.said["batches"] and told.said["gone"] and plain.said["gone"]
+    assert plain.said["reads"] == 5 * 400
+    assert 2 * 400 <= told.said["reads"] < 3 * 400 + 200, told.left  # in the first epoch, and when it had changed; a few for proof
+    assert f"{name} feed=cache" in told.applied

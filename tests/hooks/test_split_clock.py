@@ -202,6 +202,18 @@ for loader in (DataLoader(data, batch_size=4), DataLoader(data, batch_sampler=Un
     assert sum(line["samples"] for line in told.lines) - (2 * (10 + 6) - 4 - 3) in range(6)  # of what is empty nobody knows
 
 
+@pytest.mark.parametrize("resume", ["auto", "off"])
+def test_what_is_printed_is_found_beside_exact_resume_too(hooks, tmp_path, resume):
+    told = train(hooks, tmp_path, """
+for i in range(20):
+    m(torch.ones(4)).sum().backward()
+    o.step()
+    print("x" * 100_000, i, flush=True)
+""", STOKER_RESUME=resume, STOKER_RESUME_DIR=str(tmp_path / "resume"), PYTHONHASHSEED="1")
+    assert told.steps == 20 and told.ms("log") > 0.1
+    assert told.done.stdout == "".join(f"{'x' * 100_000} {i}\n" for i in range(20))
+
+
 def test_a_script_cannot_tell(hooks, tmp_path):
     code = """
 import contextlib, copy, inspect, io, pickle

@@ -125,6 +125,15 @@ def test_a_cache_is_offered_where_samples_repeat_and_fit():
     assert action.settings["loaders"]["train.py:40#0"]["feed"] == "cache" and action.settings["cache_bytes"] >= 3200 * 4096
 
 
+@pytest.mark.parametrize(("wait", "workers"), [(3e-4, 0), (6e-3, None)])
+def test_kept_samples_need_no_workers_unless_the_first_epoch_would_take_long_without(wait, workers):
+    """Of 32 samples a batch, beside 3 ms of computing; a step takes 10 ms."""
+    made = facts(*STARVED, samples=slow(same=True, work=1e-5, wait=wait) | {"bytes": 4096}, loader={"workers": 4, "prefetch": 2, "persistent": True})
+    action = next(a for a in judged(made, reading.Reading(epochs=True)).actions if a.name == "cache")
+    assert action.settings["loaders"]["train.py:40#0"] == {"feed": "cache", **({} if workers is None else {"workers": workers})}
+    assert ("need no workers" in action.text) is (workers == 0)
+
+
 def test_no_cache_that_does_not_fit():
     made = facts(*STARVED, samples=slow(same=True) | {"bytes": 4 << 20})
     assert "cache" not in names(judged(made, reading.Reading(epochs=True)))

@@ -23,8 +23,8 @@ def script(tmp_path, monkeypatch):
     return path
 
 
-def applied(script, *command: str, hooks: bool = True, **options) -> tuple[dict, list[str]]:
-    spec = {"command": list(command) or [sys.executable, "train.py"], "folder": str(script.parent), "hooks": hooks}
+def applied(script, *command: str, hooks: bool = True, resume: str = "off", **options) -> tuple[dict, list[str]]:
+    spec = {"command": list(command) or [sys.executable, "train.py"], "folder": str(script.parent), "hooks": hooks, "resume": resume}
     told = tuned.apply({**PLAIN, **options}, spec, dict(os.environ))
     return spec.get("settings", {}), told
 
@@ -56,6 +56,16 @@ def test_not_under_a_launcher_of_ranks_and_not_where_nothing_can_start(script):
     assert applied(script, "./torchrun", "train.py") == ({}, [])
     assert applied(script, sys.executable, "-m", "torch.distributed.run", "train.py") == ({}, [])
     assert applied(script, "nowhere.py") == ({}, [])
+
+
+def test_compiled_code_cannot_come_back_exactly(script):
+    keep.put(home(), script, {**SETTINGS, "compile": True})
+    settings, told = applied(script, resume="auto")
+    assert settings == SETTINGS and "without torch.compile" in told[-1] and "--resume off" in told[-1]
+    assert applied(script, resume="off")[0] == {**SETTINGS, "compile": True}
+    keep.put(home(), script, {"version": 1, "loaders": {}, "compile": True})
+    settings, told = applied(script, resume="auto")
+    assert settings == {} and len(told) == 1
 
 
 def test_arguments_are_what_follows_the_script(script):

@@ -1895,6 +1895,8 @@ class Agent:
         if body["restart"]:
             self.event("restart_planned", **body["restart"])
         self.notify()
+        if body["reason"] == "exited":
+            forget_images(self.att)
         return body
 
     def _sync_logs(self) -> None:
@@ -2690,6 +2692,17 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
     evidence.setdefault("signal_name", body["signal_name"])
     body["reason"], body["evidence"] = found, {k: v for k, v in evidence.items() if v is not None}
     return body
+
+
+def forget_images(att: Attempt) -> None:
+    """It ended well, and begins anew should it be started again: what exact resume kept to come back, twice the state of the training, goes."""
+    resume = os.path.join(att.run_dir, RESUME)
+    aside = os.path.join(resume, "ended-%d" % att.n)
+    try:
+        os.rename(os.path.join(resume, "images"), aside)  # at once: half an image is never found
+        remove_tree(aside)
+    except OSError:
+        pass
 
 
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:

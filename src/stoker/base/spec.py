@@ -83,7 +83,7 @@ class Spec:
             raise InvalidSpec(f"'{self.resume}' is not a kind of resume.", hint="--resume auto   or   --resume off")
         if self.audit and (self.resume != "auto" or not self.hooks):
             raise InvalidSpec("--audit looks at what exact resume keeps, and that is off.",
-                              hint="stoker run --resume auto --audit train.py")
+                              hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)")
         for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
             if not isinstance(count, int) or not 0 <= count <= 100_000:
                 raise InvalidSpec(f"{what} must be a whole number from 0 on.")

@@ -78,10 +78,9 @@ class Command(click.Argument):
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run it in this folder.")
 @click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
 @click.option("--tty/--no-tty", default=None, help="Give it a terminal, or plain pipes. [default: a terminal if this is one]")
-@click.option("--resume", type=click.Choice(["auto", "off"]), default="off", show_default=True,
+@click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
               help="Record an unmodified training script, so that `stoker start` brings it back where it was.")
-@click.option("--audit", is_flag=True,
-              help="With --resume auto: check the images of the running training beside it, on a spare core.")
+@click.option("--audit", is_flag=True, help="Check the images of the running training beside it, on a spare core.")
 @click.option("--no-hooks", is_flag=True, help="Put nothing of ours into its Python processes: no exact resume, no clock.")
 @click.option("--no-settings", is_flag=True, help="Leave out what `stoker tune` found for this script.")
 @click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
@@ -153,7 +152,7 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     spec = {
         "command": list(command), "name": o["name"], "target": o["target"], "folder": _folder(o["cwd"]), "copy": o["copy"],
         "home": os.path.abspath(os.path.expanduser(o["home"])) if o["home"] else None, "mounts": parse_mounts(o["mount"]),
-        "hooks": not o["no_hooks"], "resume": "off" if o["no_hooks"] else o["resume"], "audit": bool(o.get("audit")),
+        "hooks": not o["no_hooks"], "resume": _resume(o), "audit": bool(o.get("audit")),
         "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
         "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,
@@ -164,6 +163,13 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     if o["grace"] is not None:
         spec["grace_s"] = [o["grace"], o["grace"]]
     return spec
+
+
+def _resume(o: Mapping[str, Any]) -> str:
+    """Every run is recorded, but for one without hooks, and for a rehearsal, which is over in minutes."""
+    if o["no_hooks"] or o.get("rehearse") is not None:
+        return "off"
+    return o["resume"] or "auto"
 
 
 def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: str | None) -> dict[str, str]:

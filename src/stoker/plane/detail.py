@@ -11,6 +11,7 @@ from pathlib import Path
 from stoker.backends.base import Capacity, Observation
 from stoker.base import rundir
 from stoker.base.errors import StokerError
+from stoker.base.state import State
 from stoker.base.units import iso
 from stoker.plane import resume, stage, steps
 from stoker.plane.lifecycle import exit_code
@@ -53,6 +54,8 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
     state = folder.json(resume.STATE)
     if state is None:
         return None
+    if run.state is State.DONE and state.get("state") != "not resumable":
+        state |= {"state": "ended", "reason": None, "image": None}
     if run.spec.audit:
         state["audited"] = (folder.json(resume.AUDITS) or {}).get("audits") or []
     sizes = {each["attempt"]: each["out_bytes"] for each in attempts if each["out_bytes"] is not None}

@@ -12,6 +12,7 @@ STATE, AUDITS = "resume/state.json", "resume/audits.json"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
 STEPS_TOLD = 4  # the newest audits
 OTHER = "came to another state than the run"
+STANDS = {"recording": "recording; no image yet", "ended": "ended well; its images are gone", "off": "not recorded"}
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
@@ -26,8 +27,9 @@ def sentence(state: dict | None, now: float) -> str | None:
         steps = f"{wrong.get('from_step') or 0:,} to {wrong.get('step') or 0:,}"
         word, reason = "not resumable", f"an audit of steps {steps} {OTHER}: {wrong.get('why')}"
     if image is None or word == "not resumable":
-        told = {"recording": "recording; no image yet", "not resumable": "not resumable", "off": "not recorded"}.get(word, str(word))
-        return f"{told}: {reason}" if reason else told
+        told = STANDS.get(word, str(word))
+        audited = audits(state) if word == "ended" else None
+        return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
     told = f"resumable; image {format_duration(now - image.get('at', now))} ago at step {image.get('step', 0):,}"
     about = []
     if image.get("every_s"):

@@ -10,6 +10,7 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 LEAST_GAIN = 0.03
+SLOWER_ONCE = 1.5  # so much a first epoch without workers may take when its samples are kept: to hand them over costs in each further one
 _FREE = 0.5  # of the free memory: what a cache may take
 _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
@@ -209,7 +210,9 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
         text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, nothing in them is random."
-        settings = {**_loader(view, feed="cache"), "cache_bytes": int(size * 1.25)}
+        alone = {"workers": 0} if view.workers and together <= compute and each * (view.batch or 1) + compute <= SLOWER_ONCE * whole else {}
+        text += " They need no workers." if alone else ""
+        settings = {**_loader(view, feed="cache", **alone), "cache_bytes": int(size * 1.25)}
         yield Action("cache", "setting", "A", text, ratio, 0.9, "repeated_work", settings)
 
 
@@ -218,12 +221,13 @@ def _forecast(seconds: float, whole: float) -> Range:
     return Range(value, value * (1 - _GUESS), min(1.0, value * (1 + _GUESS)))
 
 
+_ALONE = "Such a run cannot come back exactly: it needs `stoker run --resume off`."
 _MEASURED = {
     "bf16": ("C", "Compute in bfloat16 where that is safe (autocast), results in float32.", {"precision": "bf16"}, "precision"),
     "tf32": ("C", "Let matrix products use TF32.", {"precision": "tf32"}, "precision"),
     "channels_last": ("B", "Keep pictures and filters in channels_last.", {"channels_last": True}, "memory_format"),
     "fused": ("B", "Let the optimizer do all its work in one call (fused).", {"fused": True}, "optimizer"),
-    "compile": ("B", "Compile the model (torch.compile).", {"compile": True}, ""),
+    "compile": ("B", f"Compile the model (torch.compile). {_ALONE}", {"compile": True}, ""),
 }
 
 
@@ -248,5 +252,5 @@ def _computing(view: View) -> Iterator[Action]:
     fixed = view.step_model.fixed_share(view.batch) if view.step_model and view.batch else 0.0
     if view.ratio("compile") is None and view.facts.get("cuda") and not view.model.get("compiled") and fixed * computing > 0.3:
         won = 0.4 * fixed * computing
-        yield Action("compile", "setting", "B", "Compile the model (torch.compile): many small operations become few.",
+        yield Action("compile", "setting", "B", f"Compile the model (torch.compile): many small operations become few. {_ALONE}",
                      Range(1 - won, 1 - 2 * won, 1.0), 0.5, "", {"compile": True})

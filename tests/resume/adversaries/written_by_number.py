@@ -1,4 +1,4 @@
-# Tries: a file that is written by its number only, and stays open. A ghost has /dev/null in its place.
+# Tries: a file that is written by its number only, and stays open; no variable holds the number. A ghost has /dev/null in its place.
 # expected: refused
 import os
 import torch
@@ -6,6 +6,9 @@ from torch import nn
 
 torch.manual_seed(0)
 notes = os.open("notes.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+os.dup2(notes, 77)
+os.close(notes)
+notes = 77
 X = torch.randn(320, 8)
 m = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1), nn.Flatten(0))
 o = torch.optim.SGD(m.parameters(), 1e-2)

@@ -17,7 +17,9 @@ def install(resume: bool = False) -> None:
     if not folder or os.environ.get("STOKER_CLOCK") == "off" or not book.open_beside(folder):
         return
     marks.install()
-    if not resume:
+    if resume:
+        logs.install_beneath_resume()
+    else:
         logs.install()
         marks.begin()
 

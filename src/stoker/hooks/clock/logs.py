@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import io
+import sys
 
 from ..entry import imports
 from ..entry.methods import Of, replace
@@ -19,6 +21,14 @@ def install() -> None:
     imports.after("logging", lambda module: _time(module.Handler, "handle"))
     imports.after("tqdm.std", lambda module: _time(module.tqdm, "refresh"))
     imports.after("torch.utils.tensorboard.writer", lambda module: [_time(module.SummaryWriter, name) for name in WRITER])
+
+
+def install_beneath_resume() -> None:
+    """Only what reaches the streams, below the hooks that exact resume will put on them. Those that it has put there already, in a life
+    that comes back, are left alone."""
+    for stream in (sys.stdout, sys.stderr):
+        if type(stream) is io.TextIOWrapper and "write" not in vars(stream):
+            stream.write, stream.flush = timed(stream.write, marks.LOG), timed(stream.flush, marks.LOG)
 
 
 def _time(where: object, name: str) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import mmap
 import sys
+import weakref
 
-from . import memory
+from . import fingerprint, memory
 from .proof import Proof, Unfit, compare
 
 LOOKED = 8  # samples that tell the shape
 _PLAIN = (bool, int, float)
+_made: dict = {}  # id of a data set that lives -> (weak reference to it, for whom, what it held, its cache)
 
 
 def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
@@ -26,8 +28,34 @@ def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
     return compare(data, None, n, seconds, twice=True)
 
 
+def again(data: object, workers: int, batch: bool) -> object | None:
+    """The cache that an earlier loader over the same data set has filled: many scripts make a loader for each epoch. None when there is
+    none, or the data set has changed since."""
+    lives, whom, held, reader = _made.get(id(data), (None, None, None, None))
+    fits = lives is not None and lives() is data and whom == (bool(workers), batch) and held == fingerprint.of(data)
+    return reader if fits else None
+
+
+def forget(reader: object) -> None:
+    """No further loader is given this one: what it kept is not what the data set gives."""
+    for key in [key for key, made in _made.items() if made[3] is reader]:
+        del _made[key]
+
+
 def of(data: object, workers: int, limit: int | None, batch: bool) -> object:
-    """A cache for `data`. `batch`: default_collate follows. Raises Unfit."""
+    """A cache for `data`, which lives as long as the data set. `batch`: default_collate follows. Raises Unfit."""
+    reader = _new(data, workers, limit, batch)
+    key = id(data)
+    try:
+        lives = weakref.ref(data, lambda _, forget=_made.pop: forget(key, None))
+    except TypeError:  # a list: the loader's own
+        return reader
+    reader.source = lives  # the cache does not keep alive what it is kept for
+    _made[key] = lives, (bool(workers), batch), fingerprint.of(data), reader
+    return reader
+
+
+def _new(data: object, workers: int, limit: int | None, batch: bool) -> object:
     length = len(data)
     samples = [data[(length - 1) * n // max(1, LOOKED - 1)] for n in range(LOOKED)]
     kinds = {_kind_of(each) for each in samples}
@@ -60,12 +88,20 @@ def _kind_of(sample: object) -> object:
     return None
 
 
-class _Columns:
+class _Source:
+    """`data`: what is read, whether it is held or only known."""
+
+    @property
+    def data(self) -> object:
+        return self.source()
+
+
+class _Columns(_Source):
     """One column of shared memory for each part of a sample, and a mark for each sample."""
 
     def __init__(self, data: object, sample: object, room: int, batch: bool) -> None:
         torch = sys.modules["torch"]
-        self.data, self.batch = data, batch
+        self.source, self.batch = (lambda: data), batch
         self.kind, self.leaves = _kind_of(sample), _leaves(sample)
         size = 1 + sum(max(1, each.numel()) * each.element_size() for each in self.leaves)
         self.rows = min(len(data), room // size)  # the first so many: any of them is asked as often as another
@@ -164,13 +200,13 @@ def _put_together(shape: object, leaves: object, as_batch: bool) -> object:
     return leaf.item()
 
 
-class _Kept:
+class _Kept(_Source):
     """Samples as they came, for the process that asks. What is given out is a copy: the script may write into it."""
 
     batch = False
 
     def __init__(self, data: object, room: int) -> None:
-        self.data, self.room = data, room
+        self.source, self.room = (lambda: data), room
         self.kept: dict = {}
 
     def __len__(self) -> int:

@@ -115,8 +115,10 @@ def _decide(wish: Wish, loader: object) -> str:
                 reader = batched.plan(data)
                 proof = batched.prove(data, CHEAP, CHEAP_S, reader)
             else:
-                proof = cache.prove(data, CHEAP, CHEAP_S)
-                reader = cache.of(data, loader.num_workers, wish.limit, _is_default(loader)) if proof else None
+                reader = cache.again(data, loader.num_workers, _is_default(loader))
+                proof = Proof("", 0, 0.0) if reader is not None else cache.prove(data, CHEAP, CHEAP_S)
+                if proof and reader is None:
+                    reader = cache.of(data, loader.num_workers, wish.limit, _is_default(loader))
     except Unfit as e:
         proof = Proof(str(e), 0, 0.0)
     except Exception as e:
@@ -277,6 +279,7 @@ class Feed:
 
     def _leave(self, why: str) -> None:
         self.off = True
+        cache.forget(self.reader)
         try:
             self._tell(why)
         except Exception:

@@ -147,7 +147,7 @@ def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):
         "library": 0}
     assert knobs["fewer"] == [0, None, False, 0, False] and knobs["bad"][1] == 2
     assert [knobs[f"fold {n}"][2] for n in range(3)] == [True, False, False]
-    assert ids["mine"] == f"train.py:{at['mine']}#0" and ids["fold 2"] == f"{fold}#2"
+    assert ids["mine"] == f"train.py:{at['mine']}#0" and ids["fold 2"] == f"{fold}#0"
     assert told.said["facts"]["library"]["framework"] and told.said["facts"]["fold 1"]["rebuilt"] and told.said["facts"]["own"]["own_iter"]
     parts = {"own": "__iter__", "stream": "stream", "sampler": "Order", "other": "not the loader"}
     for name, part in parts.items():

@@ -68,6 +68,11 @@ def test_workers_are_not_advised_where_they_bring_nothing():
     assert loader(work_s=1e-6).advised(0.020) == 0
 
 
+def test_workers_that_are_started_for_a_few_steps_are_not_advised():
+    """A batch takes 0.6 ms by itself: one worker would hide it, were it not started for each epoch of 20 steps."""
+    assert loader(work_s=2e-5).advised(0.001) == 1 and loader(work_s=2e-5).advised(0.001, start_s=0.04 / 20) == 0
+
+
 def test_as_few_workers_as_do_are_advised():
     assert loader(work_s=1e-5, wait_s=1e-3).advised(0.010, 0.010, most=16) in (4, 5)  # 32 ms a batch against 10 ms a step
 

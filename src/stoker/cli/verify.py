@@ -249,7 +249,9 @@ def _back(done: dict) -> dict:
 
 
 def _said(done: dict) -> list[str]:
-    return [line for line in ((done["resume"] or {}).get("sentence"), *((done["resume"] or {}).get("not_taken") or ())) if line]
+    resume = done["resume"] or {}
+    stands = None if done["state"] == State.DONE.value and resume.get("image") else resume.get("sentence")
+    return [line for line in (stands, *(resume.get("not_taken") or ())) if line]
 
 
 def _why_nothing(done: dict) -> str:

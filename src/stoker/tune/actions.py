@@ -124,10 +124,10 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
     offered = dict(measured)
     if model is not None:
         busy = view.per_step("R1", "cpu_s")
-        best = model.advised(compute, busy, most=_most(view))
-        start = float((view.loader or {}).get("start_s") or 0.05 * best) / max(1, (view.loader or {}).get("pass_steps") or 100)
+        start = _start_s(view)
+        best = model.advised(compute, busy, most=_most(view), start_s=start)
         if best != now and best not in offered:
-            value = (model.step_s(best, compute, busy) + (start if best else 0.0)) / whole
+            value = (model.step_s(best, compute, busy) + best * start) / whole
             offered[best] = Range(value, value * (1 - _GUESS), value * (1 + _GUESS))
     if model is None and now > view.cores:
         waits = feeding.waited(view)
@@ -146,6 +146,15 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
                      "sample_work", _loader(view, workers=best))
 
 
+def _start_s(view: View) -> float:
+    """Seconds to start one worker, a step: in each epoch anew, unless they are kept."""
+    loader = view.loader or {}
+    if loader.get("persistent"):
+        return 0.0
+    each = float(loader.get("start_s") or 0.0) / max(1, view.workers) or 0.05
+    return each / max(1, loader.get("pass_steps") or 100)
+
+
 def _beside_fewer_threads(view: View, whole: float) -> tuple[int, int, Range] | None:
     """(workers, threads, forecast) of the best pair of both. Threads of torch that have nothing to do spin, so that with all of them no
     core is left for a worker: neither knob helps without the other."""
@@ -158,7 +167,7 @@ def _beside_fewer_threads(view: View, whole: float) -> tuple[int, int, Range] | 
         if not ratio or not fewer < threads:
             continue
         compute = max(0.1 * whole, ratio.value * whole - (0 if view.workers else model.batch_s()))
-        n = model.advised(compute, compute * fewer, most=_most(view))
+        n = model.advised(compute, compute * fewer, most=_most(view), start_s=_start_s(view))
         if n:
             value = model.step_s(n, compute, compute * fewer) / whole
             found.append((n, fewer, Range(value, value * (1 - _GUESS), value * (1 + _GUESS))))

@@ -111,9 +111,9 @@ class LoaderModel:
         together = (self.cpu_s() + busy + self.copy_s) / max(self.cores, 1)  # no core can do more
         return max(compute_s + self.copy_s, self.batch / self.rate(workers), together)
 
-    def advised(self, compute_s: float, compute_cpu_s: float | None = None, most: int = 16) -> int:
-        """The fewest workers within 2 % of the best step."""
-        times = {n: self.step_s(n, compute_s, compute_cpu_s) for n in range(most + 1)}
+    def advised(self, compute_s: float, compute_cpu_s: float | None = None, most: int = 16, start_s: float = 0.0) -> int:
+        """The fewest workers within 2 % of the best step. start_s: what it takes to start one, a step."""
+        times = {n: self.step_s(n, compute_s, compute_cpu_s) + n * start_s for n in range(most + 1)}
         best = min(times.values())
         return next(n for n, t in times.items() if t <= best * 1.02)
 

@@ -81,12 +81,9 @@ def missed() -> None:
 
 
 def _wanted(site: sites.Site) -> dict:
-    """What is wanted of the loader made there; of one that was made anew, what is wanted of all its forerunners."""
-    found = _settings.get(site.id)
-    if found is not None or not site.rebuilt:
-        return found or {}
-    same = [each for name, each in _settings.items() if name.rpartition("#")[0] == site.place]
-    return dict(same[0], persistent=False) if same and all(each == same[0] for each in same) and "signature" in same[0] else {}
+    """What is wanted of the loader made there. To keep the workers of one that is made anew would keep those of all its forerunners."""
+    found = _settings.get(site.id) or {}
+    return dict(found, persistent=False) if found and site.rebuilt else found
 
 
 # ---- what a loader is

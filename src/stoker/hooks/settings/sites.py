@@ -1,4 +1,5 @@
-"""Where in the script a loader is made: `<file, relative to the script's folder>:<line>#<ordinal at that line>`, and by whom."""
+"""Where in the script a loader is made: `<file, relative to the script's folder>:<line>#<ordinal at that line>`, and by whom. One that is
+made anew, for each epoch, is the same one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 DEEP = 60  # frames looked at
 PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
-_signatures: dict = {}  # (file, line) -> what was made there, in its order
+_signatures: dict = {}  # (file, line) -> the different loaders that were made there, in their order
 _sites: dict = {}  # id of a loader -> its Site
 _stdlib = os.path.dirname(os.__file__) + os.sep
 
@@ -23,8 +24,10 @@ class Site:
     def __init__(self, file: str, line: int, framework: bool, signature: str) -> None:
         before = _signatures.setdefault((file, line), [])
         self.file, self.line, self.framework, self.signature = file, line, framework, signature
-        self.ordinal, self.rebuilt = len(before), signature in before
-        before.append(signature)
+        self.rebuilt = signature in before
+        if not self.rebuilt:
+            before.append(signature)
+        self.ordinal = before.index(signature)
         self.forget: object = None
 
     @property

@@ -2695,7 +2695,7 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
 
 
 def forget_images(att: Attempt) -> None:
-    """It ended well, and begins anew should it be started again: what exact resume kept to come back, twice the state of the training, goes."""
+    """It ended well, and begins anew should it be started again: what exact resume kept to come back goes, twice the training's state."""
     resume = os.path.join(att.run_dir, RESUME)
     aside = os.path.join(resume, "ended-%d" % att.n)
     try:

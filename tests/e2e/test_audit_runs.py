@@ -112,4 +112,5 @@ def test_an_audit_dies_with_its_agent_and_the_next_agent_goes_on(ground: Ground)
 
 
 def test_without_a_recording_there_is_nothing_to_audit(ground: Ground):
-    refused(ground.stoker("run", "--audit", "--", "true"), 125, "--audit", "exact resume")
+    for off in (["--resume", "off"], ["--no-hooks"]):
+        refused(ground.stoker("run", "--audit", *off, "--", "true"), 125, "--audit", "exact resume")

@@ -250,7 +250,7 @@ def _back(done: dict) -> dict:
 
 def _said(done: dict) -> list[str]:
     resume = done["resume"] or {}
-    stands = None if done["state"] == State.DONE.value and resume.get("image") else resume.get("sentence")
+    stands = None if done["run"]["state"] == State.DONE.value and resume.get("image") else resume.get("sentence")
     return [line for line in (stands, *(resume.get("not_taken") or ())) if line]
 
 

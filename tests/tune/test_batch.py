@@ -154,6 +154,17 @@ def test_out_of_memory_is_a_fact_and_the_cap_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_the_size_before_held_counts_for_no_size(tmp_path: Path) -> None:
+    """2 MB a sample in a buffer that is only given back when the next one is there: 1 GB is for some 300 samples, 512 are too many."""
+    holds = SCRIPT.replace("if len(x) > 40:", "if len(x) << 19 > getattr(self, 'room', torch.empty(0)).numel():")
+    out = tried(tmp_path, holds.replace("FATE", "self.room = torch.zeros(len(x) << 19)"), cap_bytes=GB)
+    sizes = {p.size: p.peak for p in out.points if p.ok}
+    assert out.points[-1].ok and out.chosen.size == max(sizes) > 256 and out.chosen.peak < 1.05 * batch.USE * GB, out.points
+    low, high = sorted(sizes)[-2:]
+    assert (sizes[high] - sizes[low]) / (high - low) == pytest.approx(2 << 20, rel=0.1)
+
+
+@pytest.mark.slow
 def test_a_killed_probe_harms_nobody_and_the_next_begins_anew(tmp_path: Path) -> None:
     out = tried(tmp_path, SCRIPT.replace("FATE", "os.kill(os.getpid(), 9)"), most=4)
     assert [(p.size, p.ok) for p in out.points] == [(8, True), (16, True), (64, False), (32, True)]

@@ -343,15 +343,17 @@ class _Probes:
         self._size = 0  # the last one that ran here
         self._looked = 0.0
         self._members: list[int] = []
-        self._peak = 0  # of all its processes, seen from outside, in this size
+        self._peak = 0  # of all its processes, seen from outside, in this size, from its first steps on
         self._over = False
         self.told: dict[str, Any] = {}
 
     def probe(self, size: int) -> Point | None:
         """What came of one size; None when the script cannot be tried at all (`told["refused"]`)."""
+        grown = self._trial is not None and size > self._size
         point, heard = self._ask(size)
-        if point is not None and point.why == _OVER and not heard.get("began"):
-            point, _ = self._ask(size)  # the script came to its end before this size: once more from its beginning
+        over = point is not None and point.why == _OVER and not heard.get("began")  # the script came to its end before this size
+        if over or (point is not None and point.memory and grown):  # or what the last size held was still there
+            point, _ = self._ask(size)  # once more from its beginning
         return point
 
     def _ask(self, size: int) -> tuple[Point | None, dict]:
@@ -398,6 +400,8 @@ class _Probes:
         for line in _json_lines(trial.room / BATCHES)[self._read:]:
             self._read += 1
             heard.update(line)
+            if "warm" in line:
+                self._peak = 0
         return "evaluated" in heard or any(word in heard for word in ("oom", "failed", "data"))
 
     def _point(self, size: int, heard: dict, ended: Ended | None) -> Point | None:

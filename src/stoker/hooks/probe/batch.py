@@ -266,6 +266,9 @@ class Probe:
             self._times.append(max(1, moment - self._at - (delay - self._delay)))
         elif self._in_size == WARM:
             self._fetched = 0
+            if not self._varied:  # what the last size held was there beside this one's; the longest samples come in the first step
+                self._reset_peak()
+                telling.line(BATCHES, size=self.size, warm=True)
             if self._cuda():
                 self.torch.cuda.synchronize()
                 moment = now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import io
 import sys
@@ -28,7 +29,15 @@ def install_beneath_resume() -> None:
     that comes back, are left alone."""
     for stream in (sys.stdout, sys.stderr):
         if type(stream) is io.TextIOWrapper and "write" not in vars(stream):
-            stream.write, stream.flush = timed(stream.write, marks.LOG), timed(stream.flush, marks.LOG)
+            stream.write, stream.flush = ours = timed(stream.write, marks.LOG), timed(stream.flush, marks.LOG)
+            atexit.register(_let_go, stream, ours)
+
+
+def _let_go(stream: object, ours: tuple) -> None:
+    """Python flushes its streams once more when little of us is left."""
+    for name, function in zip(("write", "flush"), ours):  # noqa: B905  # Python 3.9
+        if vars(stream).get(name) is function:
+            delattr(stream, name)
 
 
 def _time(where: object, name: str) -> None:

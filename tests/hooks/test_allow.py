@@ -32,7 +32,6 @@ CASES = {
     "socket": ("import socket", "", "s = socket.socket(); s.settimeout(1); s.connect_ex(('127.0.0.1', 9))", "network"),
     "ctypes": ("import ctypes", "ctypes.CDLL('libc.so.6')", "ctypes.CDLL('libm.so.6')", "libm"),
     "sqlite": ("import sqlite3", "", "sqlite3.connect('own.db')", "own.db"),
-    "sqlite opened before": ("import sqlite3; db = sqlite3.connect('early.db')", "", "", "early.db"),
     "compile": ("", "torch.compile(torch.nn.Linear(1, 1))", "", "torch.compile"),
     "jit": ("", "torch.jit.script(torch.nn.Linear(1, 1))", "", "torch.jit"),
     "signal": ("import signal", "signal.signal(signal.SIGUSR1, lambda *a: None)", "os.kill(os.getpid(), signal.SIGUSR1)", "signal handler"),

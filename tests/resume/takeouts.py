@@ -149,7 +149,6 @@ TAKEOUTS = (
     Takeout("own extensions", "allow.py", unasked("'is an extension in C that is not known'"), "extension_that_counts"),
     Takeout("threads beside it", "allow.py", passes("_thread_starts", "None"), "thread_that_counts"),
     Takeout("databases", "allow.py", passes("_database", "None"), "database_now_and_then"),
-    Takeout("databases opened before torch", "allow.py", passes("_old_database", "''"), "database_before_torch", kill=Kill("bare image", 0.1, 1), every="400steps"),
     Takeout("files written past Python", "scan.py", passes("unknown_writers", "None"), "written_by_number"),
     Takeout("compiled models", "allow.py", allowed("COMPILE"), "folded_when_compiled"),
     Takeout("scripted models", "allow.py", allowed("JIT"), "scripted_counter"),

@@ -1,4 +1,4 @@
-# Tries: a database that was opened before torch was there, asked for the first time after the first image. Its rows are counted at the end.
+# Tries: a database that was opened before torch was there, written from the middle of training on. Its rows are counted at the end.
 # expected: refused
 # ignore: runs.db*
 import os
@@ -20,10 +20,10 @@ for i in range(1600):
     o.zero_grad()
     loss.backward()
     o.step()
-    if i == 410:
+    if i == 60:
         db.execute("pragma synchronous = off")
         db.execute("create table if not exists loss (step integer, value real)")
-    if i >= 410 and i % 50 == 10:
+    if i >= 60 and i % 50 == 10:
         db.execute("insert into loss values (?, ?)", (i, loss.item()))
     if i % 25 == 0:
         print(i, loss.item(), flush=True)

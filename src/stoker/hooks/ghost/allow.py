@@ -113,7 +113,7 @@ def _outside(reason: str) -> None:
 
 
 def _set_up() -> None:
-    reason = standing() or _old_database()
+    reason = standing()
     if reason:
         _refuse(reason)
 
@@ -209,24 +209,6 @@ def _database(args: tuple) -> None:
     told = os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
     if told not in (":memory:", "") and "mode=ro" not in told and "mode=memory" not in told and tape.asked(_getframe(2)):
         _outside(words.DATABASE.format(path=told))
-
-
-def _old_database() -> str:
-    """The sentence about a database that was opened before we listened: its file is opened with the first question, by C code."""
-    if "_sqlite3" not in sys.modules:
-        return ""
-    import gc
-
-    kind = sys.modules["_sqlite3"].Connection
-    for each in gc.get_objects():
-        if issubclass(type(each), kind):
-            try:
-                paths = [row[2] for row in each.execute("PRAGMA database_list")]
-            except Exception:  # closed, or another thread's, which is refused for itself
-                continue
-            if any(paths):
-                return words.DATABASE.format(path=next(filter(None, paths)))
-    return ""
 
 
 def _where(thread: threading.Thread) -> str:

@@ -223,13 +223,20 @@ def caretakers(attempt: Path) -> list[int]:
     return [record[who]["pid"] for who in ("holder", "agent")] if record.get("run") and record.get("agent") else []
 
 
-def test_a_disk_that_is_away_for_a_while_loses_no_run(root):
+@contextlib.contextmanager
+def running_on_a_disk(root: Path) -> Iterator[tuple[Service, str]]:
+    """A plane, and a run on a target whose root may go away."""
     (root / "h").mkdir()
     (root / "disk").mkdir()
     (root / "h" / "config.toml").write_text(f'[targets.disk]\nroot = "{root}/disk"\n')
     with plane(root / "h") as service:
         run_id = submit(service, root, FOREVER, target="disk")
         in_state(service, run_id, "running")
+        yield service, run_id
+
+
+def test_a_disk_that_is_away_for_a_while_loses_no_run(root):
+    with running_on_a_disk(root) as (service, run_id):
         os.rename(root / "disk", root / "away")
         service._reconciler.wake(run_id, "disk")
         until(lambda: service.run(run_id)["reachability"] == "unreachable", "the silence")
@@ -241,12 +248,7 @@ def test_a_disk_that_is_away_for_a_while_loses_no_run(root):
 
 def test_a_disk_that_goes_away_under_a_look_loses_no_run(root, monkeypatch):
     """The look has loaded the agent already, and finds no folder: nothing is known, which is not the same as lost."""
-    (root / "h").mkdir()
-    (root / "disk").mkdir()
-    (root / "h" / "config.toml").write_text(f'[targets.disk]\nroot = "{root}/disk"\n')
-    with plane(root / "h") as service:
-        run_id = submit(service, root, FOREVER, target="disk")
-        in_state(service, run_id, "running")
+    with running_on_a_disk(root) as (service, run_id):
         backend = service._targets.get("disk").backend
         loaded = shutil.copytree(root / "disk" / "agent", root / "loaded") / backend._agent_name
         monkeypatch.setattr(backend, "_agent_path", lambda: str(loaded))

@@ -58,11 +58,11 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
         state["audited"] = (folder.json(resume.AUDITS) or {}).get("audits") or []
     sizes = {each["attempt"]: each["out_bytes"] for each in attempts if each["out_bytes"] is not None}
     parts = resume.log_parts(state, sizes)
-    now = state  # what it says of a way back ends with a run that ended well
-    if run.state is State.DONE and state.get("state") != "not resumable":
-        now = {**state, "state": "ended", "reason": None, "image": None}
-    return {**state, "log": parts, "sentence": resume.sentence(now, time.time()), "came_back": resume.came_back(state),
-            "audits": resume.audits(state), "way_back": resume.way_back(now), "dear": resume.dear(now),
+    stands = state
+    if run.state is State.DONE and state.get("state") != "not resumable":  # the agent has removed its images
+        stands = {**state, "state": "ended", "reason": None, "image": None}
+    return {**state, "log": parts, "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
+            "audits": resume.audits(state), "way_back": resume.way_back(stands), "dear": resume.dear(stands),
             "not_taken": resume.not_taken(state)}
 
 

@@ -339,11 +339,31 @@ class Stage:
         self.fresh()
         lives: list[Life] = []
         for attempt, kill in enumerate([*kills, None], 1):
+            if lives:
+                self._keep_home()
             lives.append(self.live(attempt, kill))
             if lives[-1].rc is not None or lives[-1].killed == "hangs":
                 break
         text, last = one_text(lives)
-        return self._judge(reference, self.final(lives[-1], text), lives, last)
+        final = self.final(lives[-1], text)
+        trial = self._judge(reference, final, lives, last)
+        if trial.outcome in ("WRONG", "BROKEN") and last is None and not trial.resumes and not self._again_alone().differs(final, self.script):
+            trial.outcome = "refused" if trial.reason else "restart"
+            trial.reason = f"{trial.reason} (began anew beside files of its own, and ended as it does there without Stoker)"
+            trial.differs = []
+        return trial
+
+    def _keep_home(self) -> None:
+        """What the next life finds."""
+        shutil.rmtree(self.base / "found", ignore_errors=True)
+        shutil.copytree(self.home, self.base / "found", symlinks=True)
+
+    def _again_alone(self) -> Final:
+        """The script without Stoker in the folder as the last life found it."""
+        shutil.rmtree(self.home)
+        shutil.copytree(self.base / "found", self.home, symlinks=True)
+        life = self.live(0)
+        return self.final(life, life.out)
 
     def _judge(self, reference: Final, final: Final, lives: list[Life], last: int | None) -> Trial:
         trial = Trial(self.script.name, "exact", lives=lives, differs=reference.differs(final, self.script))

@@ -100,10 +100,10 @@ def test_ranks_that_disagree_are_told():
     assert any("rank 0 has 10, rank 1 has 9" in w for w in said["warnings"]) and any("collective calls: rank 0: 1, rank 1: 0" in w for w in said["warnings"])
 
 
-def conducted(tmp_path: Path, code: str, ranks: int = 1, home: str = "") -> subprocess.CompletedProcess[str]:
-    records, work = tmp_path / "records", tmp_path / "work"
-    records.mkdir()
-    work.mkdir()
+def conducted(tmp_path: Path, code: str, ranks: int = 1, home: str = "", run: str = ".") -> subprocess.CompletedProcess[str]:
+    records, work = tmp_path / run / "attempts" / "1" / "hooks", tmp_path / run / "work"
+    records.mkdir(parents=True)
+    work.mkdir(parents=True)
     (work / "train.py").write_text(code)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "PYTHON"))}
     return subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, timeout=60, check=False, cwd=work,
@@ -139,3 +139,51 @@ raise SystemExit(1)
     assert "written to a scratch folder instead" in done.stderr
     assert sorted(os.listdir(theirs)) == ["log.txt"] and (theirs / "log.txt").read_text() == "before\n"
     assert (tmp_path / "work" / "inside.txt").read_text() == "kept"
+
+
+BESIDE = """
+import glob, os, shutil, sys
+from pathlib import Path
+sys.path.append('..')
+from common import SIZE
+assert SIZE == 3
+here = Path(__file__).resolve().parent
+for there in ('../data', here.parent / 'data', os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, 'data'), b'../data'):
+    assert os.path.isdir(there) and len(os.listdir(there)) == 2, there
+    assert [e.name for e in os.scandir(there) if e.is_dir()] in (['raw'], [b'raw']), there
+assert open('../data/names.txt').read() == (here.parent / 'data/names.txt').read_text() == os.fdopen(os.open('../data/names.txt', os.O_RDONLY)).read() == 'a b'
+assert glob.glob('../data/*/*.bin') == ['../data/raw/x.bin'] and [len(files) for _, _, files in os.walk('../data')] == [1, 1]
+assert not os.path.exists('../spec.json') and not os.path.exists('../data/none')
+assert open('names.txt').read() == 'the copy'
+os.makedirs('../out', exist_ok=True)
+with open('../out/log.txt', 'w') as f:
+    f.write('x')
+with open('../data/names.txt', 'a') as f:
+    f.write(' c')
+shutil.copy('../data/names.txt', '../out/names.txt')
+assert sorted(os.listdir('../out')) == ['log.txt', 'names.txt'] and open('../out/names.txt').read() == 'a b c'
+os.chdir('..')
+assert open('data/raw/x.bin').read() == 'raw' and os.path.exists('out/log.txt')
+os.chdir(here)
+assert open('names.txt').read() == 'the copy'
+"""
+
+
+def test_what_lies_beside_the_folder_is_found_from_its_copy(tmp_path):
+    theirs, run = tmp_path / "theirs", tmp_path / "runs" / "r1"
+    (theirs / "data" / "raw").mkdir(parents=True)
+    (theirs / "project").mkdir()
+    (theirs / "data" / "raw" / "x.bin").write_text("raw")
+    (theirs / "data" / "names.txt").write_text("a b")
+    (theirs / "common.py").write_text("SIZE = 3\n")
+    (theirs / "project" / "names.txt").write_text("the user's")
+    run.mkdir(parents=True)
+    (run / "spec.json").write_text("{}")
+    done = conducted(tmp_path, "open('names.txt', 'w').write('the copy')\n" + BESIDE + "raise SystemExit(1)\n", home=str(theirs / "project"),
+                     run="runs/r1")
+    assert "exit code 1;" in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert str(theirs / "out") in done.stderr, done.stderr
+    assert sorted(os.listdir(theirs)) == ["common.py", "data", "project"]
+    assert (theirs / "data" / "names.txt").read_text() == "a b" and sorted(os.listdir(run)) == ["attempts", "spec.json", "work"]
+    assert "processes.jsonl" not in done.stderr and (run / "attempts" / "1" / "hooks" / "processes.jsonl").exists()
+    assert (theirs / "project" / "names.txt").read_text() == "the user's"

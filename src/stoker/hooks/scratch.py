@@ -10,6 +10,7 @@ import io
 import os
 import threading
 
+from .copied import led
 from .entry.methods import Of, replace
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -166,6 +167,7 @@ def _raw_makedirs(folder: str) -> None:
 
 def for_reading(path: object) -> object:
     """`path`, or the scratch file that was written in its place."""
+    path = led(path)
     found = _now_at(path)
     if found is path and look is not None and elsewhere(path):
         look(_whole(path))
@@ -185,6 +187,7 @@ def _now_at(path: object) -> object:
 
 def for_writing(path: object, keep: bool = False) -> object:
     """`path`, or the scratch file that is written in its place; `keep`: it begins with what the user's file holds."""
+    path = led(path)
     there = elsewhere(path)
     if not there:
         return path
@@ -217,6 +220,7 @@ def os_open(_of: object, path: object, flags: int, mode: int = 0o777, *, dir_fd:
 
 def listdir(_of: object, path: object = ".") -> list:
     """os.listdir: what is there, and what was written in its place."""
+    path = led(path)
     there = _second(path)
     if there is None:
         return _listdir(path)
@@ -227,6 +231,7 @@ def listdir(_of: object, path: object = ".") -> list:
 
 def scandir(_of: object, path: object = ".") -> object:
     """os.scandir, as `listdir`."""
+    path = led(path)
     there = _second(path)
     return _scandir(path) if there is None else _Both(path, there)
 
@@ -279,6 +284,7 @@ def _one(real: object, name: str) -> object:
     def call(_of: object, path: object, *args: object, **kwargs: object) -> object:
         if kwargs.get("dir_fd") is not None or isinstance(path, int):
             return real(path, *args, **kwargs)
+        path = led(path)
         there = elsewhere(path)
         if not there:
             return real(path, *args, **kwargs)
@@ -307,6 +313,7 @@ def _one(real: object, name: str) -> object:
 def _two(real: object, name: str) -> object:
     def call(_of: object, src: object, dst: object, *args: object, **kwargs: object) -> object:
         _ways.clear()
+        src = led(src) if name != "symlink" else src
         if name in ("rename", "replace"):
             moved = _whole(src) if elsewhere(src) else ""
             src = for_writing(src, keep=True)
@@ -321,7 +328,8 @@ def _two(real: object, name: str) -> object:
 
 def _asks(real: object) -> object:
     def call(_of: object, path: object, *args: object, **kwargs: object) -> object:
-        if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False) and not _clean():
+        if kwargs.get("dir_fd") is None and not isinstance(path, int) and not getattr(_busy, "on", False):
+            path = led(path)
             try:
                 path = _now_at(path)
             except FileNotFoundError:

@@ -19,18 +19,22 @@ def begin(what: str, words: list) -> bool:
         from . import conduct
 
         conduct.conduct(words)
-    from .. import scratch
+    from .. import copied, scratch
     from . import tell
 
     tell.watch_the_end()
-    room = os.environ[ROOM]
+    room, origin = os.environ[ROOM], os.environ.get("STOKER_REHEARSE_FROM", "")
+    work = os.environ.get("STOKER_REHEARSE_FOLDER") or os.getcwd()
+    ours = (room, os.environ.get("STOKER_HOOKS", ""))
     scratch.install(
         os.path.join(room, "outside"),
-        always=(room, os.environ.get("STOKER_HOOKS", "")),
-        work=os.environ.get("STOKER_REHEARSE_FOLDER") or os.getcwd(),
-        kept=(os.environ.get("STOKER_REHEARSE_FROM", ""),),
+        always=ours,
+        work=work,
+        kept=(origin, os.path.dirname(origin)),
         note=lambda what, path: tell.once(what, path, path=path),
     )
+    if origin:
+        copied.install(work, origin, ours)
     return True
 
 

@@ -77,7 +77,7 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
     images = Path(run["folder"]) / "resume" / "images"
     until(lambda: not images.exists(), 10, "the images to go: it ended well")
-    assert shown["resume"]["sentence"] == "ended well; its images are gone"
+    assert shown["resume"]["sentence"] == "ended well; there is nothing to come back to"
     ground.stoker("start", run["id"]).ok()
     assert ground.wait_state(run["id"], timeout_s=120)["attempts"] == 3
     again = ground.show(run["id"])["resume"]

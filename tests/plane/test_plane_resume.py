@@ -38,6 +38,15 @@ def test_a_run_that_came_back():
     assert resume.came_back({"state": "recording"}) is None
 
 
+def test_a_run_that_began_anew():
+    lives = [{"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 0, "out_bytes": 0}]
+    left = "Files that earlier attempts wrote were left as they were"
+    assert resume.began_anew({"lives": lives}) == f"attempt 2 began from the start: there was no image. {left}"
+    assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 began from the start: no image could be used. {left}"
+    assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
+    assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
+
+
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
     return {"attempt": 1, "image": 2, "from_step": step - 100, "step": step, "verdict": verdict, "why": why, "spare_core": spare}
 

@@ -101,6 +101,8 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
 def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
     if resume.get("came_back"):
         yield "came back", output.shown(resume["came_back"])
+    if resume.get("began_anew"):
+        yield "began anew", output.shown(resume["began_anew"])
     if resume.get("sentence"):
         yield "now", output.shown(resume["sentence"])
     if resume.get("way_back"):

@@ -62,8 +62,8 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
     if run.state is State.DONE and state.get("state") != "not resumable":  # the agent has removed its images
         stands = {**state, "state": "ended", "reason": None, "image": None}
     return {**state, "log": parts, "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
-            "audits": resume.audits(state), "way_back": resume.way_back(stands), "dear": resume.dear(stands),
-            "not_taken": resume.not_taken(state)}
+            "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
+            "dear": resume.dear(stands), "not_taken": resume.not_taken(state)}
 
 
 def _hooks(run: Run, target: Target) -> dict | None:

@@ -12,7 +12,7 @@ STATE, AUDITS = "resume/state.json", "resume/audits.json"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
 STEPS_TOLD = 4  # the newest audits
 OTHER = "came to another state than the run"
-STANDS = {"recording": "recording; no image yet", "ended": "ended well; its images are gone", "off": "not recorded"}
+STANDS = {"recording": "recording; no image yet", "ended": "ended well; there is nothing to come back to", "off": "not recorded"}
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
@@ -105,6 +105,15 @@ def came_back(state: dict | None) -> str | None:
     if back.get("put_back"):
         told += f", put back: {', '.join(back['put_back'][:3])}{', ...' if len(back['put_back']) > 3 else ''}"
     return f"{told}; grade: {back.get('grade', 'unknown')}"
+
+
+def began_anew(state: dict | None) -> str | None:
+    """Of a later attempt that came back from no image: that it began at the start, and what the earlier ones left behind."""
+    last = ((state or {}).get("lives") or [{}])[-1]
+    if not last or last.get("from") or (last.get("attempt") or 1) == 1:
+        return None
+    why = "no image could be used" if state.get("tried") else "there was no image"
+    return f"attempt {last['attempt']} began from the start: {why}. Files that earlier attempts wrote were left as they were"
 
 
 def not_taken(state: dict | None) -> list[str]:

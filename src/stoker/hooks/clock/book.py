@@ -202,5 +202,6 @@ def _at_exit() -> None:
             write(marks.last)
         if marks.steps or any(marks.seen.values()):
             record(ended=marks.steps, **marks.seen)
+        marks.let_go()
     except Exception as e:
         marks.broke(e)

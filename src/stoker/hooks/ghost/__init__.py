@@ -6,6 +6,7 @@ an event) · points (where an image can be taken) · walk, image, restore (what 
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from . import life
@@ -40,6 +41,8 @@ def _begin(fate: object, private: object, words: object) -> str:
 
 def _install(fate: object, words: object) -> str:
     from . import allow, checks, ending, files, image, lenient, loader, log, points, shields, tape, values, walk_heap, walk_library, world
+    from . import warned as _  # a part of each image, known by its name
+    atexit.register(_let_go)
     fate.remember_start()
     checks.install()
     os.makedirs(life.folder, mode=0o700, exist_ok=True)
@@ -78,6 +81,16 @@ def _install(fate: object, words: object) -> str:
     if fate.refused():
         fate.refuse(fate.refused())
     return fate.refused()
+
+
+def _let_go() -> None:
+    """What runs last of all that we do at exit. Python takes the script's modules apart after it, and calls each `__del__`: what we still
+    held would live on, or find its globals gone."""
+    from . import image, tracks, walk_heap, walk_kinds
+    life.leaving = True
+    life.turn_off()
+    for part in (image, tracks, walk_kinds, walk_heap):
+        part.forget()
 
 
 def _same_path(image: object, checks: object, fate: object) -> object:

@@ -17,7 +17,7 @@ from . import fate, graphs, image_memory, image_tree, journal, leaves, life, pac
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _start_thread = _thread.start_new_thread  # the real one: this thread is ours, not the script's
 _wall = getattr(time.time, "__wrapped__", time.time)
-PARTS = ("loader", "files", "values")  # in this order they are saved, and put back
+PARTS = ("loader", "files", "values", "warned")  # in this order they are saved, and put back
 TAIL_VALUES = 3  # comparable events behind an image, at least
 _shifts: dict = {}  # (id of owner, name) -> (owner, name): what was seen to change inside a shield
 _SHIFTS_MAX = 4096
@@ -98,6 +98,11 @@ def _hand_over(meta: dict, copy, begun: float) -> bool:
     _writer = _Writer(_last_n, data, meta, copy, _clock() - begun)
     _start_thread(_writer.run, ())
     return True
+
+
+def forget() -> None:
+    """Hold nothing of the script's any more."""
+    _shifts.clear()
 
 
 def refusal(seen) -> str:

@@ -145,6 +145,22 @@ TORCH_PARTS = """
 """.split()
 
 
+# ---- torch: switches of the whole process
+
+SWITCHES = ("mkldnn_enabled", "nnpack_enabled", "flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled",
+            "math_sdp_allow_fp16_bf16_reduction", "cublas_allow_fp16_reduced_precision_reduction",
+            "cublas_allow_bf16_reduced_precision_reduction", "qengine", "warnAlways", "deterministic_fill_uninitialized_memory",
+            "deterministic_algorithms_warn_only")
+
+
+def torch_switches() -> list:
+    """(name, setting) of those that this version has."""
+    c = sys.modules["torch"]._C
+    getters = [(name, getattr(c, f"_get_{name}", None)) for name in SWITCHES] + [
+        (name, getattr(c, name, None)) for name in ("is_anomaly_enabled", "_is_multithreading_enabled")]
+    return [(name.lstrip("_"), str(get())) for name, get in getters if get is not None]
+
+
 # ---- torch.utils.data: what loader.py patches and calls
 
 LOADER_PARTS = {

@@ -72,7 +72,8 @@ class Track:
     def changed(self) -> str:
         """Why what the workers were started with is not what this process has now, or ""."""
         found = "" if self.guard is None else self.guard.look(deep=True)
-        return words.LOADER_CHANGED.format(what=found) if found else ""
+        word = words.LOADER_CHANGED if self.workers else words.LOADER_CHANGES_ITSELF
+        return word.format(what=found) if found else ""
 
 
 class Inside:
@@ -224,3 +225,8 @@ def _plainly(index: object) -> object:
     if isinstance(index, (list, tuple)):
         return [_plainly(each) for each in index]
     return index.tolist() if hasattr(index, "tolist") else repr(index)
+
+
+def forget() -> None:
+    """Hold nothing of the script's any more."""
+    _inside.clear()

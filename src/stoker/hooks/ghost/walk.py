@@ -139,10 +139,10 @@ class Walk:
         global _modules
         now = tuple(map(id, sys.modules.values()))
         if _modules[0] != now:
-            _modules = (now, tuple(leaves.user_modules()))
+            _modules = (now, tuple(name for name, _ in leaves.user_modules()))  # held here, they would outlive Python's own end
         self.module_dicts = {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}
         self.seen[id(vars(builtins))] = ""
-        return list(_modules[1])
+        return [(name, sys.modules[name]) for name in _modules[1]]
 
     def _stack_roots(self, frame) -> None:
         self._know_modules()

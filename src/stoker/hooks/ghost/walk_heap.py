@@ -105,6 +105,12 @@ def baseline() -> None:
     _mark = _Mark()
 
 
+def forget() -> None:
+    """Hold nothing of the script's any more."""
+    gc.unfreeze()
+    _codes.clear()
+
+
 class Heap:
     """All objects that the garbage collector tracks and that came after the baseline, the older ones first."""
 

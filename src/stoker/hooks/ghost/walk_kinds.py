@@ -430,3 +430,9 @@ _HIDDEN = frozenset((itertools.cycle, type(itertools.tee(())[0]), itertools.prod
                      itertools.combinations_with_replacement))
 _learn_iterators()
 HANDLERS.update(_EXACT)
+
+
+def forget() -> None:
+    """Hold no class of the script's any more. No walk can follow."""
+    for table in (HANDLERS, _slots, _kinds, _strict):
+        table.clear()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _locale
 import os
+import signal
 import sys
 
-from . import walk_library
+from . import leaves, private, walk_library
 
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
+_TINY = sys.float_info.min
 _CACHES = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))  # set by torch itself, in the first vmap for one
 
 
@@ -29,6 +32,9 @@ def library_roots() -> list:
     found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
     cudnn = torch.backends.cudnn
     found.append(("L:torch.precision", (torch.get_float32_matmul_precision(), cudnn.enabled, cudnn.benchmark, cudnn.deterministic)))
+    found.append(("L:torch.threads", (torch.get_num_threads(), torch.get_num_interop_threads())))
+    found.append(("L:torch.flush_denormal", _TINY / 2 == 0.0))  # the processor is asked: torch has no question for it
+    found += [(f"L:torch.{name}", setting) for name, setting in private.torch_switches()]
     if hasattr(torch, "get_default_device"):
         found.append(("L:torch.default_device", str(torch.get_default_device())))
     printing = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
@@ -47,4 +53,36 @@ def _of_the_process() -> list:
         found.append(("L:decimal.context", repr(decimal.getcontext())))
     if hasattr(numpy, "geterr"):
         found.append(("L:numpy.errors", repr((numpy.geterr(), numpy.get_printoptions()))))
+    return found + _of_pythons_library()
+
+
+def _of_pythons_library() -> list:
+    """What its modules keep where no variable leads, and a script may set. A library may import one where a ghost does not go: what such
+    a module begins with is not told."""
+    found = [("L:sys.switchinterval", sys.getswitchinterval()), ("L:sys.excepthook", _name(sys.excepthook, sys.__excepthook__)),
+             ("L:locale", _locale.setlocale(_locale.LC_ALL))]
+    found += [(f"L:signal.{number}", _handler(number)) for number in range(1, 32)]
+    csv, socket, logging, sharing = (sys.modules.get(name) for name in ("_csv", "_socket", "logging", "torch.multiprocessing"))
+    if csv is not None and (csv.field_size_limit(), len(csv.list_dialects())) not in ((131072, 0), (131072, 3)):
+        found.append(("L:csv", (csv.field_size_limit(), tuple(csv.list_dialects()))))
+    if socket is not None and socket.getdefaulttimeout() is not None:
+        found.append(("L:socket.timeout", socket.getdefaulttimeout()))
+    if hasattr(logging, "root"):
+        found.append(("L:logging.disable", logging.root.manager.disable))
+    if hasattr(sharing, "get_sharing_strategy"):
+        found.append(("L:torch.sharing_strategy", sharing.get_sharing_strategy()))
     return found
+
+
+def _handler(number: int) -> str:
+    """Who hears a signal."""
+    return _name(signal.getsignal(number), signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def _name(handler: object, first: object) -> str:
+    """Its name; one of our own, or of torch (which watches its workers), stands for what was there before it."""
+    if (getattr(handler, "__module__", "") or "").startswith((__package__, "torch.")):
+        handler = first
+    if not callable(handler):
+        return str(handler)
+    return leaves.name_of(handler if hasattr(handler, "__qualname__") else type(handler))

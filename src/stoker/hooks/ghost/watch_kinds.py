@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dis
 import gc
+import itertools
 import random
 import sys
 import types
@@ -57,7 +58,8 @@ def remember_generators() -> None:
     numpy = sys.modules.get("numpy.random")
     kinds = (random.Random, numpy.Generator, numpy.RandomState) if numpy is not None and hasattr(numpy, "Generator") else (random.Random,)
     skip = set(map(id, global_generators()))
-    found = {id(each): each for each in (*_strays, *gc.get_objects()) if type(each) in kinds and id(each) not in skip}
+    every = itertools.chain(_strays, gc.get_objects())  # `(*a, *b)` makes a list that holds itself, and is there until it is collected
+    found = {id(each): each for each in every if type(each) in kinds and id(each) not in skip}
     _strays[:] = found.values()
 
 

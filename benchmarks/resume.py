@@ -30,6 +30,7 @@ from harness import BAD, Kill, Script, Stage, Trial, campaign, one_text, read, v
 from benchmarks.ground import Ground  # noqa: E402
 from benchmarks.measure import Row  # noqa: E402
 
+MNIST = 12_000  # pictures, so that a life takes seconds
 KINDS = ("adversaries", "ordinary", "fuzz", "subjects", "mutation")
 
 
@@ -110,7 +111,7 @@ def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills
             return count
         ready = [(subjects.nanogpt(base / "nanogpt"), "12steps")]
         for workers in (0, 2):
-            ready.append((subjects.mnist(base / f"mnist{workers}", workers), "30steps"))
+            ready.append((subjects.mnist(base / f"mnist{workers}", workers, MNIST), "30steps"))
         for script, every in ready:
             run_scripts(count, [script], kills=kills, every=every, jobs=1, **common)
     else:

@@ -41,7 +41,6 @@ def _begin(fate: object, private: object, words: object) -> str:
 
 def _install(fate: object, words: object) -> str:
     from . import allow, checks, ending, files, image, lenient, loader, log, points, shields, tape, values, walk_heap, walk_library, world
-    from . import warned as _  # a part of each image, known by its name
     atexit.register(_let_go)
     fate.remember_start()
     checks.install()

@@ -17,7 +17,6 @@ from . import fate, graphs, image_memory, image_tree, journal, leaves, life, pac
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _start_thread = _thread.start_new_thread  # the real one: this thread is ours, not the script's
 _wall = getattr(time.time, "__wrapped__", time.time)
-PARTS = ("loader", "files", "values", "warned")  # in this order they are saved, and put back
 TAIL_VALUES = 3  # comparable events behind an image, at least
 _shifts: dict = {}  # (id of owner, name) -> (owner, name): what was seen to change inside a shield
 _SHIFTS_MAX = 4096
@@ -127,16 +126,19 @@ def refusal(seen) -> str:
     return unseen[0] if unseen else ""
 
 
+def parts() -> list:
+    """(name, module) of those that keep something of their own in an image, in the order in which it is saved and put back."""
+    from . import warned
+    found = [(name, sys.modules.get(f"{__package__}.{name}")) for name in ("loader", "files", "values")]
+    return [(name, part) for name, part in found if hasattr(part, "save")] + [("warned", warned)]
+
+
 def _meta(seen, copy, where) -> dict:
     for path, tensor in seen.tensors.items():
         copy.tensor(path, tensor)
     for path, array in seen.arrays.items():
         copy.array(path, array)
-    parts = {}
-    for name in PARTS:
-        part = sys.modules.get(f"{__package__}.{name}")
-        if part is not None and hasattr(part, "save"):
-            parts[name] = _frozen(part.save(copy))
+    saved = {name: _frozen(part.save(copy)) for name, part in parts()}
     shifts = []
     states = tuple(f"{path}.state" for path in seen.optimizers)
     for owner, name in _shifts.values():
@@ -151,7 +153,7 @@ def _meta(seen, copy, where) -> dict:
         "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(),
         "cuda": _cuda_rngs(torch),
         "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
-        "shifts": shifts, "parts": parts, "kept_graphs": graphs.kept(),
+        "shifts": shifts, "parts": saved, "kept_graphs": graphs.kept(),
     }  # fmt: skip
 
 

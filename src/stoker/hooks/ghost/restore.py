@@ -358,9 +358,8 @@ class _Restore:
 
     def parts(self) -> None:
         stored = Stored(self)
-        for name in image.PARTS:
-            part = sys.modules.get(f"{__package__}.{name}")
-            if part is not None and name in self.meta["parts"]:
+        for name, part in image.parts():
+            if name in self.meta["parts"]:
                 part.load(self.meta["parts"][name], stored)
 
     def randomness(self) -> None:

@@ -13,7 +13,7 @@ import inspect
 import sys
 import weakref
 
-from . import fate, gradients, lazy, leaves, life, points, stand_ins, transforms, words
+from . import fate, gradients, lazy, leaves, leavings, life, points, stand_ins, transforms, words
 from .stand_ins import build, own_tensors, template
 
 __all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
@@ -46,6 +46,7 @@ def install() -> None:
     averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
     rewrap_steps(torch.optim)
     lazy.install()
+    leavings.install()
     transforms.install(shield)
 
 
@@ -129,6 +130,8 @@ def _module_call(real: object) -> object:
         try:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
+            if leavings.left:
+                leavings.left.clear()
             out = real(self, *args, **kwargs)
             if life.phase:
                 _fenced(type(self).__name__, _put_module, kind, self, args, out)
@@ -143,7 +146,7 @@ def _module_call(real: object) -> object:
 
 
 def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
-    life.log.put(kind, lazy.told(_told(module, args, out)))
+    life.log.put(kind, lazy.told(leavings.told(module, _told(module, args, out))))
 
 
 def _told(module: object, args: tuple, out: object) -> object:
@@ -161,14 +164,16 @@ def _told(module: object, args: tuple, out: object) -> object:
 
 def _module_stand_in(module: object, args: tuple, value: object) -> object:
     try:
+        value, left = leavings.parted(value)
         number, form = (value >> 32, value & 0xFFFFFFFF) if type(value) is int else value[:2]
         if ordinal(module) != number:
             fate.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(module), type=type(module).__name__))
-        if form == "is":
-            return args[value[2]]
-        for arg in args:
-            gradients.know_input(arg)
-        return build(form)
+        if form != "is":
+            for arg in args:
+                gradients.know_input(arg)
+        out = args[value[2]] if form == "is" else build(form)
+        leavings.hand_out(module, left)
+        return out
     except Exception as e:
         fate.broke(e)
 

@@ -13,7 +13,7 @@ class _Nobody(Warning):
 
 
 def save(_store: object = None) -> dict:
-    """What Python remembers of shown warnings, as plain values. What it forgets at the next one, since filters have changed, is left out."""
+    """What Python remembers of shown warnings, as plain values; not what it forgets at the next one, since filters have changed."""
     version, found = _version(), {}
     for name, module in list(sys.modules.items()):
         registry = (getattr(module, "__dict__", None) or {}).get(_PLACE)

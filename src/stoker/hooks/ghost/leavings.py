@@ -1,0 +1,68 @@
+"""Tensors that a module's call leaves in attributes of modules (`self.loss = ...` in forward, as in the tutorial on style transfer): the
+script may go on with them, so that a ghost, which skips the call, gets stand-ins for them as it does for what the call gives back.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+
+from . import life, stand_ins
+
+MOST = 64  # in one call; of a model that leaves more behind a script reads few
+_LEFT = "left"
+left: dict = {}  # (id of a module, name) -> (module, name, tensor): set in the call that is going on
+_places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
+_set: list = []  # torch's own __setattr__
+
+
+def install() -> None:
+    """Once torch is imported."""
+    module = sys.modules["torch"].nn.Module
+    tensor, real = sys.modules["torch"].Tensor, module.__setattr__
+    _set[:] = [real]
+
+    @functools.wraps(real)
+    def __setattr__(self: object, name: str, value: object) -> None:
+        real(self, name, value)
+        if life.depth and type(value) is tensor and life.phase in (life.RECORD, life.TAIL) and name in self.__dict__ and len(left) < MOST:
+            left[id(self), name] = (self, name, value)
+    module.__setattr__ = __setattr__
+
+
+def told(root: object, value: object) -> object:
+    """For the log: the value of a module's call, with the forms of what it left behind."""
+    if not left:
+        return value
+    forms = []
+    for owner, name, tensor in list(left.values()):
+        place = _place(root, owner)
+        if place is not None and owner.__dict__.get(name) is tensor:
+            try:
+                forms.append((*place, name, stand_ins.template(tensor)))
+            except stand_ins.NotUnderstood:  # what the script does not read is no obstacle
+                pass
+    left.clear()
+    return (_LEFT, value, tuple(forms)) if forms else value
+
+
+def parted(value: object) -> tuple:
+    """(what the call gave back, the forms of what it left behind) of a value from the log."""
+    return value[1:] if type(value) is tuple and value[0] == _LEFT else (value, ())
+
+
+def hand_out(root: object, forms: tuple) -> None:
+    """As a ghost: stand-ins where the call would have left tensors."""
+    for *place, name, form in forms:
+        owner = root
+        for word in place:
+            owner = owner._modules[word]
+        _set[0](owner, name, stand_ins.build(form))
+
+
+def _place(root: object, owner: object) -> tuple | None:
+    known = _places.get(root)
+    if known is None or id(owner) not in known:
+        known = _places[root] = {id(module): tuple(filter(None, name.split("."))) for name, module in root.named_modules()}
+    return known.get(id(owner))

@@ -10,7 +10,7 @@ import _thread
 import os
 import sys
 
-from ..entry import now
+from ..entry import now, unnumbered
 from .passes import Pass, forget, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
@@ -68,7 +68,7 @@ def install() -> None:
     wrap(torch.autograd, "grad", _backward)
     wrap(dataloader.DataLoader, "__iter__", _iter)
     wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
-    optimizer.register_optimizer_step_post_hook(_step_ends)
+    unnumbered.register(optimizer.register_optimizer_step_post_hook, _step_ends)
     from . import made, timed
     torch.save = torch.serialization.save = timed.timed(torch.save, SAVE)
     made.watch(None)

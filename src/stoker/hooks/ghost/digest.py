@@ -8,6 +8,8 @@ import hashlib
 import os
 import time
 
+from ..entry import unnumbered
+
 _optimizers: list = []  # in the order of their first step; held, so that the end still finds them
 _modules: list = []
 _path = ""
@@ -26,7 +28,7 @@ def install() -> None:
     _stop_step = int(at) if at.isdigit() else 0
     _stop_s = float(at[:-1]) if at.endswith("s") else 0.0
     from torch.optim.optimizer import register_optimizer_step_post_hook
-    register_optimizer_step_post_hook(_stepped)
+    unnumbered.register(register_optimizer_step_post_hook, _stepped)
     pid = os.getpid()
     atexit.register(lambda: write() if os.getpid() == pid else None)
 

@@ -12,6 +12,7 @@ import time
 import weakref
 from _thread import get_ident as _get_ident
 
+from ..entry import unnumbered
 from . import fate, leaves, life, stand_ins, walk_heap
 
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
@@ -89,7 +90,7 @@ def guard() -> None:
     known: dict = {}
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and thing.grad_fn is not None and _level(thing.grad_fn, known) == _USABLE:
-            thing.grad_fn.register_prehook(stand_ins.poison)
+            unnumbered.register(thing.grad_fn.register_prehook, stand_ins.poison)
     _shown.clear()  # or the next image would find these tensors held by nothing of the script's
 
 
@@ -113,7 +114,7 @@ def _watch(name: str, node: object) -> _Watch:
     watch = node.metadata.get("stoker")
     if watch is None:
         watch = node.metadata["stoker"] = _Watch(name)
-        node.register_prehook(watch)
+        unnumbered.register(node.register_prehook, watch)
         weakref.finalize(watch, _gone, name).atexit = False
     return watch
 

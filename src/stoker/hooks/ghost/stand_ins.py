@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from ..entry import unnumbered
 from . import fate, log, words
 
 SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
@@ -273,7 +274,7 @@ def _anchor(dtype: object, device: object) -> object:
     if anchor is None:
         with torch.inference_mode(False):
             anchor = torch.full((), float("nan"), dtype=dtype, device=device, requires_grad=True)
-        anchor.register_hook(poison)
+        unnumbered.register(anchor.register_hook, poison)
         _anchors[dtype, device] = anchor
     return anchor
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ..entry import unnumbered
 from . import roots
 from .knob import Knob, living
 
@@ -78,7 +79,8 @@ def fuse(optimizer: object) -> tuple:
         _switch(optimizer, said)
 
     _switch(optimizer, said)
-    handles = [optimizer.register_state_dict_post_hook(as_it_was), optimizer.register_load_state_dict_post_hook(again)]
+    handles = [unnumbered.register(optimizer.register_state_dict_post_hook, as_it_was),
+               unnumbered.register(optimizer.register_load_state_dict_post_hook, again)]
     return optimizer, said, handles
 
 

@@ -10,6 +10,8 @@ import threading
 import weakref
 from _thread import get_ident
 
+from ..entry import unnumbered
+
 TOLD_MAX = 8
 run = None  # run(real, module, args, kwargs): how the root is called while a knob asks for it
 at_optimizer: list = []  # called with each optimizer that is made
@@ -38,7 +40,7 @@ def install(modules: bool = True) -> None:
     if modules:
         wrap(torch.nn.Module, "__call__", _call)
     wrap(Optimizer, "__init__", _made)
-    optimizer.register_optimizer_step_post_hook(_step)
+    unnumbered.register(optimizer.register_optimizer_step_post_hook, _step)
 
 
 def root() -> object:

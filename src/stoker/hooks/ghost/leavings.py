@@ -1,5 +1,6 @@
 """Tensors that a module's call leaves in attributes of modules (`self.loss = ...` in forward, as in the tutorial on style transfer): the
-script may go on with them, so that a ghost, which skips the call, gets stand-ins for them as it does for what the call gives back.
+script may go on with them, so that a ghost, which skips the call, gets stand-ins for them as it does for what the call gives back. And
+how far torch has counted the hooks that were registered in it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ _LEFT = "left"
 left: dict = {}  # (id of a module, name) -> (module, name, tensor): set in the call that is going on
 _places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
 _set: list = []  # torch's own __setattr__
+_handle: object = None  # torch's class of what registering a hook gives
+_numbers = 0  # of hooks, before the call that is going on
 
 
 def install() -> None:
     """Once torch is imported."""
+    global _handle
+    _handle = sys.modules["torch.utils.hooks"].RemovableHandle
     module = sys.modules["torch"].nn.Module
     tensor, real = sys.modules["torch"].Tensor, module.__setattr__
     _set[:] = [real]
@@ -31,9 +36,18 @@ def install() -> None:
     module.__setattr__ = __setattr__
 
 
+def begins() -> None:
+    """A module that the script calls."""
+    global _numbers
+    _numbers = _handle.next_id
+    if left:
+        left.clear()
+
+
 def told(root: object, value: object) -> object:
     """For the log: the value of a module's call, with the forms of what it left behind."""
-    if not left:
+    numbers = _handle.next_id
+    if not left and numbers == _numbers:
         return value
     forms = []
     for owner, name, tensor in list(left.values()):
@@ -44,16 +58,17 @@ def told(root: object, value: object) -> object:
             except stand_ins.NotUnderstood:  # what the script does not read is no obstacle
                 pass
     left.clear()
-    return (_LEFT, value, tuple(forms)) if forms else value
+    return (_LEFT, value, numbers, tuple(forms)) if forms or numbers != _numbers else value
 
 
 def parted(value: object) -> tuple:
-    """(what the call gave back, the forms of what it left behind) of a value from the log."""
-    return value[1:] if type(value) is tuple and value[0] == _LEFT else (value, ())
+    """(what the call gave back, what it left behind) of a value from the log."""
+    return (value[1], value[2:]) if type(value) is tuple and value[0] == _LEFT else (value, None)
 
 
-def hand_out(root: object, forms: tuple) -> None:
+def hand_out(root: object, numbers: int, forms: tuple) -> None:
     """As a ghost: stand-ins where the call would have left tensors."""
+    _handle.next_id = numbers
     for *place, name, form in forms:
         owner = root
         for word in place:

@@ -130,8 +130,7 @@ def _module_call(real: object) -> object:
         try:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
-            if leavings.left:
-                leavings.left.clear()
+            leavings.begins()
             out = real(self, *args, **kwargs)
             if life.phase:
                 _fenced(type(self).__name__, _put_module, kind, self, args, out)
@@ -172,7 +171,8 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
             for arg in args:
                 gradients.know_input(arg)
         out = args[value[2]] if form == "is" else build(form)
-        leavings.hand_out(module, left)
+        if left is not None:
+            leavings.hand_out(module, *left)
         return out
     except Exception as e:
         fate.broke(e)

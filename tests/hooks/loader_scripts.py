@@ -321,7 +321,7 @@ def script_iterable_draws():
     return read(DataLoader(Numbers(np.random.rand), 4))
 
 
-@expect("was changed while")
+@expect("changes while the iterable")
 def script_iterable_own_rng():
     return read(DataLoader(Numbers(random.Random(2).random), 4))
 

@@ -1,6 +1,6 @@
 # Tries: a number that only forward() changes decides which of two lines takes the loss; what the other line does besides shows at the end only.
 # expected: either
-import csv
+import gc
 import torch
 from torch import nn
 
@@ -29,9 +29,9 @@ for i in range(1600):
     loss.backward()
     o.step()
     if m.calls == 30:
-        csv.field_size_limit(int(1e6 * loss.item()))
+        gc.set_threshold(700, 10, int(1e6 * loss.item()))
     else:
         last = loss.item()
     if i % 25 == 0:
         print(i, last, flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()), csv.field_size_limit())
+print("final", sum(p.double().sum().item() for p in m.parameters()), gc.get_threshold()[2])

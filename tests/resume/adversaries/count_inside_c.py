@@ -1,6 +1,6 @@
-# Tries: a count that forward() keeps in Python's csv module, in C, where no walk comes to; it scales each output. Nothing but lines is printed before.
+# Tries: a count that forward() keeps in Python's garbage collector, in C, where no walk comes to; it scales each output. Nothing but lines is printed before.
 # expected: refused
-import csv
+import gc
 import torch
 from torch import nn
 
@@ -13,8 +13,8 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
 
     def forward(self, x):
-        n = csv.field_size_limit()
-        csv.field_size_limit(n + 1)
+        n = gc.get_threshold()[2]
+        gc.set_threshold(700, 10, n + 1)
         return self.b(self.a(x).relu()).squeeze(1) * (1 + n % 1009 * 1e-4)
 
 

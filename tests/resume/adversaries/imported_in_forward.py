@@ -2,7 +2,7 @@
 # expected: either
 # leftovers: yes
 # ignore: late_*.py
-import csv
+import gc
 import os
 import sys
 import torch
@@ -12,7 +12,7 @@ torch.manual_seed(0)
 sys.path.insert(0, os.getcwd())
 if not os.path.exists("late_helper.py"):
     with open("late_helper.py", "w") as f:
-        f.write("__import__('csv').field_size_limit(77)\n")
+        f.write("__import__('gc').set_threshold(700, 10, 77)\n")
 
 
 class Net(nn.Module):
@@ -39,4 +39,4 @@ for i in range(1600):
     o.step()
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()) + csv.field_size_limit())
+print("final", sum(p.double().sum().item() for p in m.parameters()) + gc.get_threshold()[2])

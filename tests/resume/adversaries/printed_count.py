@@ -1,6 +1,6 @@
-# Tries: a count that forward() keeps in Python's csv module, in C. It is printed all the time, and used at the end only.
+# Tries: a count that forward() keeps in Python's garbage collector, in C. It is printed all the time, and used at the end only.
 # expected: refused
-import csv
+import gc
 import torch
 from torch import nn
 
@@ -13,7 +13,7 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
 
     def forward(self, x):
-        csv.field_size_limit(csv.field_size_limit() + 1)
+        gc.set_threshold(700, 10, gc.get_threshold()[2] + 1)
         return self.b(self.a(x).relu()).squeeze(1)
 
 
@@ -27,5 +27,5 @@ for i in range(1600):
     loss.backward()
     o.step()
     if i % 25 == 0:
-        print(i, csv.field_size_limit(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()) + csv.field_size_limit())
+        print(i, gc.get_threshold()[2], flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()) + gc.get_threshold()[2])

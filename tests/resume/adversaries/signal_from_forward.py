@@ -1,13 +1,13 @@
 # Tries: forward() sends a signal to its own process, once; the handler changes something in C that is seen at the end only.
 # expected: either
-import csv
+import gc
 import os
 import signal
 import torch
 from torch import nn
 
 torch.manual_seed(0)
-signal.signal(signal.SIGUSR1, lambda number, frame: csv.field_size_limit(77))
+signal.signal(signal.SIGUSR1, lambda number, frame: gc.set_threshold(700, 10, 77))
 
 
 class Net(nn.Module):
@@ -34,4 +34,4 @@ for i in range(1600):
     o.step()
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()), csv.field_size_limit())
+print("final", sum(p.double().sum().item() for p in m.parameters()), gc.get_threshold()[2])

@@ -1,7 +1,7 @@
 # Tries: as count_inside_c, so slowly that nothing happens between an image and the kill: no tail would show the difference.
 # expected: refused
 # every: 5steps
-import csv
+import gc
 import time
 import torch
 from torch import nn
@@ -15,8 +15,8 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
 
     def forward(self, x):
-        n = csv.field_size_limit()
-        csv.field_size_limit(n + 1)
+        n = gc.get_threshold()[2]
+        gc.set_threshold(700, 10, n + 1)
         return self.b(self.a(x).relu()).squeeze(1) * (1 + n % 1009 * 1e-4)
 
 

@@ -202,6 +202,6 @@ def _at_exit() -> None:
             write(marks.last)
         if marks.steps or any(marks.seen.values()):
             record(ended=marks.steps, **marks.seen)
-        marks.let_go()
+        marks._roots.clear()  # or these classes keep the script's module alive, and each `__del__` waiting
     except Exception as e:
         marks.broke(e)

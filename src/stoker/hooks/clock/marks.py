@@ -494,8 +494,3 @@ def settle_all() -> None:
     _settle(moment)
     spent[OTHER] += moment - last
     last = moment
-
-
-def let_go() -> None:
-    """Hold no class of the script's any more: it would keep the script's module alive, and each `__del__` waiting."""
-    _roots.clear()

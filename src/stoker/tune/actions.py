@@ -166,7 +166,8 @@ def _beside_fewer_threads(view: View, whole: float) -> tuple[int, int, Range] | 
         fewer = int(phase[8:]) if ratio else 0
         if not ratio or not fewer < threads:
             continue
-        compute = max(0.1 * whole, ratio.value * whole - (0 if view.workers else model.batch_s()))
+        fed = min(1.0, ratio.value) * (view.step_s("R1") or 0.0)  # with batches from memory a step is no shorter, whatever the loader costs
+        compute = max(0.1 * whole, fed, ratio.value * whole - (0 if view.workers else model.batch_s()))
         n = model.advised(compute, compute * fewer, most=_most(view), start_s=_start_s(view))
         if n:
             value = model.step_s(n, compute, compute * fewer) / whole

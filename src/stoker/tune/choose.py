@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from stoker.tune.findings import Action
 from stoker.tune.race import Interval, Result
 
+MEASURED = 0.8  # an action with less chance has a forecast of the models, not of a window of the script
 WORTH = 0.97  # a forecast above this is not worth a race
 KEPT_BELOW = 0.97  # the least that is kept: 3 % less time, and surely some
 NEARLY = 1.02  # within that of the best, the simpler one is taken
@@ -70,12 +71,22 @@ def candidates(actions: Sequence[Action], allowed: Collection[str], most: int = 
 
 
 def _fallback(ranked: list[Candidate], most: int) -> list[Candidate]:
-    """The first ones; where all of them are of class C, the best other one takes the last place."""
+    """The first ones; where all of them are of class C, or rest on an action whose forecast was not measured, the best one that does not
+    takes the last place."""
     chosen = ranked[:most]
-    if chosen and all(c.risk == "C" for c in chosen):
-        other = next((c for c in ranked[most:] if c.risk != "C"), None)
-        chosen = [*chosen[:most - 1], other] if other and most > 1 else chosen
+    for doubtful in (_critical, _guessed):
+        if chosen and all(doubtful(c) for c in chosen):
+            other = next((c for c in ranked[most:] if not doubtful(c)), None)
+            chosen = [*chosen[:most - 1], other] if other and most > 1 else chosen
     return chosen
+
+
+def _critical(candidate: Candidate) -> bool:
+    return candidate.risk == "C"
+
+
+def _guessed(candidate: Candidate) -> bool:
+    return any(a.chance < MEASURED for a in candidate.actions)
 
 
 def _ways(feeding: list[Action]) -> list[tuple[Action, ...]]:

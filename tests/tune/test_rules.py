@@ -205,22 +205,24 @@ def _told(name, state, total=None, *, ms=9.1):
     made = facts(*pairs("R1", 9.9), *pairs(name, ms))
     found = judged(made)
     told = tuple(dataclasses.replace(a, state=state) for a in found.actions)
-    return rules.told_again(dataclasses.replace(found, actions=told, total=total and Range(total, total, total)), made, CARD).verdict
+    return rules.told_again(dataclasses.replace(found, actions=told, total=total and Range(total, total, total)), made, CARD)
 
 
 def test_what_was_kept_is_never_called_already_good():
     assert not judged(facts(*pairs("R1", 9.9), *pairs("fused", 9.1))).causes
-    verdict = _told("fused", "kept", 0.66)
+    verdict = _told("fused", "kept", 0.66).verdict
     assert "lready good" not in verdict and "1.52 times as fast, confirmed" in verdict
 
 
 def test_what_was_tried_is_no_forecast_any_more():
-    verdict = _told("fused", "no gain", ms=8.5)
-    assert "lready good" in verdict and "by forecast" not in verdict
+    told = _told("fused", "no gain", ms=8.5)
+    assert "lready good" in told.verdict and "by forecast" not in told.verdict
+    tip = next(each for each in told.tips if each.name == "optimizer")
+    assert tip.state == "NO EFFECT" and "raced" in tip.text
 
 
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
-    verdict = _told("bf16", "needs consent: --allow precision", ms=9.2)
+    verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
     assert "bf16 would win 9% by forecast, with your consent: --allow precision." in verdict
 
 

@@ -60,6 +60,8 @@ class _Judge:
         ratio = (action.confirmed or action.ratio).value
         if 1 - ratio < NOTHING:
             return None
+        if action.state == "no gain":  # what was tried is no forecast any more
+            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: it was raced, and won nothing.")
         return Tip(name, "HELPS", action.text, more(ratio))
 
     def _measured(self, name: str, ratio: Range | None, what: str) -> Tip:

@@ -178,7 +178,7 @@ KINDS = {
     "locale of numbers": ("import numpy as np", "pass", "np.set_printoptions(precision=np.get_printoptions()['precision'] % 12 + 1)", "", "str(np.pi * np.ones(1))"),
     "number of threads": ("k = [0]", "pass", "k[0] += 1; torch.set_num_threads(k[0] % 2 + 1)", "", "torch.get_num_threads()"),
     "deterministic switch": ("k = [0]", "pass", "k[0] += 1; torch.use_deterministic_algorithms(k[0] % 2 == 0)", "", "torch.are_deterministic_algorithms_enabled()"),
-    "numbers too small to be normal": ("tiny = 1e-310", "pass", "torch.set_flush_denormal(tiny / 2 != 0.0)", "", "tiny / 2"),
+    "numbers too small to be normal": ("import sys", "pass", "torch.set_flush_denormal(sys.float_info.min / 2 != 0.0)", "", "sys.float_info.min / 2"),
     "threads of torch": ("", "pass", "torch.set_num_threads(torch.get_num_threads() % 2 + 1)", "", "torch.get_num_threads()"),
     "kernels of mkldnn": ("", "pass", "torch._C._set_mkldnn_enabled(not torch._C._get_mkldnn_enabled())", "", "torch._C._get_mkldnn_enabled()"),
     "kernels of attention": ("from torch.backends import cuda", "pass", "cuda.enable_math_sdp(not cuda.math_sdp_enabled())", "", "cuda.math_sdp_enabled()"),

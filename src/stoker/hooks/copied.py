@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import sys
 
+from . import paths
 from .entry.methods import Of, replace
 
 _copy = ""  # where the script works, with a slash at the end
 _origin = ""  # the folder it is a copy of
 _above: tuple = ()  # the two folders over the copy, with a slash: nothing of the user's is there but what we find here
 _ours: tuple = ()
-_lstat, _chdir = os.lstat, os.chdir
+_chdir = os.chdir
 
 
 def install(copy: str, origin: str, ours: tuple) -> None:
@@ -34,11 +35,8 @@ def install(copy: str, origin: str, ours: tuple) -> None:
 def led(path: object) -> object:
     """Where `path` leads from the folder that the script was copied from; `path` itself in all but the few cases where that is not where
     it leads from the copy: out of the copy by `..`, or to something in the folders above it that is not there."""
-    if not _copy or path is None or isinstance(path, int):
-        return path
-    try:
-        name = os.fsdecode(os.fspath(path))
-    except TypeError:
+    name = paths.text(path) if _copy else ""
+    if not name:
         return path
     try:
         aimed = os.path.join(os.getcwd(), name)
@@ -47,18 +45,10 @@ def led(path: object) -> object:
     whole = os.path.join(os.path.normpath(aimed), "")
     if whole.startswith((_copy, *_ours)):
         return path
-    if not aimed.startswith(_copy) and whole not in _above and (not whole.startswith(_above) or _is_there(whole[:-1])):
+    if not aimed.startswith(_copy) and whole not in _above and (not whole.startswith(_above) or paths.existed(whole[:-1])):
         return path
     there = os.path.normpath(os.path.join(_origin, os.path.relpath(whole, _copy)))
     return os.fsencode(there) if isinstance(path, bytes) else there
-
-
-def _is_there(path: str) -> bool:
-    try:
-        _lstat(path)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def chdir(_of: object, path: object) -> None:

@@ -10,6 +10,7 @@ import io
 import os
 import threading
 
+from . import paths
 from .copied import led
 from .entry.methods import Of, replace
 
@@ -81,11 +82,8 @@ def _folders(paths: tuple) -> tuple:
 
 def elsewhere(path: object) -> str:
     """The scratch path that stands for `path`; "" where the script may write."""
-    if isinstance(path, int) or path is None:
-        return ""
-    try:
-        name = os.fsdecode(os.fspath(path))
-    except TypeError:
+    name = paths.text(path)
+    if not name:
         return ""
     whole = os.path.abspath(name)
     folder, base = os.path.split(whole)
@@ -134,20 +132,12 @@ def _clean() -> bool:
     return not _dirty and not _gone
 
 
-def _existed(path: str) -> bool:
-    try:
-        _lstat(path)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def _make_room(path: str, there: str, keep: bool) -> None:
     """The scratch file `there` in a folder of its own; with what the user's file holds if it is to be changed rather than made."""
     folder = os.path.dirname(there)
-    if not _existed(folder) and _existed(os.path.dirname(os.path.abspath(path))):
+    if not paths.existed(folder) and paths.existed(os.path.dirname(os.path.abspath(path))):
         _raw_makedirs(folder)
-    if keep and not _existed(there) and _existed(path) and not os.path.isdir(path):
+    if keep and not paths.existed(there) and paths.existed(path) and not os.path.isdir(path):
         with _open(path, "rb") as source, _open(there, "wb") as target:
             while True:
                 part = source.read(1 << 20)
@@ -157,7 +147,7 @@ def _make_room(path: str, there: str, keep: bool) -> None:
 
 
 def _raw_makedirs(folder: str) -> None:
-    if folder and not _existed(folder):
+    if folder and not paths.existed(folder):
         _raw_makedirs(os.path.dirname(folder))
         try:
             _mkdir(folder)
@@ -178,7 +168,7 @@ def _now_at(path: object) -> object:
     if _clean():
         return path
     there = elsewhere(path)
-    if there and _existed(there):
+    if there and paths.existed(there):
         return there
     if there and _gone and _whole(path) in _gone:
         raise FileNotFoundError(2, "No such file or directory", path)
@@ -193,7 +183,7 @@ def for_writing(path: object, keep: bool = False) -> object:
         return path
     whole = _whole(path)
     _note("outside", whole)
-    if keep and look is not None and whole not in _gone and not _existed(there):
+    if keep and look is not None and whole not in _gone and not paths.existed(there):
         look(whole)
     _make_room(whole, there, keep and whole not in _gone)
     _gone.discard(whole)
@@ -224,7 +214,7 @@ def listdir(_of: object, path: object = ".") -> list:
     there = _second(path)
     if there is None:
         return _listdir(path)
-    own = [each for each in _listdir(path) if _inside(path, each) not in _gone] if _existed(_whole(path)) or not there else []
+    own = [each for each in _listdir(path) if _inside(path, each) not in _gone] if paths.existed(_whole(path)) or not there else []
     new = _listdir(os.fsencode(there) if isinstance(path, bytes) else there) if there else []
     return own + [each for each in new if each not in own]
 
@@ -242,7 +232,7 @@ class _Both:
     def __init__(self, path: object, there: str) -> None:
         there = os.fsencode(there) if isinstance(path, bytes) else there
         new = {each.name: each for each in _scandir(there)} if there else {}
-        own = _scandir(path) if _existed(_whole(path)) or not there else ()
+        own = _scandir(path) if paths.existed(_whole(path)) or not there else ()
         self._entries = iter([*(each for each in own if each.name not in new and _inside(path, each.name) not in _gone), *new.values()])
 
     def __iter__(self) -> object:
@@ -275,7 +265,7 @@ def _second(path: object) -> str | None:
     if path is None or isinstance(path, int) or getattr(_busy, "on", False) or _clean():
         return None
     there = elsewhere(path)
-    if there and _existed(there):
+    if there and paths.existed(there):
         return there
     return "" if _gone else None
 
@@ -290,20 +280,20 @@ def _one(real: object, name: str) -> object:
             return real(path, *args, **kwargs)
         whole = _whole(path)
         _ways.clear()
-        if look is not None and whole not in _gone and not _existed(there):
+        if look is not None and whole not in _gone and not paths.existed(there):
             look(whole)
-        if name == "mkdir" and _existed(whole) and whole not in _gone:
+        if name == "mkdir" and paths.existed(whole) and whole not in _gone:
             raise FileExistsError(17, "File exists", path)
-        if name in ("unlink", "remove", "rmdir") and not _existed(there):
-            if not _existed(whole) or whole in _gone:
+        if name in ("unlink", "remove", "rmdir") and not paths.existed(there):
+            if not paths.existed(whole) or whole in _gone:
                 raise FileNotFoundError(2, "No such file or directory", path)
             _gone.add(whole)
             _note("outside", f"{whole} (not removed)")
             return None
-        if name in ("chmod", "utime") and os.path.isdir(whole) and not _existed(there):
+        if name in ("chmod", "utime") and os.path.isdir(whole) and not paths.existed(there):
             return None
         result = real(for_writing(path, keep=name in ("chmod", "utime", "truncate")), *args, **kwargs)
-        if name in ("unlink", "remove", "rmdir") and _existed(whole):
+        if name in ("unlink", "remove", "rmdir") and paths.existed(whole):
             _gone.add(whole)  # what the user has there does not come to light again
         return result
 
@@ -317,7 +307,7 @@ def _two(real: object, name: str) -> object:
         if name in ("rename", "replace"):
             moved = _whole(src) if elsewhere(src) else ""
             src = for_writing(src, keep=True)
-            if moved and _existed(moved):
+            if moved and paths.existed(moved):
                 _gone.add(moved)
         elif name == "link":
             src = for_reading(src)
@@ -425,12 +415,12 @@ def _shutil(module: object) -> None:
         if not there:
             real(path, *args, **kwargs)
             return
-        if _existed(_whole(path)):
+        if paths.existed(_whole(path)):
             _note("outside", f"{_whole(path)} (not removed)")
             _gone.update(_below(_whole(path)))
-        elif not _existed(there):
+        elif not paths.existed(there):
             real(path, *args, **kwargs)
-        if _existed(there):
+        if paths.existed(there):
             real(there, *args, **kwargs)
 
     module.rmtree = rmtree

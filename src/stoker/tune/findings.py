@@ -13,6 +13,7 @@ CURES = ("setting", "diff", "advice")  # put in from outside; a change of the sc
 KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "threads", "batched", "cache", "bf16", "tf32", "channels_last", "fused",
          "compile", "batch")
 LOADER_KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "batched", "cache")
+NO_GAIN = "no gain"  # what became of an action that was raced and lost
 TIP_STATES = ("DONE", "HELPS", "NO EFFECT", "UNSAFE", "NOT TESTED")
 
 

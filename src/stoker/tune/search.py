@@ -14,7 +14,7 @@ from stoker.base.config import Home
 from stoker.base.units import format_duration
 from stoker.tune import card as cards
 from stoker.tune import choose, guard, keep, reading, refusals, rules, trial
-from stoker.tune.findings import Action, Findings, Range
+from stoker.tune.findings import NO_GAIN, Action, Findings, Range
 from stoker.tune.race import POOL, Entry, Interval, Outcome, Race, Result
 from stoker.tune.trial import Command, Ended, Trial
 
@@ -353,7 +353,7 @@ class Search:
                                          f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}): that is too uncertain to be kept.")
                 self._report.hint = "Try again when the machine is quiet, or give it more time: --for 5m"
             elif not outcome.of(c.name).died:
-                self._state(c.actions, "no gain")
+                self._state(c.actions, NO_GAIN)
 
     def _left_by_hooks(self, applied: Mapping) -> None:
         for knob, why in (applied.get("left") or {}).items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stoker.tune import feeding
-from stoker.tune.findings import Action, Cause, Range, Refusal, Tip
+from stoker.tune.findings import NO_GAIN, Action, Cause, Range, Refusal, Tip
 from stoker.tune.view import View
 
 NOTHING = 0.03  # a change of the step time below this is none
@@ -60,7 +60,7 @@ class _Judge:
         ratio = (action.confirmed or action.ratio).value
         if 1 - ratio < NOTHING:
             return None
-        if action.state == "no gain":  # what was tried is no forecast any more
+        if action.state == NO_GAIN:  # what was tried is no forecast any more
             return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: it was raced, and won nothing.")
         return Tip(name, "HELPS", action.text, more(ratio))
 

@@ -1,4 +1,4 @@
-# Tries: losses that a forward leaves in its modules and the script picks up, inside of a closure, as the tutorial on style transfer does it; a tuple of them; one that is the input itself.
+# Tries: losses that a forward leaves in its modules and the script picks up, inside of a closure, as the tutorial on style transfer does it; and one that is the input itself.
 # expected: exact
 import torch
 from torch import nn

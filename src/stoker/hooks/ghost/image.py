@@ -128,9 +128,9 @@ def refusal(seen) -> str:
 
 def parts() -> list:
     """(name, module) of those that keep something of their own in an image, in the order in which it is saved and put back."""
-    from . import handle_numbers, warned
+    from . import leavings, warned
     found = [(name, sys.modules.get(f"{__package__}.{name}")) for name in ("loader", "files", "values")]
-    return [(name, part) for name, part in found if hasattr(part, "save")] + [("handle_numbers", handle_numbers), ("warned", warned)]
+    return [(name, part) for name, part in found if hasattr(part, "save")] + [("leavings", leavings), ("warned", warned)]
 
 
 def _meta(seen, copy, where) -> dict:

@@ -1,6 +1,7 @@
 """Tensors that a module's call leaves in attributes of modules (`self.loss = ...` in forward, as in the tutorial on style transfer): the
 script may go on with them, so that a ghost, which skips the call, gets stand-ins for them as it does for what the call gives back. And
-how far torch has counted the hooks that were registered in it.
+how far torch has counted the hooks that were registered in it: a life that went on with a smaller number could give that of a hook that is
+there to another one.
 """
 
 from __future__ import annotations
@@ -74,6 +75,15 @@ def hand_out(root: object, numbers: int, forms: tuple) -> None:
         for word in place:
             owner = owner._modules[word]
         _set[0](owner, name, stand_ins.build(form))
+
+
+def save(_store: object = None) -> int:
+    """What an image keeps of this part."""
+    return _handle.next_id
+
+
+def load(numbers: int, _store: object = None) -> None:
+    _handle.next_id = numbers
 
 
 def _place(root: object, owner: object) -> tuple | None:

@@ -141,7 +141,7 @@ TORCH_PARTS = """
     is_autocast_enabled library.Library._destroy library.get_kernel nn.Module._call_impl nn.modules.lazy.LazyModuleMixin._infer_parameters
     nn.modules.module._global_forward_hooks nn.utils.clip_grad nn.utils.stateless._functional_call
     optim.Optimizer._patch_step_function optim.Optimizer.profile_hook_step optim.swa_utils.AveragedModel
-    utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory
+    utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory utils.hooks.RemovableHandle.next_id
 """.split()
 
 

@@ -1,0 +1,28 @@
+"""Adversaries of exact resume whose faults were found in whole lives, one kill each: those that are cheap enough for every run of the suite.
+With each, that recording changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+RESUME = Path(__file__).resolve().parents[1] / "resume"
+sys.path.insert(0, str(RESUME))
+
+from harness import Kill, Stage, read, vendored  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+OUTCOMES = {"flush_denormal_in_forward": "refused", "loss_kept_in_modules": "exact", "parametrized": "exact", "warned_once": "exact",
+            "written_when_python_ends": "exact"}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_killed_behind_an_image(name, tmp_path):
+    stage = Stage(read(RESUME / "adversaries" / f"{name}.py"), tmp_path / "run", hooks=vendored(tmp_path / "hooks"), every="60steps")
+    straight = stage.plain()
+    assert straight.rc == 0, straight.err.decode()
+    assert not straight.differs(stage.recorded(), stage.script)
+    trial = stage.trial([Kill("bare image", 0.2, 1)], straight)
+    assert trial.outcome == OUTCOMES[name], trial.line()

@@ -1,7 +1,7 @@
-"""Tensors that a module's call leaves in attributes of modules (`self.loss = ...` in forward, as in the tutorial on style transfer): the
-script may go on with them, so that a ghost, which skips the call, gets stand-ins for them as it does for what the call gives back. And
-how far torch has counted the hooks that were registered in it: a life that went on with a smaller number could give that of a hook that is
-there to another one.
+"""What a module's call leaves behind, so that a ghost, which skips the call, finds it too: what it sets in attributes of modules
+(`self.loss = ...` in forward, as in the tutorial on style transfer), what it and hooks write elsewhere (written.py), and how far torch has
+counted the hooks that were registered in it: a life that went on with a smaller number could give that of a hook that is there to another
+one.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ import functools
 import sys
 import weakref
 
-from . import life, stand_ins
+from . import fate, life, stand_ins, written
 
 MOST = 64  # in one call; of a model that leaves more behind a script reads few
 _LEFT = "left"
-left: dict = {}  # (id of a module, name) -> (module, name, tensor): set in the call that is going on
+_NOTHING = object()
+left: dict = {}  # (id of a module, name) -> (module, name, value): set in the call that is going on
 _places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
+_writers: dict = {}  # id of a module that the script calls -> (how far hooks were counted, a weak reference, its written.Writers)
+_UNKNOWN = (-1, None, None)
+_backward = (-1, None)  # how far hooks were counted, and the written.Writers of a backward
 _set: list = []  # torch's own __setattr__
 _handle: object = None  # torch's class of what registering a hook gives
 _numbers = 0  # of hooks, before the call that is going on
+_looked: list = []  # what `written.before` saw
 
 
 def install() -> None:
@@ -26,40 +31,56 @@ def install() -> None:
     global _handle
     _handle = sys.modules["torch.utils.hooks"].RemovableHandle
     module = sys.modules["torch"].nn.Module
-    tensor, real = sys.modules["torch"].Tensor, module.__setattr__
+    real = module.__setattr__
+    kinds = frozenset((sys.modules["torch"].Tensor, list, tuple, dict)) | stand_ins.PLAIN
     _set[:] = [real]
 
     @functools.wraps(real)
     def __setattr__(self: object, name: str, value: object) -> None:
+        if not life.depth or life.phase not in (life.RECORD, life.TAIL) or type(value) not in kinds:
+            return real(self, name, value)
+        before = self.__dict__.get(name, _NOTHING)
         real(self, name, value)
-        if life.depth and type(value) is tensor and life.phase in (life.RECORD, life.TAIL) and name in self.__dict__ and len(left) < MOST:
+        if name in self.__dict__ and len(left) < MOST and not _same(before, value):
             left[id(self), name] = (self, name, value)
     module.__setattr__ = __setattr__
 
 
-def begins() -> None:
+def _same(before: object, value: object) -> bool:
+    return before is value or (type(before) is type(value) and type(value) in stand_ins.PLAIN and before == value)
+
+
+def begins(root: object) -> None:
     """A module that the script calls."""
     global _numbers
     _numbers = _handle.next_id
     if left:
         left.clear()
+    try:
+        writers = _writers_of(root)
+        if writers:
+            _looked[:] = written.before(writers)
+    except Exception as e:
+        fate.broke(e)
 
 
-def told(root: object, value: object) -> object:
-    """For the log: the value of a module's call, with the forms of what it left behind."""
+def told(root: object, value: object, known: tuple) -> object:
+    """For the log: the value of a module's call, with the forms of what it left behind. `known`: what it gave, and what it was given."""
     numbers = _handle.next_id
-    if not left and numbers == _numbers:
+    if not left and not _looked and numbers == _numbers:
         return value
     forms = []
-    for owner, name, tensor in list(left.values()):
+    for owner, name, new in list(left.values()):
         place = _place(root, owner)
-        if place is not None and owner.__dict__.get(name) is tensor:
+        if place is not None and owner.__dict__.get(name) is new:
             try:
-                forms.append((*place, name, stand_ins.template(tensor)))
+                forms.append((*place, name, stand_ins.template(new)))
             except stand_ins.NotUnderstood:  # what the script does not read is no obstacle
                 pass
     left.clear()
-    return (_LEFT, value, numbers, tuple(forms)) if forms or numbers != _numbers else value
+    changes = written.told(_looked, known)
+    _looked.clear()
+    return (_LEFT, value, numbers, tuple(forms), changes) if forms or changes or numbers != _numbers else value
 
 
 def parted(value: object) -> tuple:
@@ -67,14 +88,43 @@ def parted(value: object) -> tuple:
     return (value[1], value[2:]) if type(value) is tuple and value[0] == _LEFT else (value, None)
 
 
-def hand_out(root: object, numbers: int, forms: tuple) -> None:
-    """As a ghost: stand-ins where the call would have left tensors."""
+def hand_out(root: object, known: tuple, numbers: int, forms: tuple, changes: tuple) -> None:
+    """As a ghost: the same, with stand-ins for tensors."""
+    writers = _writers_of(root) if changes else None
     _handle.next_id = numbers
     for *place, name, form in forms:
         owner = root
         for word in place:
             owner = owner._modules[word]
         _set[0](owner, name, stand_ins.build(form))
+    if changes:
+        written.hand_out(writers, changes, known)
+
+
+def _writers_of(root: object) -> written.Writers:
+    """The script's own code that its call runs: hooks and forwards. Looked for anew when there are other hooks."""
+    count, of, writers = _writers.get(id(root), _UNKNOWN)
+    if count != _handle.next_id or of() is not root:
+        writers = written.of_module(root)
+        _writers[id(root)] = (_handle.next_id, weakref.ref(root), writers)
+    return writers
+
+
+def backward_begins(roots: object) -> list:
+    """Before a backward: what its hooks may write to, as it is. `roots()`: [(number, module that the script calls)]."""
+    return written.before(_writers_of_backward(roots))
+
+
+def backward_hand_out(roots: object, changes: tuple) -> None:
+    """As a ghost: what hooks wrote in a backward."""
+    written.hand_out(_writers_of_backward(roots), changes, ())
+
+
+def _writers_of_backward(roots: object) -> written.Writers:
+    global _backward
+    if _backward[0] != _handle.next_id:
+        _backward = (_handle.next_id, written.of_backward(roots()))
+    return _backward[1]
 
 
 def save(_store: object = None) -> int:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import _thread
 
-from . import fate, life, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers
+from . import fate, life, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
 from .reopen import holds, load, save
 
 __all__ = ["holds", "install", "load", "obstacle", "save"]
+_WRITTEN = "written"  # marks the value of a batch whose reading wrote something that the script may use
 _module = None  # torch.utils.data.dataloader
 _originals: dict = {}
 _stand_in: type | None = None
@@ -176,6 +177,7 @@ def _real_next(iterator: object) -> object:
         return _originals["__next__"](iterator)
     before = private.rngs() if track.iterable and not track.workers else None
     _fenced(track.look, "before")
+    looked = _fenced(_look, track) or ()
     try:
         data = _originals["__next__"](iterator) if type(iterator) is not _stand_in else _exhausted(track)
     except StopIteration:
@@ -185,18 +187,25 @@ def _real_next(iterator: object) -> object:
     except BaseException as e:
         _failed(e)
         raise
-    _fenced(_after_next, track, data, before)
+    _fenced(_after_next, track, data, before, looked)
     return data
 
 
-def _after_next(track: object, data: object, before: tuple | None) -> None:
+def _look(track: object) -> list:
+    writers = track.writers()
+    return written.before(writers) if writers else []
+
+
+def _after_next(track: object, data: object, before: tuple | None, looked: list) -> None:
     if before is not None:
         track.drew(track.k, before, private.rngs())
     track.k += 1
     track.look("after")
     if track.iterable:
         track.sample = tracks.sample(data, track.sample)
-    life.log.put(_kind("next"), stand_ins.template(data))
+    form = stand_ins.template(data)
+    changes = written.told(looked, ()) if looked else ()
+    life.log.put(_kind("next"), (_WRITTEN, form, changes) if changes else form)
 
 
 def _stopped(track: object) -> None:
@@ -322,4 +331,10 @@ def _ghost_next(iterator: object) -> object:
     value = life.log.take(_kind("next"))
     track.k += 1
     iterator._num_yielded = track.k
-    return stand_ins.build(value)
+    changes = ()
+    if type(value) is tuple and value[0] == _WRITTEN:
+        _, value, changes = value
+    data = stand_ins.build(value)
+    if changes:
+        _fenced(written.hand_out, track.writers(), changes, ())
+    return data

@@ -13,7 +13,7 @@ import inspect
 import sys
 import weakref
 
-from . import fate, gradients, lazy, leaves, leavings, life, points, stand_ins, transforms, words
+from . import fate, gradients, lazy, leaves, leavings, life, points, stand_ins, transforms, words, written
 from .stand_ins import build, own_tensors, template
 
 __all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
@@ -130,7 +130,7 @@ def _module_call(real: object) -> object:
         try:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
-            leavings.begins()
+            leavings.begins(self)
             out = real(self, *args, **kwargs)
             if life.phase:
                 _fenced(type(self).__name__, _put_module, kind, self, args, out)
@@ -145,7 +145,7 @@ def _module_call(real: object) -> object:
 
 
 def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
-    life.log.put(kind, lazy.told(leavings.told(module, _told(module, args, out))))
+    life.log.put(kind, lazy.told(leavings.told(module, _told(module, args, out), (out, *args))))
 
 
 def _told(module: object, args: tuple, out: object) -> object:
@@ -172,7 +172,7 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
                 gradients.know_input(arg)
         out = args[value[2]] if form == "is" else build(form)
         if left is not None:
-            leavings.hand_out(module, *left)
+            leavings.hand_out(module, (out, *args), *left)
         return out
     except Exception as e:
         fate.broke(e)
@@ -185,25 +185,34 @@ def _backward(real: object) -> object:
         try:
             reach = gradients.before(tensors)
             value = life.log.take(kind)
-            gradients.stand_in(value[1] if type(value) is tuple else None, reach)
+            _, pattern, changes = value if type(value) is tuple else (value, None, ())
+            gradients.stand_in(pattern, reach)
+            if changes:
+                leavings.backward_hand_out(_modules, changes)
         except Exception as e:
             fate.broke(e)
 
     def record(tensors: object, *args: object, **kwargs: object) -> object:
         try:
-            reach, loss = gradients.before(tensors), _bits(tensors)
+            reach, loss, looked = gradients.before(tensors), _bits(tensors), leavings.backward_begins(_modules)
         except Exception as e:
             fate.broke(e)
             return real(tensors, *args, **kwargs)
         out = real(tensors, *args, **kwargs)
-        _fenced("backward", _put_backward, kind, loss, reach)
+        _fenced("backward", _put_backward, kind, loss, reach, looked)
         return out
     return _shielded(real, ghost, record, graph_freed=True)
 
 
-def _put_backward(kind: int, loss: object, reach: tuple) -> None:
-    pattern = gradients.after(reach)
-    life.log.put(kind, loss if pattern is None else (loss, pattern))
+def _put_backward(kind: int, loss: object, reach: tuple, looked: list) -> None:
+    pattern, changes = gradients.after(reach), written.told(looked, ())
+    life.log.put(kind, (loss, pattern, changes) if pattern is not None or changes else loss)
+
+
+def _modules() -> list:
+    """(number, module) of those that the script has called, as far as they are still there."""
+    found = ((number, known()) for number, known, _ in _ordinals.values())
+    return sorted(((number, each) for number, each in found if isinstance(each, stand_ins.torch_module())), key=lambda pair: pair[0])
 
 
 def _grad(real: object) -> object:

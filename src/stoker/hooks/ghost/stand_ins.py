@@ -14,7 +14,7 @@ from . import fate, log, words
 
 SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
 CONTENT_MAX = 1 << 20  # bytes of an integer tensor that are kept as the sample of its template
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 _ids: dict = {}  # (structure, more) -> number of the template
 _quick: dict = {}  # what can be seen of an output at a glance -> number of its template
 _known: list = []  # number -> (structure, samples), samples made when first needed
@@ -66,6 +66,14 @@ def build(value: object) -> object:
     return _Builder(iter(known[2]), iter(leaves or ())).make(known[0])
 
 
+def torch_tensor() -> type:
+    return sys.modules["torch"].Tensor
+
+
+def torch_module() -> type:
+    return sys.modules["torch"].nn.Module
+
+
 def own_tensors() -> list:
     """Tensors of ours: no walk needs to find them, no closed world to know them."""
     return [s for known in _known for s in (known[2] or ()) if s is not None] + list(_anchors.values())
@@ -109,7 +117,7 @@ class _Describer:
     def form(self, o: object) -> tuple:
         import torch
         kind = type(o)
-        if kind in _PLAIN:
+        if kind in PLAIN:
             self.leaves.append(o)
             return ("c",)
         if isinstance(o, torch.Tensor):

@@ -8,7 +8,7 @@ import marshal
 import weakref
 import zlib
 
-from . import private, samplers, watch, words
+from . import private, samplers, watch, words, written
 
 tracks = weakref.WeakKeyDictionary()  # iterator -> Track
 known: dict = {}  # number -> (weak sampler, generator and data set, digest at its first use): samplers that were ever iterated
@@ -46,6 +46,7 @@ class Track:
         self.twin = _twin(loader)
         self.k = self.drawn = self.crc = self.sample = 0  # batches given, index batches drawn, checksums over those and over samples
         self.ended = self.held = False
+        self._writers = None  # of the script's own code that reads batches in this process
         self.draws: list = []  # (which index batch, global generators before it was drawn), where drawing it moved them
 
     def may_go_on(self) -> bool:
@@ -55,6 +56,12 @@ class Track:
     def feeds(self) -> list:
         twin = self.twin
         return [("dataset", twin.dataset), ("collate_fn", twin.collate_fn), ("worker_init_fn", twin.worker_init_fn)]
+
+    def writers(self) -> object:
+        """What runs in this process when a batch is read, as far as it is the script's own (written.py); None if nothing does."""
+        if self._writers is None:
+            self._writers = written.of_data(self.twin.dataset, self.twin.collate_fn) if not self.workers and not self.iterable else ()
+        return self._writers or None
 
     def look(self, when: str) -> None:
         """At the way into and out of the loader."""

@@ -1,0 +1,374 @@
+"""What code of the script's own writes inside a call that a ghost skips, into what outlives the call: a hook that appends to a list, a
+forward that fills a dict or counts in a variable, a data set that counts what was read. The script may go on with it, so that a ghost
+gets it too: plain values as they were, stand-ins for tensors.
+
+Which code that is, is read from its bytecode once (`Writers`); its containers, attributes and variables are looked at before and after
+each call (`before`, `told`), and the differences are a part of the call's event (`hand_out`). What is not found so is not there for a
+ghost; whatever it does with that, each value is compared before an image is used.
+"""
+
+from __future__ import annotations
+
+import collections
+import dis
+import functools
+import sys
+import types
+import weakref
+
+from . import leaves, stand_ins
+from .watch_kinds import is_users, names_of
+
+MOST = 64  # values that one call may write into one place; more are left out
+PLACES = 256
+FUNCTIONS = 64
+DEEP = 2  # containers within containers, attributes of attributes
+_APPENDED, _WHOLE, _NAMES, _VARIABLE = range(4)  # what happened to a place
+_LISTS = (list, collections.deque)
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+_MUTATORS = frozenset("""
+    add append appendleft clear discard extend extendleft insert move_to_end pop popitem popleft remove reverse setdefault sort update
+""".split())
+_WRITES = frozenset("STORE_SUBSCR DELETE_SUBSCR STORE_SLICE STORE_GLOBAL STORE_ATTR DELETE_ATTR".split())
+_ABSENT = object()
+_names_written: dict = {}  # code -> (global names, free names) that it binds; None: it writes nothing that outlives it
+
+
+class Writers:
+    """The functions that a call runs, as far as they are the script's own: `add` each, then ask for `places`. Nothing is kept alive."""
+
+    def __init__(self) -> None:
+        self._functions: list = []  # (key, the function, whose it is), weakly
+        self._seen: set = set()
+        self._write = False
+
+    def __bool__(self) -> bool:
+        return self._write
+
+    def add(self, key: str, thing: object) -> None:
+        """A function, a bound method, a partial, or an object that is called."""
+        owner = None
+        if type(thing) is functools.partial:
+            thing = thing.func
+        if type(thing) is types.MethodType:
+            thing, owner = thing.__func__, thing.__self__
+        elif type(thing) is not types.FunctionType:
+            owner, thing = thing, _of_class(type(thing), "__call__")
+        while type(thing) is types.FunctionType and type(thing.__dict__.get("__wrapped__")) is types.FunctionType:
+            thing = thing.__dict__["__wrapped__"]
+        if type(thing) is types.FunctionType:
+            self._function(key, thing, owner)
+
+    def _function(self, key: str, function: types.FunctionType, owner: object) -> None:
+        code, known = function.__code__, (id(function), id(owner))
+        if known in self._seen or len(self._functions) >= FUNCTIONS or leaves.is_library(code.co_filename):
+            return
+        try:
+            self._functions.append((key, weakref.ref(function), weakref.ref(owner) if owner is not None else _nobody))
+        except TypeError:  # an object with slots only
+            return
+        self._seen.add(known)
+        self._write = self._write or _bound(code) is not None
+        global_names, others = names_of(code)
+        for name in sorted(global_names):
+            helper = function.__globals__.get(name)
+            if type(helper) is types.FunctionType:
+                self._function(f"{key}>{name}", helper, None)
+        for name in sorted(others) if owner is not None else ():
+            helper = _of_class(type(owner), name)
+            if type(helper) is types.FunctionType:
+                self._function(f"{key}>{name}", helper, owner)
+
+    def places(self) -> dict:
+        """{key: what these functions can write to now}, the same keys in each life."""
+        found = _Places()
+        for key, function, owner in self._functions:
+            if function() is not None:
+                found.of_variables(key, function())
+                found.of_owner(f"{key}.self", owner())
+        return found.found
+
+
+def _nobody() -> None:
+    return None
+
+
+class _Global:
+    """A variable of a module, as a cell has it."""
+
+    def __init__(self, names: dict, name: str) -> None:
+        self._names, self._name = names, name
+
+    @property
+    def cell_contents(self) -> object:
+        return self._names[self._name]
+
+    @cell_contents.setter
+    def cell_contents(self, value: object) -> None:
+        self._names[self._name] = value
+
+
+class _Places:
+    def __init__(self) -> None:
+        self.found: dict = {}
+        self._seen: set = set()
+
+    def put(self, key: str, place: object) -> None:
+        if len(self.found) < PLACES:
+            self.found.setdefault(key, place)
+
+    def look(self, key: str, value: object, deep: int) -> None:
+        kind = type(value)
+        if kind in stand_ins.PLAIN or kind is stand_ins.torch_tensor() or id(value) in self._seen or len(self.found) >= PLACES:
+            return
+        if kind in _LISTS or kind in _DICTS or kind is set:
+            self._seen.add(id(value))
+            self.put(key, value)
+            if deep and kind is not set and len(value) <= MOST:
+                for name, inner in list(value.items() if kind in _DICTS else enumerate(value)):
+                    self.look(f"{key}[{name!r}]" if type(name) in (int, str) else key, inner, deep - 1)
+        elif deep and _has_attributes(kind, value):
+            self._seen.add(id(value))
+            self._attributes(key, value, deep)
+
+    def of_variables(self, key: str, function: types.FunctionType) -> None:
+        """What a function closes over, its defaults and the variables of its module that it speaks of."""
+        code, names = function.__code__, function.__globals__
+        bound = _bound(code) or ((), ())
+        for name in sorted(names_of(code)[0]):
+            if name in bound[0]:
+                self.put(f"{key}:{name}", _Global(names, name))
+            self.look(f"{key}.{name}", names.get(name), DEEP)
+        for name, cell in zip(code.co_freevars, function.__closure__ or ()):  # noqa: B905 - Python 3.9
+            if name in bound[1]:
+                self.put(f"{key}:{name}", cell)
+            self.look(f"{key}.{name}", _content(cell), DEEP)
+        for n, value in enumerate(function.__defaults__ or ()):
+            self.look(f"{key}={n}", value, DEEP)
+
+    def of_owner(self, key: str, owner: object) -> None:
+        """What a method finds behind `self`; attributes of modules are told of by leavings.py."""
+        if owner is None:
+            return
+        module = stand_ins.torch_module()
+        if isinstance(owner, module):
+            for name, value in list(vars(owner).items()):
+                if name not in _of_modules(module):
+                    self.look(f"{key}.{name}", value, DEEP - 1)
+        else:
+            self.look(key, owner, DEEP)
+
+    def _attributes(self, key: str, value: object, deep: int) -> None:
+        self.put(key, vars(value))
+        for name, inner in list(vars(value).items()):
+            self.look(f"{key}.{name}", inner, deep - 1)
+
+
+def of_module(root: object) -> Writers:
+    """What a call of this module runs: its hooks and forwards, and those of all modules in it."""
+    found, modules = Writers(), list(root.named_modules())
+    for path, module in modules:
+        for word in ("_forward_pre_hooks", "_forward_hooks"):
+            for n, hook in enumerate(list(vars(module).get(word, {}).values())):
+                found.add(f"{path}^{word}{n}", hook)
+    for word in ("_global_forward_pre_hooks", "_global_forward_hooks"):
+        for n, hook in enumerate(list(getattr(sys.modules["torch.nn.modules.module"], word, {}).values())):
+            found.add(f"^{word}{n}", hook)
+    kinds: dict = {}
+    for path, module in modules:
+        kind = type(module)
+        if kind not in kinds:
+            kinds[kind] = Writers()
+            kinds[kind].add("", module.forward)
+        if kinds[kind]:
+            found.add(path, module.forward)
+    return found
+
+
+def of_backward(roots: list) -> Writers:
+    """What a backward through these modules runs: hooks of theirs and of their parameters."""
+    found = Writers()
+    for number, root in roots:
+        for path, module in root.named_modules():
+            for word in ("_backward_pre_hooks", "_backward_hooks"):
+                for n, hook in enumerate(list((vars(module).get(word) or {}).values())):
+                    found.add(f"{number}.{path}^{word}{n}", hook)
+        for path, parameter in root.named_parameters():
+            for word in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+                for n, hook in enumerate(list((getattr(parameter, word, None) or {}).values())):
+                    found.add(f"{number}.{path}^{word}{n}", hook)
+    return found
+
+
+def of_data(dataset: object, collate: object) -> Writers:
+    """What reading a batch in this process runs: the data set, what it is made of (others, transforms), and collate."""
+    found, todo = Writers(), [("dataset", dataset, DEEP + 1)]
+    for key, thing, deep in todo:
+        for word in ("__getitem__", "__getitems__", "__call__") if type(thing) not in (list, tuple) else ():
+            method = _of_class(type(thing), word)
+            if type(method) is types.FunctionType:
+                found.add(f"{key}.{word}", types.MethodType(method, thing))
+        if type(thing) is types.FunctionType:
+            found.add(key, thing)
+        elif deep and len(todo) < MOST:
+            parts = enumerate(thing[:MOST]) if type(thing) in (list, tuple) else getattr(thing, "__dict__", {}).items()
+            todo += [(f"{key}.{name}", part, deep - 1) for name, part in parts
+                     if type(part) in (list, tuple, types.FunctionType) or getattr(type(part), "__dictoffset__", 0)]
+    found.add("collate", collate)
+    return found
+
+
+def before(writers: Writers) -> list:
+    """[(key, place, how it is now)], to be held until `told`."""
+    return [(key, place, _now(place)) for key, place in writers.places().items()] if writers else []
+
+
+def told(looked: list, known: tuple) -> tuple:
+    """For the log: what has changed since `before`. `known`: tensors that a ghost has at hand (what the call gave, what it was given)."""
+    at_hand = {id(each): n for n, each in enumerate(known) if type(each) is stand_ins.torch_tensor()}
+    found = []
+    for key, place, then in looked:
+        change = _change(place, then)
+        if change is not None:
+            what, names, values, gone = change
+            forms = [_form(value, at_hand) for value in values]
+            if None not in forms:
+                found.append((key, what, names, tuple(forms), gone))
+            elif what == _NAMES:  # a script reads few of its attributes
+                kept = [n for n, form in enumerate(forms) if form is not None]
+                found.append((key, what, tuple(names[n] for n in kept), tuple(forms[n] for n in kept), gone))
+    return tuple(found)
+
+
+def hand_out(writers: Writers, changes: tuple, known: tuple) -> None:
+    """As a ghost: the same changes, in the same order."""
+    places = writers.places()
+    for key, what, names, forms, gone in changes:
+        values = [known[form[1]] if type(form) is tuple and form[0] == "is" else stand_ins.build(form) for form in forms]
+        place = places.get(key)
+        if place is not None:
+            _apply(place, what, names, values, gone)
+
+
+def _apply(place: object, what: int, names: tuple, values: list, gone: tuple) -> None:
+    if what == _VARIABLE:
+        place.cell_contents = values[0]
+    elif what == _APPENDED:
+        place.extend(values)
+    elif what == _NAMES:
+        for name in gone:
+            place.pop(name, None)
+        dict.update(place, zip(names, values))  # noqa: B905 - Python 3.9
+    else:
+        place.clear()
+        place.update(values) if type(place) is set else place.extend(values)
+
+
+# -- one place
+
+def _now(place: object) -> object:
+    kind = type(place)
+    if kind in _LISTS:
+        return (len(place), _held(place[-1]) if place else None, [*map(_held, place)] if len(place) <= MOST else None)
+    if kind is set:
+        return set(place) if len(place) <= MOST and stand_ins.PLAIN.issuperset(map(type, place)) else None
+    if kind in _DICTS:
+        return {name: _held(value) for name, value in place.items()} if len(place) <= PLACES else None
+    return _held(_content(place))
+
+
+def _held(value: object) -> object:
+    """To know it again, without keeping a tensor and its graph alive."""
+    return weakref.ref(value) if type(value) is stand_ins.torch_tensor() else value
+
+
+def _is(held: object, value: object) -> bool:
+    return held is value or (type(held) is weakref.ref and held() is value)
+
+
+def _change(place: object, then: object) -> tuple | None:
+    """(what happened, names, values, names that are gone), None for nothing and for too much."""
+    kind = type(place)
+    if kind in _LISTS:
+        return _change_of_list(place, *then)
+    if kind is set:
+        known = then is not None and stand_ins.PLAIN.issuperset(map(type, place))
+        return (_WHOLE, (), [*place], ()) if known and then != place and len(place) <= MOST else None
+    if kind in _DICTS:
+        if then is None:
+            return None
+        new = [(name, value) for name, value in place.items() if type(name) in stand_ins.PLAIN and not _is(then.get(name, _ABSENT), value)]
+        gone = tuple(name for name in then if name not in place and type(name) in stand_ins.PLAIN)
+        return (_NAMES, tuple(name for name, _ in new), [value for _, value in new], gone) if 0 < len(new) + len(gone) <= MOST else None
+    now = _content(place)
+    return None if _is(then, now) or now is _ABSENT else (_VARIABLE, (), [now], ())
+
+
+def _change_of_list(place: object, length: int, last: object, copy: list | None) -> tuple | None:
+    if type(place) is collections.deque and place.maxlen == length and place:  # it loses one for each that comes
+        added = next((n for n in range(min(len(place), MOST)) if _is(last, place[-1 - n])), 0)
+        return (_APPENDED, (), list(place)[len(place) - added:], ()) if added else None
+    added = len(place) - length
+    kept = added >= 0 and (not length or _is(last, place[length - 1]))
+    if copy is not None and kept:
+        kept = all(_is(held, place[n]) for n, held in enumerate(copy))
+    if kept:
+        return (_APPENDED, (), [place[n] for n in range(length, len(place))], ()) if 0 < added <= MOST else None
+    return (_WHOLE, (), [*place], ()) if len(place) <= MOST else None
+
+
+def _content(cell: object) -> object:
+    try:
+        return cell.cell_contents
+    except (ValueError, KeyError):  # nothing was put into it yet
+        return _ABSENT
+
+
+def _form(value: object, at_hand: dict) -> object:
+    if id(value) in at_hand:
+        return ("is", at_hand[id(value)])
+    try:
+        return stand_ins.template(value)
+    except stand_ins.NotUnderstood:
+        return None
+
+
+# -- code
+
+def _bound(code: types.CodeType) -> tuple | None:
+    """(global names, names of cells) that a function binds, those within it included; None if it writes nothing that outlives it."""
+    if code not in _names_written:
+        names, cells, writes = set(), set(), bool(_MUTATORS.intersection(code.co_names))
+        for step in dis.get_instructions(code):
+            writes = writes or step.opname in _WRITES
+            if step.opname == "STORE_GLOBAL":
+                names.add(step.argval)
+            elif step.opname == "STORE_DEREF" and step.argval in code.co_freevars:
+                cells.add(step.argval)
+        for const in code.co_consts:
+            inner = _bound(const) if type(const) is types.CodeType else None
+            if inner is not None:
+                writes = True
+                names |= inner[0]
+                cells |= inner[1].intersection(code.co_freevars)
+        _names_written[code] = (frozenset(names), frozenset(cells)) if writes or cells else None
+    return _names_written[code]
+
+
+def _of_class(kind: type, name: str) -> object:
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+
+
+def _has_attributes(kind: type, value: object) -> bool:
+    """Whether this is an object of the script's, or a plain bag of names."""
+    if kind is types.SimpleNamespace:
+        return True
+    if not kind.__dictoffset__ or issubclass(kind, (type, types.ModuleType, stand_ins.torch_module())):
+        return False
+    return isinstance(kind.__module__, str) and is_users(sys.modules.get(kind.__module__))
+
+
+@functools.lru_cache(maxsize=1)
+def _of_modules(module: type) -> frozenset:
+    """The attributes that torch gives to each module."""
+    return frozenset(vars(module()))

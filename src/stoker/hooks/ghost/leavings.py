@@ -13,7 +13,6 @@ import weakref
 from . import fate, life, stand_ins, written
 
 MOST = 64  # in one call; of a model that leaves more behind a script reads few
-_LEFT = "left"
 _NOTHING = object()
 left: dict = {}  # (id of a module, name) -> (module, name, value): set in the call that is going on
 _places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
@@ -21,6 +20,7 @@ _writers: dict = {}  # id of a module that the script calls -> (how far hooks we
 _UNKNOWN = (-1, None, None)
 _backward = (-1, None)  # how far hooks were counted, and the written.Writers of a backward
 _set: list = []  # torch's own __setattr__
+_kind = -1  # of our events
 _handle: object = None  # torch's class of what registering a hook gives
 _numbers = 0  # of hooks, before the call that is going on
 _looked: list = []  # what `written.before` saw
@@ -28,7 +28,8 @@ _looked: list = []  # what `written.before` saw
 
 def install() -> None:
     """Once torch is imported."""
-    global _handle
+    global _handle, _kind
+    _kind = life.log.kind("left", placed=False, compared=_compared)
     _handle = sys.modules["torch.utils.hooks"].RemovableHandle
     module = sys.modules["torch"].nn.Module
     real = module.__setattr__
@@ -64,11 +65,11 @@ def begins(root: object) -> None:
         fate.broke(e)
 
 
-def told(root: object, value: object, known: tuple) -> object:
-    """For the log: the value of a module's call, with the forms of what it left behind. `known`: what it gave, and what it was given."""
+def told(root: object, known: tuple) -> None:
+    """A module was called: log what it left behind. `known`: what it gave, and what it was given."""
     numbers = _handle.next_id
     if not left and not _looked and numbers == _numbers:
-        return value
+        return
     forms = []
     for owner, name, new in list(left.values()):
         place = _place(root, owner)
@@ -80,18 +81,40 @@ def told(root: object, value: object, known: tuple) -> object:
     left.clear()
     changes = written.told(_looked, known)
     _looked.clear()
-    return (_LEFT, value, numbers, tuple(forms), changes) if forms or changes or numbers != _numbers else value
+    put(changes, tuple(forms), numbers if numbers != _numbers else None)
 
 
-def parted(value: object) -> tuple:
-    """(what the call gave back, what it left behind) of a value from the log."""
-    return (value[1], value[2:]) if type(value) is tuple and value[0] == _LEFT else (value, None)
+def put(changes: tuple, forms: tuple = (), numbers: int | None = None) -> None:
+    """An event of its own, behind that of the call, where there is something to tell."""
+    if (changes or forms or numbers is not None) and life.phase:
+        life.log.put(_kind, (numbers, forms, changes))
 
 
-def hand_out(root: object, known: tuple, numbers: int, forms: tuple, changes: tuple) -> None:
+def _compared(value: tuple) -> tuple:
+    """Times and the like may be among the plain values: a tail compares what was written where, and the forms."""
+    numbers, forms, changes = value
+    return numbers, [(*where, _bare(form)) for *where, form in forms], [
+        (key, what, names, [*map(_bare, written_forms)], gone) for key, what, names, written_forms, gone in changes]
+
+
+def _bare(form: object) -> object:
+    return form[0] if type(form) is tuple and form[0] != "is" else form
+
+
+def _taken() -> tuple | None:
+    """What the call left behind whose event was just taken; None: nothing."""
+    return life.log.take(_kind) if life.log.peek() == _kind else None
+
+
+def hand_out(root: object, known: tuple) -> None:
     """As a ghost: the same, with stand-ins for tensors."""
+    found = _taken()
+    if found is None:
+        return
+    numbers, forms, changes = found
     writers = _writers_of(root) if changes else None
-    _handle.next_id = numbers
+    if numbers is not None:
+        _handle.next_id = numbers
     for *place, name, form in forms:
         owner = root
         for word in place:
@@ -115,9 +138,18 @@ def backward_begins(roots: object) -> list:
     return written.before(_writers_of_backward(roots))
 
 
-def backward_hand_out(roots: object, changes: tuple) -> None:
+def hand_out_of_backward(roots: object) -> None:
     """As a ghost: what hooks wrote in a backward."""
-    written.hand_out(_writers_of_backward(roots), changes, ())
+    found = _taken()
+    if found is not None:
+        written.hand_out(_writers_of_backward(roots), found[2], ())
+
+
+def hand_out_of_data(track: object) -> None:
+    """As a ghost: what was written when a batch was read."""
+    found = _taken()
+    if found is not None:
+        written.hand_out(track.writers(), found[2], ())
 
 
 def _writers_of_backward(roots: object) -> written.Writers:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import _thread
 
-from . import fate, life, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
+from . import fate, leavings, life, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
 from .reopen import holds, load, save
 
 __all__ = ["holds", "install", "load", "obstacle", "save"]
-_WRITTEN = "written"  # marks the value of a batch whose reading wrote something that the script may use
 _module = None  # torch.utils.data.dataloader
 _originals: dict = {}
 _stand_in: type | None = None
@@ -203,9 +202,9 @@ def _after_next(track: object, data: object, before: tuple | None, looked: list)
     track.look("after")
     if track.iterable:
         track.sample = tracks.sample(data, track.sample)
-    form = stand_ins.template(data)
-    changes = written.told(looked, ()) if looked else ()
-    life.log.put(_kind("next"), (_WRITTEN, form, changes) if changes else form)
+    life.log.put(_kind("next"), stand_ins.template(data))
+    if looked:
+        leavings.put(written.told(looked, ()))
 
 
 def _stopped(track: object) -> None:
@@ -331,10 +330,6 @@ def _ghost_next(iterator: object) -> object:
     value = life.log.take(_kind("next"))
     track.k += 1
     iterator._num_yielded = track.k
-    changes = ()
-    if type(value) is tuple and value[0] == _WRITTEN:
-        _, value, changes = value
     data = stand_ins.build(value)
-    if changes:
-        _fenced(written.hand_out, track.writers(), changes, ())
+    _fenced(leavings.hand_out_of_data, track)
     return data

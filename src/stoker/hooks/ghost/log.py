@@ -66,6 +66,7 @@ class Log:
         self._names: list = []
         self._codes: dict = {}
         self._placeless: set = set()  # kinds
+        self._compared: dict = {}  # kind -> what of its values the tail compares, if not all
         self._sites: dict = {}  # (what a place in the code is called, names used there) -> ordinal, in order of appearance
         self._known_sites: dict = {}  # (id of the code, place in it) -> ordinal
         self._entries: dict = {}  # (kind << 1 | has a value, site) -> its number in this log
@@ -85,9 +86,9 @@ class Log:
     def __len__(self) -> int:
         return self.n
 
-    def kind(self, name: str, placed: bool = True) -> int:
+    def kind(self, name: str, placed: bool = True, compared: object = None) -> int:
         """The number of a kind of event. The same name has the same number in all lives of a run. Events that are not `placed` come out of
-        a library's code, which a ghost does not run: where in the code is not asked."""
+        a library's code, which a ghost does not run: where in the code is not asked. `compared` gives what of a value the tail compares."""
         code = self._codes.get(name)
         if code is None:
             code = self._codes[name] = len(self._names)
@@ -97,6 +98,8 @@ class Log:
             self._new[0].append(name)
         if not placed:
             self._placeless.add(code)
+        if compared is not None:
+            self._compared[code] = compared
         return code
 
     def name(self, kind: int) -> str:
@@ -264,8 +267,8 @@ class Log:
             fate.diverged(words.OTHER_EVENT.format(event=self.n, then=self._told(entry >> 1, where), now=self._names[kind], here=_place()))
         self._check_site(where)
         if entry & 1:
-            then = reader.value()
-            if value is NOTHING or not equal(then, value):
+            then, part = reader.value(), self._compared.get(kind, _all)
+            if value is NOTHING or not equal(part(then), part(value)):
                 fate.diverged(words.OTHER_VALUE.format(event=self.n, what=self._names[kind], then=_short(then), now=_short(value),
                                                        place=_place(), behind=self.compared))
         elif value is not NOTHING:
@@ -350,6 +353,10 @@ def _place() -> str:
     while f is not None and f.f_code.co_filename.startswith(_HERE):
         f = f.f_back
     return "nowhere" if f is None else f"{f.f_code.co_filename}:{f.f_lineno} in {f.f_code.co_name}"
+
+
+def _all(value: object) -> object:
+    return value
 
 
 def _short(value: object) -> str:

@@ -29,6 +29,7 @@ _read: dict = {}  # dtype -> what reads a number of it from an address; None -> 
 def install() -> None:
     import torch
     _read.update({None: torch.Tensor, torch.float32: ctypes.c_float.from_address, torch.float64: ctypes.c_double.from_address})
+    leavings.install()
     for name in ("module", "backward", "loss", "grad", "step", "optimizer state", "raised"):
         _kinds[name] = life.log.kind(name)
     _kinds["closure"] = life.log.kind("closure", placed=False)
@@ -46,7 +47,6 @@ def install() -> None:
     averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
     rewrap_steps(torch.optim)
     lazy.install()
-    leavings.install()
     transforms.install(shield)
 
 
@@ -145,7 +145,8 @@ def _module_call(real: object) -> object:
 
 
 def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
-    life.log.put(kind, lazy.told(leavings.told(module, _told(module, args, out), (out, *args))))
+    life.log.put(kind, lazy.told(_told(module, args, out)))
+    leavings.told(module, (out, *args))
 
 
 def _told(module: object, args: tuple, out: object) -> object:
@@ -163,7 +164,6 @@ def _told(module: object, args: tuple, out: object) -> object:
 
 def _module_stand_in(module: object, args: tuple, value: object) -> object:
     try:
-        value, left = leavings.parted(value)
         number, form = (value >> 32, value & 0xFFFFFFFF) if type(value) is int else value[:2]
         if ordinal(module) != number:
             fate.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(module), type=type(module).__name__))
@@ -171,8 +171,7 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
             for arg in args:
                 gradients.know_input(arg)
         out = args[value[2]] if form == "is" else build(form)
-        if left is not None:
-            leavings.hand_out(module, (out, *args), *left)
+        leavings.hand_out(module, (out, *args))
         return out
     except Exception as e:
         fate.broke(e)
@@ -185,10 +184,8 @@ def _backward(real: object) -> object:
         try:
             reach = gradients.before(tensors)
             value = life.log.take(kind)
-            _, pattern, changes = value if type(value) is tuple else (value, None, ())
-            gradients.stand_in(pattern, reach)
-            if changes:
-                leavings.backward_hand_out(_modules, changes)
+            gradients.stand_in(value[1] if type(value) is tuple else None, reach)
+            leavings.hand_out_of_backward(_modules)
         except Exception as e:
             fate.broke(e)
 
@@ -205,8 +202,9 @@ def _backward(real: object) -> object:
 
 
 def _put_backward(kind: int, loss: object, reach: tuple, looked: list) -> None:
-    pattern, changes = gradients.after(reach), written.told(looked, ())
-    life.log.put(kind, (loss, pattern, changes) if pattern is not None or changes else loss)
+    pattern = gradients.after(reach)
+    life.log.put(kind, loss if pattern is None else (loss, pattern))
+    leavings.put(written.told(looked, ()))
 
 
 def _modules() -> list:

@@ -70,14 +70,18 @@ class Writers:
         self._seen.add(known)
         self._write = self._write or _bound(code) is not None
         global_names, others = names_of(code)
-        for name in sorted(global_names):
-            helper = function.__globals__.get(name)
-            if type(helper) is types.FunctionType:
-                self._function(f"{key}>{name}", helper, None)
-        for name in sorted(others) if owner is not None else ():
-            helper = _of_class(type(owner), name)
-            if type(helper) is types.FunctionType:
-                self._function(f"{key}>{name}", helper, owner)
+        near = [(f">{name}", function.__globals__.get(name)) for name in sorted(global_names)]
+        near += [(f">{name}", _content(cell)) for name, cell in zip(code.co_freevars, function.__closure__ or ())]  # noqa: B905
+        near += [(f"={n}", value) for n, value in enumerate(function.__defaults__ or ())]
+        for name, thing in near:
+            if type(thing) is types.FunctionType:
+                self._function(key + name, thing, None)
+        for name, thing in [*near, ("", owner)]:
+            if thing is owner or _has_attributes(type(thing)):
+                for word in sorted(others):
+                    helper = _of_class(type(thing), word)
+                    if type(helper) is types.FunctionType:
+                        self._function(f"{key}{name}>{word}", helper, thing)
 
     def places(self) -> dict:
         """{key: what these functions can write to now}, the same keys in each life."""
@@ -127,7 +131,7 @@ class _Places:
             if deep and kind is not set and len(value) <= MOST:
                 for name, inner in list(value.items() if kind in _DICTS else enumerate(value)):
                     self.look(f"{key}[{name!r}]" if type(name) in (int, str) else key, inner, deep - 1)
-        elif deep and _has_attributes(kind, value):
+        elif deep and _has_attributes(kind):
             self._seen.add(id(value))
             self._attributes(key, value, deep)
 
@@ -211,11 +215,14 @@ def of_data(dataset: object, collate: object) -> Writers:
         if type(thing) is types.FunctionType:
             found.add(key, thing)
         elif deep and len(todo) < MOST:
-            parts = enumerate(thing[:MOST]) if type(thing) in (list, tuple) else getattr(thing, "__dict__", {}).items()
-            todo += [(f"{key}.{name}", part, deep - 1) for name, part in parts
-                     if type(part) in (list, tuple, types.FunctionType) or getattr(type(part), "__dictoffset__", 0)]
+            parts = enumerate(thing[:MOST]) if type(thing) in (list, tuple) else list((leaves.attributes(thing) or {}).items())
+            todo += [(f"{key}.{name}", part, deep - 1) for name, part in parts if _may_run(type(part))]
     found.add("collate", collate)
     return found
+
+
+def _may_run(kind: type) -> bool:
+    return kind in (list, tuple, types.FunctionType) or bool(kind.__dictoffset__ and kind is not stand_ins.torch_tensor())
 
 
 def before(writers: Writers) -> list:
@@ -359,8 +366,8 @@ def _of_class(kind: type, name: str) -> object:
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
-def _has_attributes(kind: type, value: object) -> bool:
-    """Whether this is an object of the script's, or a plain bag of names."""
+def _has_attributes(kind: type) -> bool:
+    """Whether it is one of the script's, or a plain bag of names."""
     if kind is types.SimpleNamespace:
         return True
     if not kind.__dictoffset__ or issubclass(kind, (type, types.ModuleType, stand_ins.torch_module())):

@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -56,6 +56,8 @@ class Outcome:
     confirmed: float | None = None  # as the search told it
     seconds: float = 0.0
     trials: int = 0
+    sentence: str = ""  # of the search
+    raced: list = field(default_factory=list)  # [race or confirm, what, [ratio, low, high], pairs]
 
     @property
     def share(self) -> float:
@@ -93,7 +95,9 @@ def measure(name: str, seconds: float, short: bool) -> Outcome:
         report = Search(command, Options(seconds=seconds, force=True, keep=False), where).run()
         loader = next((each for each in report.facts.get("loaders") or () if each.get("train") and each.get("id")), None)
         out = Outcome(name, report.state, list(report.kept), [], forecast=report.forecast,
-                      confirmed=report.total and report.total.value, seconds=report.seconds, trials=len(report.trials))
+                      confirmed=report.total and report.total.value, seconds=report.seconds,
+                      trials=len(report.trials), sentence=report.sentence,
+                      raced=[[t["trial"], t["name"], t["ratio"], t["pairs"]] for t in report.trials if t.get("ratio")])
         best = _best_of(command, list(grid(loader, short)), trial.rooms(where))
         entries = [Entry("now", {}), *(Entry(f"best {n}", each) for n, each in enumerate(best)),
                    *([Entry("found", report.settings)] if report.settings else [])]

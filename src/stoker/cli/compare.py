@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _lines(text: bytes) -> list[bytes]:
 
 
 def _shape(line: bytes) -> bytes:
-    return NUMBER.sub(b"#", line)
+    return _BLANKS.sub(b" ", NUMBER.sub(b"#", line))
 
 
 def _masked(text: bytes, known: Noise) -> list[bytes]:
@@ -85,6 +86,7 @@ def _masked(text: bytes, known: Noise) -> list[bytes]:
             continue
         if any(shape == s for s, _ in known.shapes):
             count = iter(range(line.count(b"") + 1))
-            line = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in known.shapes else m.group(), line)  # noqa: PLW2901
+            told = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in known.shapes else m.group(), line)
+            line = _BLANKS.sub(b" ", told)  # noqa: PLW2901
         kept.append(line)
     return kept

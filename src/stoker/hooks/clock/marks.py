@@ -21,6 +21,7 @@ DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHE
 NOTHING, FETCHED, CALLED, BACK, STEPPED = range(5)  # what the last mark was
 ROOTS_MAX = 64
 LEARN = 3  # steps after which the script's own modules are known
+BY_HAND = 8  # backwards of a process that has made no optimizer: it changes its weights by hand, and each further backward is a step
 
 owner = 0  # the thread that trains; 0: the clock stands still
 spent = [0] * len(KINDS)  # ns
@@ -36,6 +37,7 @@ write = first_step = None  # book's
 
 _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
+_backwards = 0  # so far, while there is no optimizer
 _inside = False  # in a call that is watched: what happens there is part of it
 _after = NOTHING
 _evaluating = False
@@ -46,8 +48,7 @@ _step_from = _evaluated_then = 0
 _roots: dict = {}  # classes of modules that the script calls with gradients on
 _fetched: list = []  # passes asked since the last backward, with no module called in between
 _before: tuple | None = None  # (spent, moment) at the last fetch from a loader that nobody has trained on
-_installed = False
-_hooked_at_fork = False
+_installed = _hooked_at_fork = False
 
 
 # ---- how it is put in place
@@ -65,7 +66,7 @@ def install() -> None:
     _compiling = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)  # the first calls nothing further
     wrap(torch.nn.Module, "__call__", _module_call)
     wrap(torch.autograd, "backward", _backward)
-    wrap(torch.autograd, "grad", _backward)
+    wrap(torch.autograd, "grad", lambda real: _backward(real, False))
     wrap(dataloader.DataLoader, "__iter__", _iter)
     wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
     unnumbered.register(optimizer.register_optimizer_step_post_hook, _step_ends)
@@ -90,8 +91,8 @@ def inside() -> bool:
 
 def begin_anew() -> None:
     """In a forked process that trains: nothing of its parent's counts."""
-    global steps, current, _lead, _lead_was, _step_from, _evaluated_then, _after, _before, _inside
-    steps = _lead = _lead_was = _step_from = _evaluated_then = 0
+    global steps, current, _backwards, _lead, _lead_was, _step_from, _evaluated_then, _after, _before, _inside
+    steps = _backwards = _lead = _lead_was = _step_from = _evaluated_then = 0
     _after, _before, _inside, current = NOTHING, None, False, None
     _passes.clear()
     _fetched.clear()
@@ -138,8 +139,7 @@ def _learn(module: object) -> None:
     try:
         if next(iter(module.parameters()), None) is None or len(_roots) >= ROOTS_MAX:
             return
-        kind = type(module)
-        _roots[kind] = True
+        _roots[(kind := type(module))] = True
         base = sys.modules["torch"].nn.Module
         if kind.__call__ is base.__call__ and _is_learning(base):
             kind.__call__ = dressed(base.__call__, _root_call(base))
@@ -237,10 +237,10 @@ def _start(moment: int) -> None:
 
 # ---- backward
 
-def _backward(real: object) -> object:
-    """What came before, from the module on, was the loss. What was fetched is trained on."""
+def _backward(real: object, is_step: bool = True) -> object:
+    """What came before, from the module on, was the loss. What was fetched is trained on. `is_step`: where there is no optimizer."""
     def backward(*args, **kwargs):
-        global _inside, last, _after, _evaluating
+        global _inside, last, _after, _evaluating, _backwards
         if _inside or _get_ident() != owner:
             return real(*args, **kwargs)
         moment = now()
@@ -264,6 +264,10 @@ def _backward(real: object) -> object:
             last, _after, _inside = moment, BACK, False
             if device is not None:
                 device.backward_ends()
+            if is_step and not seen["optimizers"]:
+                _backwards += 1
+                if _backwards > BY_HAND:
+                    _step_ends(None, (), {})
     return backward
 
 

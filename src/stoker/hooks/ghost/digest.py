@@ -4,11 +4,13 @@ which compares runs that were killed with runs that were not; it works with and 
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import os
 import time
 
 from ..entry import unnumbered
+from . import life
 
 _optimizers: list = []  # in the order of their first step; held, so that the end still finds them
 _modules: list = []
@@ -17,6 +19,7 @@ _stop_step = 0
 _stop_s = 0.0
 _begun = time.monotonic()
 _steps = 0
+_backwards = 0  # -1: there is an optimizer
 
 
 def install() -> None:
@@ -29,16 +32,17 @@ def install() -> None:
     _stop_s = float(at[:-1]) if at.endswith("s") else 0.0
     from torch.optim.optimizer import register_optimizer_step_post_hook
     unnumbered.register(register_optimizer_step_post_hook, _stepped)
+    import torch
+    torch.autograd.backward = _counted(torch.autograd.backward)
     pid = os.getpid()
     atexit.register(lambda: write() if os.getpid() == pid else None)
 
 
 def write(early: bool = False) -> None:
     """The fingerprint so far, as JSON: `{"steps": int, "ended": bool, "tensors": int, "digest": hex}`; whole or absent; nothing for a
-    process in which no optimizer stepped."""
+    process that made no step."""
     import json
 
-    from . import life
     if not _steps:
         return
     before, life.depth = life.depth, 1  # what is read out of tensors here is no event of the script's
@@ -65,12 +69,13 @@ def count_ghost_step(optimizer: object) -> None:
 
 def _stepped(optimizer: object, args: tuple, kwargs: dict) -> None:
     global _steps
-    if not any(each is optimizer for each in _optimizers):
+    if optimizer is None and _steps == 0:
+        _remember_modules(None)
+    elif optimizer is not None and not any(each is optimizer for each in _optimizers):
         _optimizers.append(optimizer)
         _remember_modules(optimizer)
     _steps += 1
     if (_stop_step and _steps >= _stop_step) or (_stop_s and time.monotonic() - _begun >= _stop_s):
-        from . import life
         if life.phase == life.GHOST:
             return
         write(early=True)
@@ -80,11 +85,32 @@ def _stepped(optimizer: object, args: tuple, kwargs: dict) -> None:
         os._exit(0)
 
 
+def _counted(real: object) -> object:
+    """A backward of a script that has no optimizer is a step: it changes its weights by hand."""
+    @functools.wraps(real)
+    def backward(*args: object, **kwargs: object) -> object:
+        global _backwards
+        out = real(*args, **kwargs)
+        if _backwards >= 0 and (_steps == 0 or _backwards >= life.BY_HAND):
+            _backwards += 1
+            if _backwards == life.BY_HAND and life.optimizer_is_there():
+                _backwards = -1
+            if _backwards >= life.BY_HAND:
+                _stepped(None, (), {})
+        return out
+    return backward
+
+
 def _remember_modules(optimizer: object) -> None:
     import gc
 
     import torch
-    order = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    if optimizer is None:
+        modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+        params = [p for each in modules for p in (each.__dict__.get("_parameters") or {}).values()]
+    else:
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+    order = {id(p): n for n, p in enumerate(params)}
     gc.collect()  # what waits to be collected does so in one life longer than in another
     found = []
     for each in gc.get_objects():

@@ -25,7 +25,7 @@ _armed = 0  # how many events had been when the trace was set
 _armed_at = 0.0
 _lines = 0
 _tracing = None  # the frame that is traced
-_backwards = 0
+_backwards = 0  # -1: there is an optimizer
 _misses = 0  # points in a row at which no image could be taken: another kind of place is tried in turn
 _told = {"setup_s": 0.0, "ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
 
@@ -65,7 +65,7 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
     if life.depth or held:
         return
     if life.phase == life.RECORD:
-        if _tracing is None and _due(step or (graph_freed and _backwards > 7)):
+        if _tracing is None and _due(step or (graph_freed and _backwards >= life.BY_HAND)):
             _arm()
         elif _tracing is not None and _monotonic() - _armed_at > GIVE_UP_S:  # its frame has come to no line of its own since
             _untrace()
@@ -90,8 +90,10 @@ def _count_backward() -> None:
     """Without an optimizer, a backward is what counts as a step."""
     global _backwards
     if _backwards >= 0:
-        _backwards = -1 if life.steps and _backwards < 8 else _backwards + 1
-        if _backwards > 7:
+        _backwards = -1 if life.steps and _backwards < life.BY_HAND else _backwards + 1
+        if _backwards == life.BY_HAND and life.optimizer_is_there():
+            _backwards = -1
+        if _backwards >= life.BY_HAND:
             life.steps += 1
 
 

@@ -31,8 +31,8 @@ class Slow(Dataset):
 def net():
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
 m = net()
-o = torch.optim.SGD(m.parameters(), 1e-4)
 """
+OPTIMIZER = "o = torch.optim.SGD(m.parameters(), 1e-4)\n"
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,10 @@ class Told:
         return self.lines[-1]["step"]
 
 
-def train(hooks: Path, folder: Path, code: str, **env: str) -> Told:
+def train(hooks: Path, folder: Path, code: str, optimizer: str = OPTIMIZER, **env: str) -> Told:
     (folder / "attempt" / "hooks").mkdir(parents=True)
     script = folder / "script.py"
-    script.write_text(HEAD + code)
+    script.write_text(HEAD + optimizer + code)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "PYTHON"))}
     done = subprocess.run([sys.executable, str(script)], cwd=folder, capture_output=True, text=True, timeout=100, check=False,
                           env={**kept, "PYTHONPATH": str(hooks), "STOKER_HOOKS": str(folder / "attempt" / "hooks"), "OMP_NUM_THREADS": "1", **env})
@@ -323,3 +323,29 @@ def test_a_script_without_torch_writes_nothing(hooks, tmp_path):
     subprocess.run([sys.executable, "-c", "print(1)"], check=True, capture_output=True, timeout=60,
                    env={"PYTHONPATH": str(hooks), "STOKER_HOOKS": str(tmp_path / "hooks")})
     assert not (tmp_path / "steps.jsonl").exists()
+
+
+def test_weights_that_are_changed_by_hand(hooks, tmp_path):
+    told = train(hooks, tmp_path, """
+for x, y in DataLoader(Slow(120, 0.001), batch_size=2):
+    loss = (m(x) - y).pow(2).mean()
+    m.zero_grad()
+    loss.backward()
+    with torch.no_grad():
+        for p in m.parameters():
+            p.add_(p.grad, alpha=-1e-4)
+    time.sleep(0.004)
+""", optimizer="")
+    assert told.steps == 60 - 8  # the first backwards could be those of a long accumulation
+    assert told.ms("data") > 2 * 40 and told.ms("other") > 4 * 40
+
+
+def test_a_long_accumulation_is_no_step_by_hand(hooks, tmp_path):
+    told = train(hooks, tmp_path, """
+for n, (x, y) in enumerate(DataLoader(Slow(120, 0.001), batch_size=2), 1):
+    (m(x) - y).pow(2).mean().backward()
+    if n % 20 == 0:
+        o.step()
+        o.zero_grad()
+""")
+    assert told.steps == 3

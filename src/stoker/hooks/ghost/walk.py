@@ -53,6 +53,7 @@ class Walk:
         self.drain()
         if heap:
             walk_strays.add(self)
+        self._digest_roots()
         self._finish()
         return self
 
@@ -182,9 +183,13 @@ class Walk:
         shields = sys.modules.get(f"{__package__}.shields")
         if shields is not None:
             self.add(shields.in_flight(), "R:in_flight")
-        digest = sys.modules.get(f"{__package__}.digest")  # verify-resume keeps what the script drops
+
+    def _digest_roots(self) -> None:
+        """What verify-resume keeps of what the script drops; last of all, for what the script holds has its path from there."""
+        digest = sys.modules.get(f"{__package__}.digest")
         for n, thing in enumerate(digest.held() if digest is not None else ()):
             self.add(thing, f"R:digest[{n}]")
+        self.drain()
 
     def drain(self) -> None:
         """Go through all that waits, and what it leads to."""

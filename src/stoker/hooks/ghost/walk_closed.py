@@ -16,10 +16,12 @@ from . import image_memory, leaves, transforms, walk_heap, walk_kinds, walk_sett
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
 _known_arrays: dict = {}  # the same for arrays
+_modules: set = set()  # names of those that were there by then, or were looked through since
 
 
 def know(seen) -> None:
     """At the end of set-up: what the libraries hold by themselves is not the script's."""
+    _modules.update(sys.modules)
     for array in _arrays_out_of_reach(seen):
         _known_arrays[id(array)] = (weakref.ref(array), _content(array))
     for tensor in seen.heap.pick(walk_heap.TENSOR):
@@ -46,12 +48,27 @@ def unseen(seen) -> list:
     reached = {image_memory.storage_key(t) for t in seen.tensors.values() if not image_memory.store_cannot(t)}
     lost = [t for t in heap.pick(walk_heap.TENSOR) if id(t) not in seen.seen and not _is_known(t, reached)]
     arrays = _lost_arrays(seen)
+    if (lost or arrays) and (late := _of_late_modules(seen)):
+        for array in [a for a in arrays if id(a) in late]:
+            _known_arrays[id(array)] = (weakref.ref(array), _content(array))
+        for tensor in [t for t in lost if id(t) in late and not image_memory.cannot(t)]:
+            _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
+        lost, arrays = [t for t in lost if not _is_known(t, reached)], [a for a in arrays if not _is_known_array(a)]
     if lost or arrays:
         excused = behind(ours(), seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
         lost = [t for t in lost if id(t) not in excused]
         arrays = [a for a in arrays if id(a) not in excused]
     found = [words.UNSEEN_TENSOR.format(shape=tuple(t.size()), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
     return found + [words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap)) for a in arrays[:3]]
+
+
+def _of_late_modules(seen) -> set:
+    """The ids of what modules of libraries hold that were imported since (`numpy.ma` by the first `numpy.median`, say): their constants.
+    Each is looked through once; what changes afterwards is not known any more."""
+    late = [module for name, module in list(sys.modules.items()) if name not in _modules and type(module) is types.ModuleType
+            and not leaves.is_user_module(name, module) and not name.startswith(leaves.PACKAGE)]
+    _modules.update(sys.modules)
+    return behind([value for module in late for value in vars(module).values() if not isinstance(value, types.ModuleType)], seen)
 
 
 def _is_known(tensor, reached: set) -> bool:
@@ -120,7 +137,7 @@ def behind(roots: list, seen=None) -> set:
             if isinstance(thing, types.FunctionType):
                 level += [c for c in (thing.__closure__ or ()) if leaves.is_ours(thing.__code__.co_filename)]
             elif array is not None and isinstance(thing, array):
-                level.append(thing.base)  # which the garbage collector does not show
+                level += [thing.base, *(leaves.attributes(thing) or {}).values()]  # which the garbage collector does not show
             elif not isinstance(thing, walk_heap.CODE) and type(thing) not in leaves.PLAIN:
                 level += leaves.referents(thing)
     return found

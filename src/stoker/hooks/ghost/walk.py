@@ -185,9 +185,11 @@ class Walk:
             self.add(shields.in_flight(), "R:in_flight")
 
     def _digest_roots(self) -> None:
-        """What verify-resume keeps of what the script drops; last of all, for what the script holds has its path from there."""
+        """What verify-resume keeps of what the script drops. What the script holds has its path from there, and no number here: modules
+        that look alike have one order in one life and another in the next."""
         digest = sys.modules.get(f"{__package__}.digest")
-        for n, thing in enumerate(digest.held() if digest is not None else ()):
+        dropped = [thing for thing in digest.held() if id(thing) not in self.seen] if digest is not None else []
+        for n, thing in enumerate(dropped):
             self.add(thing, f"R:digest[{n}]")
         self.drain()
 

@@ -57,6 +57,16 @@ def test_not_all_that_is_raced_rests_on_a_guess():
     assert "workers" in found[0].name and "workers" not in found[-1].name and "fused" in found[-1].name
 
 
+def test_what_the_hooks_left_is_not_kept():
+    both = choose.candidates([action("workers", 0.6, loaders=loader(workers=1, prefetch=4)), THREADS], frozenset())[0]
+    less = choose.without(both, {"train.py:9#0 workers": "a stream"})
+    assert less.settings == {"loaders": loader(prefetch=4), "threads": 1} and names([less]) == ["workers + threads"]
+    less = choose.without(both, {"train.py:9#0 workers": "", "train.py:9#0 prefetch": ""})
+    assert less.settings == {"threads": 1} and less.actions == (THREADS,)
+    assert choose.without(both, {"train.py:9#0 workers": "", "train.py:9#0 prefetch": "", "threads": ""}) is None
+    assert choose.without(both, {}) == both
+
+
 def test_class_c_needs_consent_and_has_a_fallback():
     assert names(choose.candidates([BF16], frozenset())) == []
     assert names(choose.candidates([BF16], frozenset({"precision"}))) == ["bf16"]

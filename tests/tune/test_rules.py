@@ -90,6 +90,12 @@ def test_a_stream_in_its_order_is_not_called_unshuffled():
     assert judged(facts(loader={"sampler": "SequentialSampler"}, dataset={"iterable": True})).causes == ()
 
 
+def test_a_stream_keeps_its_workers():
+    made = (*STARVED, *pairs("workers=1", 6.0, batch=4))
+    offered = [[a.name for a in judged(facts(*made, loader={"workers": 2}, dataset={"iterable": stream})).actions] for stream in (False, True)]
+    assert "workers" in offered[0] and "workers" not in offered[1]
+
+
 def test_workers_that_wait_for_storage_are_not_too_many():
     made = facts(*STARVED, samples=slow(work=1e-5, wait=2e-2), loader={"workers": 4, "prefetch": 2, "persistent": True})
     assert judged(made).causes[0].name == "storage"

@@ -118,7 +118,7 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
 def _workers(view: View, whole: float) -> Iterator[Action]:
     model, now = view.loader_model, view.workers
     compute = view.step_s("R1") or whole * (1 - view.clock_share("data", "start"))
-    if view.dataset.get("iterable") and not now:
+    if view.dataset.get("iterable"):  # with another number of workers each would read all of it, or another part
         return
     measured = {int(p[8:]): r for p in view.phases if p.startswith("workers=") and (r := view.ratio(p))}
     offered = dict(measured)

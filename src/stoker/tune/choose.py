@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoker.tune.findings import Action
 from stoker.tune.race import Interval, Result
@@ -38,6 +38,18 @@ def merged(settings: Mapping, change: Mapping) -> dict:
     for key, value in change.items():
         out[key] = merged(out.get(key) or {}, value) if isinstance(value, Mapping) else value
     return out
+
+
+def without(candidate: Candidate, left: Collection[str]) -> Candidate | None:
+    """The candidate less what the hooks left as the script has it ("train.py:12#0 workers", "fused"); None if nothing of it remains."""
+    def less(settings: Mapping) -> dict:
+        out = {key: value for key, value in settings.items() if key != "loaders" and key not in left}
+        loaders = {name: {knob: value for knob, value in knobs.items() if f"{name} {knob}" not in left}
+                   for name, knobs in (settings.get("loaders") or {}).items()}
+        loaders = {name: knobs for name, knobs in loaders.items() if knobs}
+        return {**out, "loaders": loaders} if loaders else out
+    actions = tuple(a for a in candidate.actions if less(a.settings))
+    return replace(candidate, actions=actions, settings=less(candidate.settings)) if actions else None
 
 
 def usable(actions: Sequence[Action], allowed: Collection[str]) -> list[Action]:

@@ -222,8 +222,9 @@ class Search:
             self._best = None
             self._nothing(outcome, [candidate])
         else:
-            self._best, self._confirmed = (candidate, result.ratio), True
             self._left_by_hooks(result.applied)
+            applied = choose.without(candidate, result.applied.get("left") or ())
+            self._best, self._confirmed = (applied, result.ratio) if applied else None, applied is not None
 
     def _guard(self) -> None:
         """Class C: only with a passed guard. If it does not pass, the rest is confirmed without it."""
@@ -339,6 +340,11 @@ class Search:
 
     def _nothing(self, outcome: Outcome, chosen: list[choose.Candidate]) -> None:
         if outcome.noisy and not any(outcome.of(c.name).ratio for c in chosen):
+            if not any(outcome.of(c.name).dropped for c in chosen):
+                self._report.state = "noisy"
+                self._report.sentence = "There was too little time to compare settings: too few windows of each came to their end."
+                self._report.hint = "Give it more time: --for 5m"
+                return
             names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "something that /proc does not name"
             self._report.state = "noisy"
             self._report.sentence = f"The machine was too busy to tell: {names} worked here too."

@@ -40,6 +40,12 @@ def install(torch: object, what: str) -> None:
         from . import statics
         statics.watch(torch)
     optimizer.register_optimizer_step_post_hook(_stepped)
+    marks.by_hand = _stepped_by_hand
+
+
+def _stepped_by_hand(*step: object) -> None:
+    _stepped(*step)
+    marks.step_ends(*step)
 
 
 def clock_is_here() -> None:

@@ -13,12 +13,13 @@ import weakref
 from . import fate, life, stand_ins, written
 
 MOST = 64  # in one call; of a model that leaves more behind a script reads few
+MODULES = 1000
 _NOTHING = object()
 left: dict = {}  # (id of a module, name) -> (module, name, value): set in the call that is going on
 _places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
 _writers: dict = {}  # id of a module that the script calls -> (how far hooks were counted, a weak reference, its written.Writers)
 _UNKNOWN = (-1, None, None)
-_backward = (-1, None)  # how far hooks were counted, and the written.Writers of a backward
+_backward = (None, None)  # (how far hooks were counted, how many modules were called), and the written.Writers of a backward
 _set: list = []  # torch's own __setattr__
 _kind = -1  # of our events
 _handle: object = None  # torch's class of what registering a hook gives
@@ -128,21 +129,23 @@ def _writers_of(root: object) -> written.Writers:
     """The script's own code that its call runs: hooks and forwards. Looked for anew when there are other hooks."""
     count, of, writers = _writers.get(id(root), _UNKNOWN)
     if count != _handle.next_id or of() is not root:
+        if len(_writers) > MODULES:  # a script that makes a module for each step
+            _writers.clear()
         writers = written.of_module(root)
         _writers[id(root)] = (_handle.next_id, weakref.ref(root), writers)
     return writers
 
 
-def backward_begins(roots: object) -> list:
-    """Before a backward: what its hooks may write to, as it is. `roots()`: [(number, module that the script calls)]."""
-    return written.before(_writers_of_backward(roots))
+def backward_begins(roots: object, count: int) -> list:
+    """Before a backward: what its hooks may write to, as it is. `roots()`: [(number, module that the script calls)], of so many."""
+    return written.before(_writers_of_backward(roots, count))
 
 
-def hand_out_of_backward(roots: object) -> None:
+def hand_out_of_backward(roots: object, count: int) -> None:
     """As a ghost: what hooks wrote in a backward."""
     found = _taken()
     if found is not None:
-        written.hand_out(_writers_of_backward(roots), found[2], ())
+        written.hand_out(_writers_of_backward(roots, count), found[2], ())
 
 
 def hand_out_of_data(track: object) -> None:
@@ -152,10 +155,10 @@ def hand_out_of_data(track: object) -> None:
         written.hand_out(track.writers(), found[2], ())
 
 
-def _writers_of_backward(roots: object) -> written.Writers:
+def _writers_of_backward(roots: object, count: int) -> written.Writers:
     global _backward
-    if _backward[0] != _handle.next_id:
-        _backward = (_handle.next_id, written.of_backward(roots()))
+    if _backward[0] != (_handle.next_id, count):
+        _backward = ((_handle.next_id, count), written.of_backward(roots()))
     return _backward[1]
 
 

@@ -185,13 +185,13 @@ def _backward(real: object) -> object:
             reach = gradients.before(tensors)
             value = life.log.take(kind)
             gradients.stand_in(value[1] if type(value) is tuple else None, reach)
-            leavings.hand_out_of_backward(_modules)
+            leavings.hand_out_of_backward(_modules, _count)
         except Exception as e:
             fate.broke(e)
 
     def record(tensors: object, *args: object, **kwargs: object) -> object:
         try:
-            reach, loss, looked = gradients.before(tensors), _bits(tensors), leavings.backward_begins(_modules)
+            reach, loss, looked = gradients.before(tensors), _bits(tensors), leavings.backward_begins(_modules, _count)
         except Exception as e:
             fate.broke(e)
             return real(tensors, *args, **kwargs)

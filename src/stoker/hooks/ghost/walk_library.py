@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import operator
+import os
 import sys
 import types
 
@@ -15,6 +16,7 @@ _NAMESPACES = "builtins torch torch.nn torch.nn.functional torch.optim torch.uti
 _CLASSES_OF = ("torch.nn", "torch.optim", "torch.utils.data")
 _WORDS_OF_ENUM = ("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_")
 _WORDS_OF_LOGGER = frozenset("name level parent propagate handlers disabled filters manager _cache".split())
+_COMPILER = (f"{os.sep}torch{os.sep}_compile.py", f"{os.sep}torch{os.sep}_dynamo{os.sep}")
 _NEW = object()
 _names: list = []  # (path, namespace, what stood in it when torch had been imported)
 
@@ -111,7 +113,17 @@ def names_of_the_script() -> list:
         if len(space) == len(before) and all(map(operator.is_, space.values(), before.values())):
             continue
         for name, value in list(space.items()):
-            if before.get(name, _NEW) is not value and (name[:1] != "_" or type(value) is types.FunctionType):
+            new = before.get(name, _NEW) is not value and (name[:1] != "_" or type(value) is types.FunctionType)
+            if new and not _by_an_import(value, before.get(name), f"{path[2:]}.{name}"):
                 found.append((f"{path}.{name}", value))
     return found
+
+
+def _by_an_import(value: object, before: object, name: str) -> bool:
+    """Whether a part of torch that was imported since, by the first vmap say, put it there: itself, or its compiler around a function."""
+    if type(value) is types.ModuleType:
+        return value.__name__ == name and sys.modules.get(name) is value
+    if type(value) is not types.FunctionType or not any(each in value.__code__.co_filename for each in _COMPILER):
+        return False
+    return before is not None and value.__dict__.get("__wrapped__") is before
 

@@ -85,7 +85,7 @@ def test_a_neighbour_does_not_turn_the_result(command, parent):
 
 @pytest.mark.slow
 def test_a_short_training_is_started_again(command, parent):
-    outcome = Race(command, [Entry("now", {}), Entry("short", {"threads": 5, "steps": 90})], parent).run(3)
+    outcome = Race(command, [Entry("now", {}), Entry("short", {"threads": 5, "steps": 90})], parent).run(8)
     short = outcome.of("short")
     assert short.died == "" and short.pairs >= 4 and short.ratio.high < 0.9
 

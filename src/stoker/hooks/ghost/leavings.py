@@ -164,11 +164,11 @@ def _writers_of_backward(roots: object, count: int) -> written.Writers:
 
 def save(_store: object = None) -> int:
     """What an image keeps of this part."""
-    return _handle.next_id
+    return sys.modules["torch.utils.hooks"].RemovableHandle.next_id
 
 
 def load(numbers: int, _store: object = None) -> None:
-    _handle.next_id = numbers
+    sys.modules["torch.utils.hooks"].RemovableHandle.next_id = numbers
 
 
 def _place(root: object, owner: object) -> tuple | None:

@@ -246,11 +246,14 @@ def _next_index(self):
         before = track.again.get(track.drawn)
         if before is not None and not track.iterable:
             private.set_rngs(before)
-    before = private.rngs()
+        for generator, state in zip(track.generators, track.own_again.get(track.drawn, ())):  # noqa: B905 - Python 3.9
+            private.set_torch_rng(state, generator)
+    before, own = private.rngs(), track.own_states()
     index = _originals["_next_index"](self)
     if not track.iterable:  # there an index says nothing, and how many are drawn is a matter of when workers end
         track.crc = tracks.checksum(index, track.crc)
         track.drew(track.drawn, before, private.rngs())
+        track.drew_of_own(track.drawn, own, track.own_states())
         track.drawn += 1
     return index
 

@@ -10,7 +10,7 @@ from . import fate, life, private, samplers, tracks, watch, words, workers
 
 next_batch = None  # torch's own __next__; set by loader.install()
 _FIT = ("k", "workers", "persistent", "iterable", "ended")  # the ghost must have come to the same
-_BACK = ("epoch", "seed", "made", "reset", "draws", "made_sampler", "reset_sampler", "consumed")
+_BACK = ("epoch", "seed", "made", "reset", "draws", "own_draws", "made_sampler", "reset_sampler", "consumed")
 _PROOF = ("drawn", "crc", "sample")  # equal after the way to batch k was gone again
 _INSIDE = ("_task_info", "_sampler_iter", "_dataset_fetcher", "_data_queue")
 
@@ -97,6 +97,7 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
         samplers.restore(track.made_sampler, track.twin._index_sampler, track.twin.generator)
     private.set_rngs(track.made)
     track.again, track.draws = dict(track.draws), []
+    track.own_again, track.own_draws, track.own_last = dict(track.own_draws), [], None
     track.drawn = track.crc = track.sample = 0
     try:
         _make(iterator, track, begin)

@@ -8,7 +8,7 @@ import marshal
 import weakref
 import zlib
 
-from . import private, samplers, watch, words, written
+from . import leaves, private, samplers, watch, words, written
 
 tracks = weakref.WeakKeyDictionary()  # iterator -> Track
 known: dict = {}  # number -> (weak sampler, generator and data set, digest at its first use): samplers that were ever iterated
@@ -39,6 +39,8 @@ class Track:
         self.seed = None
         self.guard = None  # watches what the workers were started with
         self.inside = None  # an Inside
+        self.generators = _own_generators(loader)
+        self.own_last = None  # their states after the sampler last drew from them
         self.begin(loader)
 
     def begin(self, loader: object) -> None:
@@ -47,6 +49,7 @@ class Track:
         self.k = self.drawn = self.crc = self.sample = 0  # batches given, index batches drawn, checksums over those and over samples
         self.ended = self.held = False
         self._writers = None  # of the script's own code that reads batches in this process
+        self.own_draws: list = []  # (which index batch, own generators before it was drawn), where others had drawn from them in between
         self.draws: list = []  # (which index batch, global generators before it was drawn), where drawing it moved them
 
     def may_go_on(self) -> bool:
@@ -76,11 +79,34 @@ class Track:
             if len(self.draws) > MOST_DRAWS:
                 self.trouble = self.trouble or words.LOADER_DRAWS
 
+    def own_states(self) -> list:
+        return [private.torch_rng(each) for each in self.generators]
+
+    def drew_of_own(self, n: int, before: list, after: list) -> None:
+        """As `drew`, for the sampler's own generators: several loaders may share one."""
+        if before != after:
+            if before != self.own_last:
+                self.own_draws.append((n, before))
+                if len(self.own_draws) > MOST_DRAWS:
+                    self.trouble = self.trouble or words.LOADER_DRAWS
+            self.own_last = after
+
     def changed(self) -> str:
         """Why what the workers were started with is not what this process has now, or ""."""
         found = "" if self.guard is None else self.guard.look(deep=True)
         word = words.LOADER_CHANGED if self.workers else words.LOADER_CHANGES_ITSELF
         return word.format(what=found) if found else ""
+
+
+def _own_generators(loader: object) -> list:
+    """torch's generators that the loader and its samplers draw from."""
+    import torch
+    found, thing = [loader.generator], loader._index_sampler
+    for _ in range(4):
+        held = leaves.attributes(thing) or {}
+        found.append(held.get("generator"))
+        thing = held.get("sampler")
+    return list({id(each): each for each in found if type(each) is torch.Generator}.values())
 
 
 class Inside:

@@ -117,8 +117,8 @@ def test_a_pty_is_a_terminal_with_the_scripts_own_bytes(new_run):
 
 def test_window_size_and_ctrl_c_and_ctrl_d_in_a_pty(new_run):
     body = ("import signal, os, sys\nsignal.signal(signal.SIGWINCH, lambda *_: print('size', *os.get_terminal_size(), flush=True))\nprint('up', flush=True)\n"
-            "try:\n while True: print('line', input(), flush=True)\nexcept EOFError: print('eof', flush=True)\n"
-            "try:\n import time; time.sleep(100)\nexcept KeyboardInterrupt: print('interrupted', flush=True); sys.exit(130)")
+            "try:\n try:\n  while True: print('line', input(), flush=True)\n except EOFError: print('eof', flush=True)\n"
+            " import time; time.sleep(100)\nexcept KeyboardInterrupt: print('interrupted', flush=True); sys.exit(130)")
     run = new_run([PY, "-c", body], tty=True, stdin="attached")
     run.start()
     attached = run.attach()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-MANY_LIVES = {"test_fate_lives.py", "test_image_lives.py", "test_loader_lives.py"}  # minutes each
 QUICK = {"test_entry.py", "test_fate_state.py", "test_log_core.py", "test_points_bytecode.py", "test_private.py", "test_way_back.py"}
 
 
@@ -15,5 +14,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == HERE and item.path.name not in QUICK:
             item.add_marker(pytest.mark.slow)
-        if item.path.parent == HERE and item.path.name in MANY_LIVES:
-            item.add_marker(pytest.mark.campaign)

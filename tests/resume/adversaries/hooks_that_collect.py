@@ -1,6 +1,7 @@
 # Tries: what hooks and forwards put into lists, dicts, attributes and variables, used by the loop: features for a loss, statistics that are printed, counters that decide.
 # expected: exact
-from collections import defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
+from functools import partial
 
 import torch
 from torch import nn
@@ -8,12 +9,23 @@ import torch.nn.functional as F
 
 torch.manual_seed(0)
 features, counted = {}, 0
+ordered, fired, norms = OrderedDict(), Counter(), {"all": []}
 
 
 def keep(name):
     def hook(module, args, out):
         features[name] = out
     return hook
+
+
+def in_order(name, module, args, out):
+    ordered[name] = out.detach().mean().item()
+    ordered.move_to_end(name)
+    fired["even" if ordered[name] > 0.02 else "odd"] += 1
+
+
+def into(found, name, module, args, out):
+    found[name].append(out.detach().norm().item())
 
 
 class SaveOutput:
@@ -64,6 +76,9 @@ for net, who in ((student, "s"), (teacher, "t")):
     net[1].register_forward_hook(keep(who))
 saved, monitor = SaveOutput(), Monitor(student)
 student[4].register_forward_hook(saved)
+for n, module in enumerate(student):
+    module.register_forward_hook(partial(in_order, n))
+student[2].register_forward_hook(partial(into, norms, "all"))
 opt = torch.optim.Adam(student.parameters(), lr=1e-3)
 total, grads = 0.0, []
 student[0].weight.register_hook(lambda g: grads.append(g.norm().item()))
@@ -80,8 +95,11 @@ for step in range(400):
     if grads[-1] > 0.05 and student[2].calls % 3:
         opt.step()
     total += saved.mean + monitor.stats["0"][-1] + monitor.recent[-1][1] + float(student[2].seen["last"].sum())
+    total += sum((1 + n) * value for n, value in enumerate(ordered.values())) + fired["odd"] % 5 + norms["all"][-1]
+    if step % 3 == 0:
+        ordered.popitem(last=False)
     features.clear()
     del loss, out
     if step % 20 == 0:
-        print(step, f"{total:.9f}", counted, len(monitor.stats["4"]), len(monitor.recent), f"{grads[-1]:.9f}", flush=True)
+        print(step, f"{total:.9f}", counted, len(monitor.stats["4"]), len(monitor.recent), f"{grads[-1]:.9f}", list(ordered), dict(fired), len(norms["all"]), flush=True)
 torch.save(student.state_dict(), "student.pt")

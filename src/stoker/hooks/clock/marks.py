@@ -10,7 +10,7 @@ import _thread
 import os
 import sys
 
-from ..entry import now, unnumbered
+from ..entry import by_hand, now, unnumbered
 from .passes import Pass, forget, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
@@ -21,7 +21,6 @@ DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHE
 NOTHING, FETCHED, CALLED, BACK, STEPPED = range(5)  # what the last mark was
 ROOTS_MAX = 64
 LEARN = 3  # steps after which the script's own modules are known
-BY_HAND = 8  # backwards of a process that has made no optimizer: it changes its weights by hand, and each further backward is a step
 
 owner = 0  # the thread that trains; 0: the clock stands still
 spent = [0] * len(KINDS)  # ns
@@ -31,13 +30,13 @@ seen = {"optimizers": 0, "loaders": 0, "batches": 0, "evaluated": 0, "backward":
 durations: list = []  # ns of each step since the last line, evaluation left out
 current = None  # the Pass that was asked last
 device = None  # a device.Device when the training is on a GPU
-each_step = by_hand = None  # the form for measuring: called after each step, and in the place of `step_ends` where there is no optimizer
+each_step = stepped_by_hand = None  # the form for measuring: called after each step, and in place of `step_ends` by hand
 write_at = 0  # the moment at which the next line is due
 write = first_step = None  # book's
 
 _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
-_backwards = 0  # so far, while there is no optimizer
+_backwards = by_hand.Backwards()
 _inside = False  # in a call that is watched: what happens there is part of it
 _after = NOTHING
 _evaluating = False
@@ -92,8 +91,8 @@ def inside() -> bool:
 def begin_anew() -> None:
     """In a forked process that trains: nothing of its parent's counts."""
     global steps, current, _backwards, _lead, _lead_was, _step_from, _evaluated_then, _after, _before, _inside
-    steps = _backwards = _lead = _lead_was = _step_from = _evaluated_then = 0
-    _after, _before, _inside, current = NOTHING, None, False, None
+    steps = _lead = _lead_was = _step_from = _evaluated_then = 0
+    _after, _before, _inside, current, _backwards = NOTHING, None, False, None, by_hand.Backwards()
     _passes.clear()
     _fetched.clear()
     _others.clear()
@@ -240,7 +239,7 @@ def _start(moment: int) -> None:
 def _backward(real: object, is_step: bool = True) -> object:
     """What came before, from the module on, was the loss. What was fetched is trained on. `is_step`: where there is no optimizer."""
     def backward(*args, **kwargs):
-        global _inside, last, _after, _evaluating, _backwards
+        global _inside, last, _after, _evaluating
         if _inside or _get_ident() != owner:
             return real(*args, **kwargs)
         moment = now()
@@ -264,10 +263,8 @@ def _backward(real: object, is_step: bool = True) -> object:
             last, _after, _inside = moment, BACK, False
             if device is not None:
                 device.backward_ends()
-            if is_step and not seen["optimizers"]:
-                _backwards += 1
-                if _backwards > BY_HAND:
-                    (by_hand or step_ends)(None, (), {})
+            if is_step and _backwards.is_step(seen["optimizers"]):
+                (stepped_by_hand or step_ends)(None, (), {})
     return backward
 
 

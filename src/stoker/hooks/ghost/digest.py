@@ -9,7 +9,7 @@ import hashlib
 import os
 import time
 
-from ..entry import unnumbered
+from ..entry import by_hand, unnumbered
 from . import life
 
 _optimizers: list = []  # in the order of their first step; held, so that the end still finds them
@@ -19,7 +19,7 @@ _stop_step = 0
 _stop_s = 0.0
 _begun = time.monotonic()
 _steps = 0
-_backwards = 0  # -1: there is an optimizer
+_backwards = by_hand.Backwards()
 
 
 def install() -> None:
@@ -89,14 +89,9 @@ def _counted(real: object) -> object:
     """A backward of a script that has no optimizer is a step: it changes its weights by hand."""
     @functools.wraps(real)
     def backward(*args: object, **kwargs: object) -> object:
-        global _backwards
         out = real(*args, **kwargs)
-        if _backwards >= 0 and (_steps == 0 or _backwards >= life.BY_HAND):
-            _backwards += 1
-            if _backwards == life.BY_HAND and life.optimizer_is_there():
-                _backwards = -1
-            if _backwards >= life.BY_HAND:
-                _stepped(None, (), {})
+        if _backwards.is_step(_steps > _backwards.steps):
+            _stepped(None, (), {})
         return out
     return backward
 

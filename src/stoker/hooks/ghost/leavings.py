@@ -58,6 +58,8 @@ def begins(root: object) -> None:
     _numbers = _handle.next_id
     if left:
         left.clear()
+    if _looked:  # of a call that has raised
+        _looked.clear()
     try:
         writers = _writers_of(root)
         if writers:
@@ -163,7 +165,7 @@ def _writers_of_backward(roots: object, count: int) -> written.Writers:
 
 
 def save(_store: object = None) -> int:
-    """What an image keeps of this part."""
+    """What an image keeps of this part. It may be taken where nothing was shielded, before `install`."""
     return sys.modules["torch.utils.hooks"].RemovableHandle.next_id
 
 

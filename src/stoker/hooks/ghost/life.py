@@ -7,15 +7,11 @@ an image, restores it, repeats what was lost under the eyes of the tail check, a
 from __future__ import annotations
 
 import _thread
-import gc
 import os
-import sys
 import time
 
 OFF, SETUP, RECORD, GHOST, TAIL = range(5)
 NAMES = ("off", "setup", "record", "ghost", "tail")
-
-BY_HAND = 8  # so many backwards of a script that has no optimizer: it changes its weights by hand, and each further one is a step
 
 phase = OFF  # SETUP -> RECORD, or SETUP -> GHOST -> TAIL -> RECORD; OFF: every hook steps aside
 depth = 0  # > 0: inside a shield or inside our own code: nothing is logged
@@ -123,9 +119,3 @@ def off_in_children() -> None:
 def turn_off() -> None:
     global phase
     phase = OFF
-
-
-def optimizer_is_there() -> bool:
-    """Whether the process has made an optimizer, which may step only after many a backward."""
-    optimizer = sys.modules["torch"].optim.Optimizer
-    return any(issubclass(type(each), optimizer) for each in gc.get_objects())

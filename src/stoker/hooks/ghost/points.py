@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from ..entry import by_hand
 from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, way_back, words
 
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
@@ -25,7 +26,7 @@ _armed = 0  # how many events had been when the trace was set
 _armed_at = 0.0
 _lines = 0
 _tracing = None  # the frame that is traced
-_backwards = 0  # -1: there is an optimizer
+_backwards = by_hand.Backwards()
 _misses = 0  # points in a row at which no image could be taken: another kind of place is tried in turn
 _told = {"setup_s": 0.0, "ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
 
@@ -60,12 +61,12 @@ def wished() -> bool:
 
 def after_event(step: bool = False, graph_freed: bool = False) -> None:
     """A shielded call has returned. If an image is due, look for the place."""
-    if graph_freed:
-        _count_backward()
+    if graph_freed and _backwards.is_step(life.steps > _backwards.steps):
+        life.steps += 1
     if life.depth or held:
         return
     if life.phase == life.RECORD:
-        if _tracing is None and _due(step or (graph_freed and _backwards >= life.BY_HAND)):
+        if _tracing is None and _due(step or (graph_freed and _backwards.steps > 0)):
             _arm()
         elif _tracing is not None and _monotonic() - _armed_at > GIVE_UP_S:  # its frame has come to no line of its own since
             _untrace()
@@ -84,17 +85,6 @@ def _goal() -> object:
     if life.phase == life.GHOST:
         return life.target.where
     return life.goal if life.phase == life.TAIL else None
-
-
-def _count_backward() -> None:
-    """Without an optimizer, a backward is what counts as a step."""
-    global _backwards
-    if _backwards >= 0:
-        _backwards = -1 if life.steps and _backwards < life.BY_HAND else _backwards + 1
-        if _backwards == life.BY_HAND and life.optimizer_is_there():
-            _backwards = -1
-        if _backwards >= life.BY_HAND:
-            life.steps += 1
 
 
 def _due(step: bool) -> bool:

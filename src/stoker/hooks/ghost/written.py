@@ -39,6 +39,7 @@ class Writers:
 
     def __init__(self) -> None:
         self._functions: list = []  # (key, the function, whose it is), weakly
+        self._partials: list = []  # (key, the partial), weakly
         self._seen: set = set()
         self._write = False
 
@@ -49,6 +50,8 @@ class Writers:
         """A function, a bound method, a partial, or an object that is called."""
         owner = None
         if type(thing) is functools.partial:
+            if len(self._partials) < FUNCTIONS:
+                self._partials.append((key, weakref.ref(thing)))
             thing = thing.func
         if type(thing) is types.MethodType:
             thing, owner = thing.__func__, thing.__self__
@@ -90,6 +93,9 @@ class Writers:
             if function() is not None:
                 found.of_variables(key, function())
                 found.of_owner(f"{key}.self", owner())
+        for key, partial in self._partials:
+            if partial() is not None:
+                found.of_partial(key, partial())
         return found.found
 
 
@@ -149,6 +155,12 @@ class _Places:
             self.look(f"{key}.{name}", _content(cell), DEEP)
         for n, value in enumerate(function.__defaults__ or ()):
             self.look(f"{key}={n}", value, DEEP)
+
+    def of_partial(self, key: str, partial: functools.partial) -> None:
+        """What a function is given each time; a module among it is one of those that tell for themselves."""
+        for name, value in [*enumerate(partial.args), *partial.keywords.items()]:
+            if not isinstance(value, stand_ins.torch_module()):
+                self.look(f"{key}({name})", value, DEEP)
 
     def of_owner(self, key: str, owner: object) -> None:
         """What a method finds behind `self`; attributes of modules are told of by leavings.py."""
@@ -243,6 +255,8 @@ def told(looked: list, known: tuple) -> tuple:
                 found.append((key, what, names, tuple(forms), gone))
             elif what == _NAMES:  # a script reads few of its attributes
                 kept = [n for n, form in enumerate(forms) if form is not None]
+                left_out = {names[n] for n, form in enumerate(forms) if form is None}
+                gone = tuple(name for name in gone if name not in left_out)
                 found.append((key, what, tuple(names[n] for n in kept), tuple(forms[n] for n in kept), gone))
     return tuple(found)
 
@@ -265,7 +279,8 @@ def _apply(place: object, what: int, names: tuple, values: list, gone: tuple) ->
     elif what == _NAMES:
         for name in gone:
             place.pop(name, None)
-        dict.update(place, zip(names, values))  # noqa: B905 - Python 3.9
+        for name, value in zip(names, values):  # noqa: B905 - Python 3.9
+            place[name] = value
     else:
         place.clear()
         place.update(values) if type(place) is set else place.extend(values)
@@ -280,7 +295,7 @@ def _now(place: object) -> object:
     if kind is set:
         return set(place) if len(place) <= MOST and stand_ins.PLAIN.issuperset(map(type, place)) else None
     if kind in _DICTS:
-        return {name: _held(value) for name, value in place.items()} if len(place) <= PLACES else None
+        return {name: _held(value) for name, value in place.items() if type(name) in stand_ins.PLAIN} if len(place) <= PLACES else None
     return _held(_content(place))
 
 
@@ -304,8 +319,11 @@ def _change(place: object, then: object) -> tuple | None:
     if kind in _DICTS:
         if then is None:
             return None
-        new = [(name, value) for name, value in place.items() if type(name) in stand_ins.PLAIN and not _is(then.get(name, _ABSENT), value)]
-        gone = tuple(name for name in then if name not in place and type(name) in stand_ins.PLAIN)
+        now = [name for name in place if type(name) in stand_ins.PLAIN]
+        new = [(name, place[name]) for name in now if not _is(then.get(name, _ABSENT), place[name])]
+        gone = tuple(name for name in then if name not in place)
+        if len(now) <= MOST // 2 and now != [name for name in then if name in place] + [name for name, _ in new if name not in then]:
+            new, gone = [(name, place[name]) for name in now], tuple(then)  # one has moved to the end
         return (_NAMES, tuple(name for name, _ in new), [value for _, value in new], gone) if 0 < len(new) + len(gone) <= MOST else None
     now = _content(place)
     return None if _is(then, now) or now is _ABSENT else (_VARIABLE, (), [now], ())

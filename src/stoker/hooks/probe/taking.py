@@ -40,7 +40,7 @@ def install(torch: object, what: str) -> None:
         from . import statics
         statics.watch(torch)
     optimizer.register_optimizer_step_post_hook(_stepped)
-    marks.by_hand = _stepped_by_hand
+    marks.stepped_by_hand = _stepped_by_hand
 
 
 def _stepped_by_hand(*step: object) -> None:

@@ -30,7 +30,7 @@ from harness import BAD, Kill, Script, Stage, Trial, campaign, one_text, read, v
 from benchmarks.ground import Ground  # noqa: E402
 from benchmarks.measure import Row  # noqa: E402
 
-MNIST = 12_000  # pictures, so that a life takes seconds
+MNIST = 6_000  # pictures, so that a life takes seconds
 KINDS = ("adversaries", "ordinary", "fuzz", "subjects", "mutation")
 
 
@@ -76,7 +76,7 @@ def run_scripts(count: Count, scripts: list[Script], *, kills: int, base: Path, 
         if missing := script.missing():
             count.skipped.append(f"{script.name}: needs {missing}")
             return
-        folder = base / f"{count.kind}-{script.name}"
+        folder = Path(tempfile.mkdtemp(prefix=f"{count.kind}-{script.name}-", dir=base))
         try:
             trials = campaign(script, folder, kills=kills, seed=seed, every=every, hooks=hooks, say=say)
         except AssertionError as error:
@@ -109,11 +109,9 @@ def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills
         if not subjects.SUBJECTS.is_dir():
             count.skipped.append("../shared/subjects is not beside this checkout")
             return count
-        ready = [(subjects.nanogpt(base / "nanogpt"), "12steps")]
-        for workers in (0, 2):
-            ready.append((subjects.mnist(base / f"mnist{workers}", workers, MNIST), "30steps"))
-        for script, every in ready:
-            run_scripts(count, [script], kills=kills, every=every, jobs=1, **common)
+        run_scripts(count, [subjects.nanogpt(base / "nanogpt")], kills=kills, every="12steps", jobs=1, **common)
+        ready = [subjects.mnist(base / f"mnist{workers}", workers, MNIST, batch=64) for workers in (0, 2)]
+        run_scripts(count, ready, kills=kills, every="20steps", jobs=jobs, **common)
     else:
         count_mutations(count, base, hooks)
     return count

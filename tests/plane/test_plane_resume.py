@@ -18,6 +18,9 @@ def test_a_run_that_is_recorded():
     assert resume.sentence({"state": "recording"}, 1040) == "recording; no image yet"
     told = resume.sentence({"state": "resumable", "image": IMAGE}, 1040)
     assert told == "resumable; image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB)"
+    by_steps = {**IMAGE, "every_s": None, "every_steps": 1500}
+    told = resume.sentence({"state": "resumable", "image": by_steps}, 1040)
+    assert told == "resumable; image 40s ago at step 12,310 (every 1,500 steps, 0.4 % cost, 2.0 MB)"
 
 
 def test_a_run_that_is_not():

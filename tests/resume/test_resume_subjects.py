@@ -30,7 +30,7 @@ def first_of(idx: bytes, most: int) -> bytes:
     return idx[:4] + min(most, count).to_bytes(4, "big") + idx[8 : head + each * min(most, count)]
 
 
-def mnist(folder: Path, workers: int, pictures: int = 60_000) -> Script:
+def mnist(folder: Path, workers: int, pictures: int = 60_000, batch: int = 256) -> Script:
     """main.py with its data beside it. Workers are asked for in its own words: the settings it keeps for accelerators, given to the loaders.
     With fewer pictures an epoch is shorter."""
     source = SUBJECTS / "pytorch-examples" / "mnist"
@@ -46,7 +46,7 @@ def mnist(folder: Path, workers: int, pictures: int = 60_000) -> Script:
     for packed in (SHARED / "data" / "mnist").glob("*.gz"):
         shutil.copyfile(packed, raw / packed.name)
         (raw / packed.stem).write_bytes(first_of(gzip.decompress(packed.read_bytes()), pictures))
-    words = ("--epochs", "1", "--save-model", "--batch-size", "256", "--test-batch-size", "1000", "--log-interval", "5", "--no-accel")
+    words = ("--epochs", "1", "--save-model", "--batch-size", str(batch), "--test-batch-size", "1000", "--log-interval", "5", "--no-accel")
     return Script(place / "main.py", cwd="mnist", beside=(folder,), args=words, expected="exact", needs=("torchvision",))
 
 

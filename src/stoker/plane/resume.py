@@ -34,6 +34,8 @@ def sentence(state: dict | None, now: float) -> str | None:
     about = []
     if image.get("every_s"):
         about.append(f"every {image['every_s']:.3g} s")
+    if image.get("every_steps"):
+        about.append(f"every {image['every_steps']:,} steps")
     if image.get("cost") is not None:
         about.append(f"{100 * image['cost']:.2g} % cost")
     if image.get("bytes"):

@@ -18,7 +18,7 @@ from stoker.tune.findings import NO_GAIN, Action, Findings, Range
 from stoker.tune.race import POOL, Entry, Interval, Outcome, Race, Result
 from stoker.tune.trial import Command, Ended, Trial
 
-WITHIN = 0.85  # of the time that was asked for is planned: a race with too few pairs takes longer
+WITHIN = 0.82  # of the time that was asked for is planned: a race with too few pairs takes longer
 PROBE_SHARE, CONFIRM_SHARE = 0.45, 0.2  # of the time for the search; the race has the rest
 PROBE_MIN_S, RACE_MIN_S, CONFIRM_MIN_S = 6.0, 4.0, 4.0
 ENOUGH_S = 3.0  # after Ctrl-C

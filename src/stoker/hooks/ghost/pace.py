@@ -66,8 +66,9 @@ def passed(begun: float) -> None:
 
 
 def told() -> dict:
-    """For `show`: the interval in seconds, and the share of the time that images cost so far."""
-    return {"every_s": round(_every_s, 1), "cost": round((_spent + _wasted) / max(_clock() - _begun, 1e-9), 5)}
+    """For `show`: the interval in seconds or steps, and the share of the time that images cost so far."""
+    interval = {"every_steps": _every_steps} if _every_steps else {"every_s": round(_every_s, 1)}
+    return {**interval, "cost": round((_spent + _wasted) / max(_clock() - _begun, 1e-9), 5)}
 
 
 def _losses() -> float:

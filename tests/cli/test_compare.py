@@ -21,6 +21,19 @@ def test_times_may_take_more_room_in_another_run():
     assert compare.differences(a, _run(LINE % (10, 131.75, 3.25) * 2), known) == ["printed text"]
 
 
+def test_files_with_a_time_in_their_names():
+    def run(when: str, events: str, weights: str, more: int = 0) -> dict:
+        return {**_run(b""), "files": {f"runs/{when}/events.{when}.{n}": events + when for n in range(1 + more)} | {f"runs/{when}/model.pt": weights}}
+    plain = run("10-15", "e", "w")
+    known = compare.noise(plain, run("10-16", "e", "w"))
+    assert known.names() == ["what is in runs/#-#/events.#-#.#"]
+    assert not compare.differences(plain, run("10-17", "e", "w"), known)
+    assert compare.differences(plain, run("10-17", "e", "other"), known) == ["file runs/#-#/model.pt"]
+    assert compare.differences(plain, run("10-17", "e", "w", more=1), known) == ["file runs/#-#/events.#-#.#: 2 of them, 1 in the plain run"]
+    gone = {**plain, "files": {}}
+    assert len(compare.differences(plain, gone, known)) == 2
+
+
 def test_without_noise_each_byte_counts():
     a = _run(b"loss 0.5\n")
     known = compare.noise(a, a)

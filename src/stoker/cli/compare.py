@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
 
@@ -18,11 +19,13 @@ class Noise:
 
     shapes: frozenset[tuple[bytes, int]] = frozenset()  # (a line without its numbers, which number of it)
     lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
-    files: frozenset[str] = field(default_factory=frozenset)
+    files: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()  # files with a time or an id in their names, without these: each run has others
+    told_apart: frozenset[str] = frozenset()  # of these, those whose content differs too
 
     def names(self) -> list[str]:
         """What is not compared, in words, at most a few of each kind."""
-        found = sorted(self.files)
+        found = [*sorted(self.files), *(f"what is in {name}" for name in sorted(self.told_apart))]
         found += [f"number {n + 1} of lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape, n in sorted(self.shapes)][:5]
         return found + [f"lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape in sorted(self.lines)][:5]
 
@@ -38,8 +41,12 @@ def noise(a: dict, b: dict) -> Noise:
             numbers |= {(_shape(x), n) for n, (p, q) in enumerate(pairs) if p != q}
     else:
         lines = {_shape(x) for x in first} ^ {_shape(x) for x in second} or {_shape(x) for x in {*first} ^ {*second}}
+    here, there = _by_form(a), _by_form(b)
+    named = {form for form in map(_form, a["files"].keys() ^ b["files"].keys()) if len(here.get(form, ())) == len(there.get(form, ()))}
     files = {name for name in a["files"].keys() | b["files"].keys() if a["files"].get(name) != b["files"].get(name)}
-    return Noise(frozenset(numbers), frozenset(lines), frozenset(files))
+    files = {name for name in files if _form(name) not in named}
+    return Noise(frozenset(numbers), frozenset(lines), frozenset(files), frozenset(named),
+                 frozenset(form for form in named if here[form] != there[form]))
 
 
 def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> list[str]:
@@ -54,7 +61,13 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     if a != b and not (tail_only and a[len(a) - len(b):] == b):
         found.append("printed text")
     names = (plain["files"].keys() | other["files"].keys()) - known.files
-    wrong = sorted(name for name in names if plain["files"].get(name) != other["files"].get(name))
+    wrong = sorted(name for name in names if _form(name) not in known.named and plain["files"].get(name) != other["files"].get(name))
+    here, there = _by_form(plain), _by_form(other)
+    for form in sorted(known.named):
+        if len(there.get(form, ())) != len(here[form]):
+            wrong.append(f"{form}: {len(there.get(form, ()))} of them, {len(here[form])} in the plain run")
+        elif form not in known.told_apart and here[form] != there[form]:
+            wrong.append(form)
     return found + [f"file {name}" for name in wrong[:5]]
 
 
@@ -68,6 +81,18 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
         except OSError:
             continue
     return found
+
+
+def _form(name: str) -> str:
+    return _IN_NAMES.sub("#", name)
+
+
+def _by_form(run: dict) -> dict[str, list[str]]:
+    """What is in the files of each form, in order of its hashes."""
+    found: dict[str, list[str]] = {}
+    for name, content in run["files"].items():
+        found.setdefault(_form(name), []).append(content)
+    return {form: sorted(contents) for form, contents in found.items()}
 
 
 def _lines(text: bytes) -> list[bytes]:

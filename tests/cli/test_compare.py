@@ -17,8 +17,21 @@ def test_times_may_take_more_room_in_another_run():
     known = compare.noise(a, b)
     assert [number for _, number in known.shapes] == [1]
     assert not compare.differences(a, _run(LINE % (10, 131.75, 3.25)), known)
-    assert compare.differences(a, _run(LINE % (10, 131.75, 3.26)), known) == ["printed text"]
-    assert compare.differences(a, _run(LINE % (10, 131.75, 3.25) * 2), known) == ["printed text"]
+    other = compare.differences(a, _run(LINE % (10, 131.75, 3.26)), known)
+    assert other == ["printed text (line 1: '| 10 batches | ms/batch # | loss 3.26' instead of '| 10 batches | ms/batch # | loss 3.25')"]
+    twice = compare.differences(a, _run(LINE % (10, 131.75, 3.25) * 2), known)
+    assert twice == ["printed text (line 2: '| 10 batches | ms/batch # | loss 3.25' instead of '')"]
+
+
+def test_dates_and_times_are_not_compared():
+    def log(moment: bytes, loss: bytes) -> dict:
+        return _run(b"%s - INFO - loss %s (0:01:07<10:21)\n" % (moment, loss))
+    plain = log(b"11/23/2026 00:19:58", b"0.5")
+    known = compare.noise(plain, log(b"11/23/2026 00:19:59", b"0.5"))
+    assert not known.names()
+    assert not compare.differences(plain, log(b"11/24/2026 01:20:03", b"0.5"), known)
+    assert compare.differences(plain, log(b"11/24/2026 01:20:03", b"0.6"), known)
+    assert not compare.differences(_run(b"2026-11-23T00:19:58,113 x"), _run(b"2026-11-24T01:20:00,009 x"), compare.Noise())
 
 
 def test_files_with_a_time_in_their_names():
@@ -38,5 +51,5 @@ def test_without_noise_each_byte_counts():
     a = _run(b"loss 0.5\n")
     known = compare.noise(a, a)
     assert not compare.differences(a, a, known)
-    assert compare.differences(a, _run(b"loss  0.5\n"), known) == ["printed text"]
+    assert compare.differences(a, _run(b"loss  0.5\n"), known) == ["printed text (line 1: 'loss  0.5' instead of 'loss 0.5')"]
     assert compare.differences(a, _run(b"loss 0.5\n", model="1"), known) == ["file model"]

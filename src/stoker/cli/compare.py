@@ -1,5 +1,5 @@
-"""Two runs of one script, compared: weights, printed text, written files. What differs between undisturbed runs too (times, dates) is
-noise, and left out."""
+"""Two runs of one script, compared: weights, printed text, written files. Dates and times are left out, and whatever else differs between
+undisturbed runs too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+# a date, a time of day, a duration
+_MOMENT = re.compile(rb"(?<![\d.])(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4}|\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?)(?!\d)")
 _IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
@@ -59,7 +61,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
                      f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")
     a, b = (_masked(each["text"], known) for each in (plain, other))
     if a != b and not (tail_only and a[len(a) - len(b):] == b):
-        found.append("printed text")
+        found.append(f"printed text{_first_other(a, b)}")
     names = (plain["files"].keys() | other["files"].keys()) - known.files
     wrong = sorted(name for name in names if _form(name) not in known.named and plain["files"].get(name) != other["files"].get(name))
     here, there = _by_form(plain), _by_form(other)
@@ -96,11 +98,18 @@ def _by_form(run: dict) -> dict[str, list[str]]:
 
 
 def _lines(text: bytes) -> list[bytes]:
-    return text.replace(b"\r", b"\n").split(b"\n")
+    return _MOMENT.sub(b"(time)", text.replace(b"\r", b"\n")).split(b"\n")
 
 
 def _shape(line: bytes) -> bytes:
     return _BLANKS.sub(b" ", NUMBER.sub(b"#", line))
+
+
+def _first_other(a: list[bytes], b: list[bytes]) -> str:
+    """Where two texts part, in words."""
+    n = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    x, y = (repr(text[n].decode("utf-8", "replace").strip()[:100]) if n < len(text) else "nothing" for text in (a, b))
+    return f" (line {n + 1}: {y} instead of {x})"
 
 
 def _masked(text: bytes, known: Noise) -> list[bytes]:

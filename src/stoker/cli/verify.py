@@ -125,8 +125,12 @@ class _Bench:
                  (f" ({t['how']})" if t["how"] else "") for t in trials]
         notes += [f"not compared, since it differs between undisturbed runs too: {name}" for name in noise.names()]
         notes += [] if self._own is not None else _said(recorded)
+        wrong = [t for t in trials if t["different"] and (t["grade"] or self._own is not None)]
+        if wrong:
+            return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"{way}: NOT equal in {len(trials) - len(same)} of {len(trials)} kills", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it began anew, and went another way "
+                                "beside the files that it had made", notes, 1, trials)
         if self._own is None and not came_back:
             return self._report(f"not resumable in {len(trials)} kills: each time it began anew, and ended equal", notes, 1, trials)
         from_image = f"; {len(came_back)} of them from an image, the others from the start" if len(came_back) < len(trials) else ""
@@ -226,7 +230,7 @@ class _Bench:
             digest = json.loads(Path(made["digest_path"]).read_bytes())
         except (OSError, ValueError):
             digest = None
-        text = b"".join(whole_log(self._client, run))
+        text = b"".join(whole_log(self._client, run)).replace(run["workdir"].encode(), b"(folder)")  # each run has one of its own
         return {"id": made["id"], "digest": digest, "seconds": run["used_s"], "text": text, "resume": run.get("resume"), "run": run,
                 "files": compare.file_hashes(Path(run["workdir"]), [f["path"] for f in run.get("files") or ()])}
 

@@ -61,6 +61,12 @@ def held() -> list:
     return [*_optimizers, *_modules]
 
 
+def count_ghost_steps(made: int) -> None:
+    """The same of steps that were made within the call of a module."""
+    global _steps
+    _steps += made
+
+
 def count_ghost_step(optimizer: object) -> None:
     """A step that was skipped in the ghost phase counts as one that was made."""
     if _path:

@@ -22,15 +22,16 @@ _KEPT = 64  # usable graphs at one point that are watched; more: none is
 _UNUSED = 2  # graphs behind one name that went without a backward through them, before the next ones are expected to
 _WAIT_S = 3.0  # that long after a point with usable graphs the next is put off, unless one of them is used or let go
 _FREED, _HOLDS, _EMPTY = range(3)
+_SAVED, _LEAF, _GRAD = range(3)  # kinds of tensors that a graph holds
 _NOWHERE, _PLAIN, _USABLE = range(3)  # how a graph comes to a leaf: not at all, without saved tensors, with them
 _saved_names: dict = {}  # kind of node -> names of what it may save
 _unused: dict = {}  # name -> how many graphs behind it were let go without a backward
-_shown: list = []  # (saved tensor, references to it) of the graphs that were looked at
+_shown: list = []  # (kind, tensor, references to it) of the graphs that were looked at
 _trusted: list = []  # watches over the graphs that are no obstacle at this point
 _waiting: dict = {}  # token of an image -> how many of its graphs are still alive; gone when one of them was used
 _used: set = set()  # names behind which a graph was used
 _wait_until = 0.0
-_held_by_none = 0  # references to a saved tensor that nothing but its graph holds, once it was asked for
+_held_by_none: dict = {}  # kind -> references to a tensor that nothing but a graph holds, once it was asked for
 
 
 def alive(seen: object) -> str:
@@ -44,7 +45,9 @@ def alive(seen: object) -> str:
     _trusted.clear()
     known: dict = {}
     _shown.clear()
-    kept = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None and _level(t.grad_fn, known) == _USABLE]
+    roots = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None]
+    kept = [(path, root) for path, root in roots if _level(root, known) == _USABLE]
+    _show_leaves([root for _, root in roots])
     _know_hidden(seen)
     unsure = ""
     for path, node in kept[:_KEPT]:
@@ -147,6 +150,20 @@ def _gone(name: str) -> None:
     _unused[name] = _unused.get(name, 0) + 1
 
 
+def _look_at_one_of_ours() -> None:
+    import torch
+    shown = _shown[:]
+    with torch.inference_mode(False), torch.enable_grad():
+        root = torch.ones(1, requires_grad=True).exp().exp()
+        root.backward(retain_graph=True)
+    tensor = root.grad_fn.next_functions[0][0]._raw_saved_result.data
+    _held_by_none[_SAVED] = sys.getrefcount(tensor)
+    _shown.clear()
+    _show_leaves([root.grad_fn])
+    _held_by_none.update({kind: references for kind, _, references in _shown})
+    _shown[:] = shown
+
+
 def _level(root: object, known: dict) -> int:
     """How a backward from this node could come to a leaf. A node whose saved tensors were freed ends the way: backward raises there, in the
     plain run too. `known`: node -> level, shared by all graphs of one point."""
@@ -197,22 +214,33 @@ def _holds(saved: object) -> bool:
     tensor = saved.data
     references = sys.getrefcount(tensor)
     if tensor is not None:
-        _shown.append((tensor, references))
+        _shown.append((_SAVED, tensor, references))
     return tensor is not None
+
+
+def _show_leaves(roots: list) -> None:
+    """Where these graphs end, past what was freed too: `x.requires_grad_()` of a gradient penalty, and its gradient."""
+    known: set = set()
+    while roots and len(known) < _NODES:
+        node = roots.pop()
+        if node not in known:
+            known.add(node)
+            roots += [n for n, _ in node.next_functions if n is not None]
+            if type(node).__name__ == "AccumulateGrad":
+                leaf = node.variable
+                grad = leaf.grad
+                _shown.append((_LEAF, leaf, sys.getrefcount(leaf)))
+                if grad is not None:
+                    _shown.append((_GRAD, grad, sys.getrefcount(grad)))
 
 
 def _know_hidden(seen: object) -> None:
     """What only a graph holds is no lost tensor: without the graph nobody comes to it. The heap of the walk may hold it besides."""
-    global _held_by_none
     if _shown and not _held_by_none:
-        import torch
-        with torch.inference_mode(False), torch.enable_grad():
-            root = torch.ones(1, requires_grad=True).exp().exp().grad_fn
-        tensor = root.next_functions[0][0]._raw_saved_result.data
-        _held_by_none = sys.getrefcount(tensor)
+        _look_at_one_of_ours()
     in_heap = set(map(id, seen.heap.pick(walk_heap.TENSOR))) if _shown else ()
-    for tensor, references in _shown:
-        if references <= _held_by_none + (id(tensor) in in_heap):
+    for kind, tensor, references in _shown:
+        if references <= _held_by_none[kind] + (id(tensor) in in_heap):
             seen.seen.setdefault(id(tensor), "")
             seen.keep.append(tensor)
     _shown.clear()

@@ -1,7 +1,7 @@
 """What a module's call leaves behind, so that a ghost, which skips the call, finds it too: what it sets in attributes of modules
-(`self.loss = ...` in forward, as in the tutorial on style transfer), what it and hooks write elsewhere (written.py), and how far torch has
-counted the hooks that were registered in it: a life that went on with a smaller number could give that of a hook that is there to another
-one.
+(`self.loss = ...` in forward, as in the tutorial on style transfer), what it and hooks write elsewhere (written.py), how many steps of
+optimizers it made, and how far torch has counted the hooks that were registered in it: a life that went on with a smaller number could give
+that of a hook that is there to another one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from . import fate, life, stand_ins, written
 MOST = 64  # in one call; of a model that leaves more behind a script reads few
 MODULES = 1000
 _NOTHING = object()
+steps = 0  # of optimizers, made within the call that is going on or was the last
 left: dict = {}  # (id of a module, name) -> (module, name, value): set in the call that is going on
 _places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
 _writers: dict = {}  # id of a module that the script calls -> (how far hooks were counted, a weak reference, its written.Writers)
@@ -54,8 +55,8 @@ def _same(before: object, value: object) -> bool:
 
 def begins(root: object) -> None:
     """A module that the script calls."""
-    global _numbers
-    _numbers = _handle.next_id
+    global _numbers, steps
+    _numbers, steps = _handle.next_id, 0
     if left:
         left.clear()
     if _looked:  # of a call that has raised
@@ -71,7 +72,7 @@ def begins(root: object) -> None:
 def told(root: object, known: tuple) -> None:
     """A module was called: log what it left behind. `known`: what it gave, and what it was given."""
     numbers = _handle.next_id
-    if not left and not _looked and numbers == _numbers:
+    if not left and not _looked and numbers == _numbers and not steps:
         return
     forms = []
     for owner, name, new in list(left.values()):
@@ -84,19 +85,20 @@ def told(root: object, known: tuple) -> None:
     left.clear()
     changes = written.told(_looked, known)
     _looked.clear()
-    put(changes, tuple(forms), numbers if numbers != _numbers else None)
+    put(changes, tuple(forms), numbers if numbers != _numbers else None, steps)
+    life.steps += steps
 
 
-def put(changes: tuple, forms: tuple = (), numbers: int | None = None) -> None:
-    """An event of its own, behind that of the call, where there is something to tell."""
-    if (changes or forms or numbers is not None) and life.phase:
-        life.log.put(_kind, (numbers, forms, changes))
+def put(changes: tuple, forms: tuple = (), numbers: int | None = None, made: int = 0) -> None:
+    """An event of its own, behind that of the call, where there is something to tell. `made`: steps."""
+    if (changes or forms or numbers is not None or made) and life.phase:
+        life.log.put(_kind, (numbers, forms, changes, made))
 
 
 def _compared(value: tuple) -> tuple:
     """Times and the like may be among the plain values: a tail compares what was written where, and the forms."""
-    numbers, forms, changes = value
-    return numbers, [(*where, _bare(form)) for *where, form in forms], [
+    numbers, forms, changes, made = value
+    return numbers, made, [(*where, _bare(form)) for *where, form in forms], [
         (key, what, names, [*map(_bare, written_forms)], gone) for key, what, names, written_forms, gone in changes]
 
 
@@ -114,7 +116,11 @@ def hand_out(root: object, known: tuple) -> None:
     found = _taken()
     if found is None:
         return
-    numbers, forms, changes = found
+    numbers, forms, changes, made = found
+    life.steps += made
+    digest = sys.modules.get(f"{__package__}.digest")
+    if made and digest is not None:
+        digest.count_ghost_steps(made)
     writers = _writers_of(root) if changes else None
     if numbers is not None:
         _handle.next_id = numbers

@@ -40,7 +40,7 @@ def unpack(value: object) -> object:
     if type(value) is not tuple or len(value) != 4 or value[0] != _ARRAY:
         return value
     import numpy
-    return numpy.frombuffer(bytearray(value[3]), dtype=value[1]).reshape(value[2])
+    return numpy.frombuffer(value[3], dtype=value[1]).reshape(value[2]).copy()  # one with memory of its own, as most are
 
 
 def equal(a: object, b: object) -> bool:

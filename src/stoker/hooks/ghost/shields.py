@@ -140,7 +140,7 @@ def _module_call(real: object) -> object:
             raise
         finally:
             life.leave()
-            points.after_event()
+            points.after_event(step=leavings.steps > 0)
     return wrapper
 
 
@@ -278,7 +278,14 @@ def _step(real: object) -> object:
         out = real(self, *args, **kwargs)
         _fenced("the state of an optimizer", _put_step, self, out, results)
         return out
-    return _shielded(real, ghost, record, step=True)
+
+    @functools.wraps(real)
+    def within(self: object, *args: object, **kwargs: object) -> object:
+        out = real(self, *args, **kwargs)
+        if life.depth and _get_ident() == life.main:
+            leavings.steps += 1
+        return out
+    return _shielded(within, ghost, record, step=True)
 
 
 def _place_of_closure(step: object) -> int:

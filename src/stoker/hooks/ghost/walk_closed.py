@@ -11,7 +11,7 @@ import sys
 import types
 import weakref
 
-from . import image_memory, leaves, transforms, walk_heap, walk_kinds, walk_settings, words
+from . import image_memory, leaves, transforms, walk_garbage, walk_heap, walk_kinds, walk_settings, words
 
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
@@ -55,9 +55,13 @@ def unseen(seen) -> list:
             _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
         lost, arrays = [t for t in lost if not _is_known(t, reached)], [a for a in arrays if not _is_known_array(a)]
     if lost or arrays:
-        excused = behind(ours(), seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
+        own = ours()
+        excused = behind(own, seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
         lost = [t for t in lost if id(t) not in excused]
         arrays = [a for a in arrays if id(a) not in excused]
+    if lost or arrays:
+        waiting = walk_garbage.only(lost, arrays, seen, own)
+        lost, arrays = [t for t in lost if id(t) not in waiting], [a for a in arrays if id(a) not in waiting]
     found = [words.UNSEEN_TENSOR.format(shape=tuple(t.size()), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
     return found + [words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap)) for a in arrays[:3]]
 

@@ -183,6 +183,8 @@ class Watch:
             self._queue.append((thing.__self__, path))
         elif module_of(kind).startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
             self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
+        elif module_of(kind) == "logging":
+            return  # loggers remember each other, and what they were asked: no sample comes from there
         elif kind is types.CellType:
             self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
         elif kind is types.MappingProxyType:

@@ -1,0 +1,103 @@
+"""What only waits for the garbage collector: tensors and arrays of things that hold each other in a circle and that nothing else holds (a
+trainer and its callbacks, an environment and its spaces). No path leads to them, and none ever will: they need no saving.
+
+As the collector does it (CPython, `Modules/gcmodule.c`): what is held more often than by others of the same heap of things is in use, and
+so is all that hangs on it. Nothing is collected here, since that would run code of the script's at another moment.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import types
+import weakref
+from collections import Counter
+
+from . import walk_heap
+
+_MOST = 20_000  # things that are looked at
+_DEEP = 16
+_IN_USE = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.ModuleType, type)
+_counts: list = []  # `_use_count` of a tensor that nothing in C++ holds besides; how many references a parameter has to its gradient
+
+
+def only(tensors: list, arrays: list, seen: object, ours: list) -> set:
+    """The ids of those that only wait for the garbage collector. `seen`: the walk that did not reach them. `ours`: our own things, which
+    may hold some; nothing else of ours but these two lists and the walk's heap may now."""
+    if not _counts:
+        _look_at_one_of_ours()
+    owners = _with_gradients(tensors, seen)
+    lists = (tensors, arrays, owners, ours, seen.heap.objects)
+    found = _holders(lists, seen)
+    if found is None:
+        return set()
+    held, grads = _held(found, lists), {id(each.grad) for each in owners}
+    of_ours = set(map(id, ours))
+    live = [thing for thing in found if id(thing) not in of_ours and (
+            sys.getrefcount(thing) - held[id(thing)] > 3 + (_counts[1] if id(thing) in grads else 0)  # `found`, `thing`, the argument
+            or _asked_for(thing, seen, id(thing) in grads))]
+    kept, among = set(), set(map(id, found))
+    while live:
+        thing = live.pop()
+        if id(thing) not in kept:
+            kept.add(id(thing))
+            live += [part for part in _parts(thing) if id(part) in among]
+    return among - kept
+
+
+def _look_at_one_of_ours() -> None:
+    torch = sys.modules["torch"]
+    plain, owner = torch.empty(1), torch.empty(1, requires_grad=True)
+    owner.grad = torch.empty(1)
+    grad = owner.grad
+    _counts[:] = plain._use_count() if hasattr(plain, "_use_count") else 0, sys.getrefcount(grad) - sys.getrefcount(plain)
+
+
+def _with_gradients(tensors: list, seen: object) -> list:
+    """Those out of reach whose gradients are among these: Python does not show that they hold them."""
+    wanted = set(map(id, tensors))
+    return [each for each in seen.heap.pick(walk_heap.TENSOR)
+            if id(each) not in seen.seen and each.is_leaf and each.grad is not None and id(each.grad) in wanted]
+
+
+def _holders(lists: tuple, seen: object) -> list | None:
+    """These tensors and arrays and all that holds them, as far as no path leads there; None: too many."""
+    found: dict = {}
+    level = [*lists[0], *lists[1], *lists[2]]
+    for _ in range(_DEEP):
+        for thing in level:
+            found[id(thing)] = thing
+        if not level or len(found) > _MOST:
+            break
+        around = {id(found), id(level), *map(id, lists)}
+        level = [r for r in gc.get_referrers(*level)
+                 if id(r) not in found and id(r) not in around and not isinstance(r, _IN_USE) and not seen.knows(r)]
+    return None if level else list(found.values())
+
+
+def _parts(thing: object) -> list:
+    parts = gc.get_referents(thing)
+    if isinstance(thing, sys.modules["torch"].Tensor) and thing.is_leaf and thing.grad is not None:
+        parts.append(thing.grad)
+    return parts
+
+
+def _held(found: list, lists: tuple) -> Counter:
+    """id -> how often it is held by the others, and by the lists."""
+    among = set(map(id, found))
+    held = Counter(each for each in map(id, itertools.chain.from_iterable(map(gc.get_referents, found))) if each in among)
+    held.update(each for each in map(id, itertools.chain.from_iterable(lists)) if each in among)
+    return held
+
+
+def _asked_for(thing: object, seen: object, is_grad: bool) -> bool:
+    """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for a parameter's hold on its gradient)."""
+    if hasattr(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
+        return True
+    torch = sys.modules["torch"]
+    if not isinstance(thing, torch.Tensor):
+        return False
+    if not hasattr(thing, "_use_count"):
+        return True
+    return thing._use_count() > _counts[0] + is_grad

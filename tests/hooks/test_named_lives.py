@@ -22,8 +22,8 @@ BEHIND = {"waits_to_be_collected": 2}  # which image is waited for, where it is 
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-def test_killed_behind_an_image(name, tmp_path):
-    stage = Stage(read(RESUME / "adversaries" / f"{name}.py"), tmp_path / "run", hooks=vendored(tmp_path / "hooks"), every="60steps")
+def test_killed_behind_an_image(name, short_tmp):
+    stage = Stage(read(RESUME / "adversaries" / f"{name}.py"), short_tmp / "run", hooks=vendored(short_tmp / "hooks"), every="60steps")
     straight = stage.plain()
     assert straight.rc == 0, straight.err.decode()
     assert not straight.differs(stage.recorded(), stage.script)

@@ -43,6 +43,7 @@ def only(tensors: list, arrays: list, seen: object, ours: list) -> set:
         if id(thing) not in kept:
             kept.add(id(thing))
             live += [part for part in _parts(thing) if id(part) in among]
+    found.clear()  # nothing of what it found may hang on a list that waits for the garbage collector itself
     return among - kept
 
 
@@ -64,16 +65,21 @@ def _with_gradients(tensors: list, seen: object) -> list:
 def _holders(lists: tuple, seen: object) -> list | None:
     """These tensors and arrays and all that holds them, as far as no path leads there; None: too many."""
     found: dict = {}
-    level = [*lists[0], *lists[1], *lists[2]]
+    level, fresh = [*lists[0], *lists[1], *lists[2]], []
     for _ in range(_DEEP):
         for thing in level:
             found[id(thing)] = thing
         if not level or len(found) > _MOST:
             break
-        around = {id(found), id(level), *map(id, lists)}
-        level = [r for r in gc.get_referrers(*level)
-                 if id(r) not in found and id(r) not in around and not isinstance(r, _IN_USE) and not seen.knows(r)]
-    return None if level else list(found.values())
+        around = {id(found), id(level), id(fresh), *map(id, lists)}
+        for r in gc.get_referrers(*level):  # no comprehension: its cells would lead to what is found, and hold it in a circle
+            if id(r) not in found and id(r) not in around and not isinstance(r, _IN_USE) and not seen.knows(r):
+                fresh.append(r)
+        level[:], fresh = fresh, []
+    whole = None if level else list(found.values())
+    found.clear()
+    level.clear()
+    return whole
 
 
 def _parts(thing: object) -> list:

@@ -106,6 +106,25 @@ def test_a_stop_while_the_second_attempt_is_on_its_way_does_not_leave_it_running
         assert (run["reason"], seen.phase) == ("stopped_by_user", "ended"), seen
 
 
+def test_a_start_in_the_moment_in_which_the_plane_lays_the_ended_run_aside_is_followed_to_its_end(root):
+    """Between the last look into the store, which finds the run at rest, and the end of our care for it."""
+    with plane(root / "h") as service:
+        run_id = submit(service, root, FOREVER)
+        in_state(service, run_id, "running")
+        forget, started = service._reconciler._forget, []
+
+        def late(which, *more):
+            if not started:
+                started.append(service.start(which))
+            forget(which, *more)
+        service._reconciler._forget = late
+        service.stop(run_id, force=True)
+        until(lambda: started, "the start")
+        assert in_state(service, run_id, "running")["attempts"] == 2
+        service.stop(run_id, force=True)
+        assert in_state(service, run_id, "stopped")["reason"] == "stopped_by_user"
+
+
 def watch_looks(service: Service) -> list:
     """The looks of the plane from now on."""
     looks: list = []

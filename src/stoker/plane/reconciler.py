@@ -50,6 +50,7 @@ class Reconciler:
         self._wake = threading.Condition()
         self._closed = False
         self._care: dict[str, str] = {}  # live runs -> target
+        self._woken: dict[str, int] = {}  # run -> wishes that came while it was in care
         self._dirty: dict[str, set[str]] = {}  # target -> runs to be looked at now
         self._looking: set[str] = set()  # targets that are being looked at
         self._mail: dict[str, list[tuple[object, float]]] = {}  # run -> observations that no worker has taken yet
@@ -83,6 +84,7 @@ class Reconciler:
         """A wish about this run was committed. `fresh`: its machine cannot have heard of it yet."""
         with self._wake:
             self._care[run_id] = target
+            self._woken[run_id] = self._woken.get(run_id, 0) + 1
             if fresh:
                 self._deliver(run_id, Assumed("absent"), time.monotonic())
             else:
@@ -350,8 +352,7 @@ class Reconciler:
             with self._store.read() as q:
                 run = q.get(run_id)
             if run is None:
-                self._forget(run_id)
-                return
+                break
             if asked < self._acted.get(run_id, 0.0) and overtaken(run, seen):
                 self._later(run_id, 0.0)
                 return
@@ -414,7 +415,6 @@ class Reconciler:
             self._spool.remove(run.id)
             with self._store.write() as q:
                 q.delete(run.id)
-            self._forget(run.id)
             self.admit()
         with self._wake:
             self._acted[run.id] = time.monotonic()
@@ -459,21 +459,22 @@ class Reconciler:
         self._apply(run, facts)
 
     def _settle(self, run_id: str) -> None:
-        """After the last decision: who is at rest needs no care."""
+        """After the last decision: who is at rest needs no care, unless a wish came since we looked."""
+        woken = self._woken.get(run_id)
         with self._store.read() as q:
             run = q.get(run_id)
         if run is None or (run.state.final and run.wish != WISH_RM) or (run.state is State.PENDING and run.wish == WISH_RUN):
-            self._forget(run_id)
+            self._forget(run_id, woken)
             return
         if run.state in (State.RUNNING, State.STOPPING):
             self._fails.pop(run_id, None)
         if run.state is State.STARTING and run.restart_at:
             self._later(run_id, max(0.05, run.restart_at - self._now()))
 
-    def _forget(self, run_id: str) -> None:
+    def _forget(self, run_id: str, woken: int | None) -> None:
         with self._wake:
-            if run_id not in self._mail:
-                for book in (self._care, self._seen, self._acted, self._fails):
+            if run_id not in self._mail and self._woken.get(run_id) == woken:
+                for book in (self._care, self._woken, self._seen, self._acted, self._fails):
                     book.pop(run_id, None)
             self._wake.notify()
 

@@ -23,15 +23,19 @@ def test_times_may_take_more_room_in_another_run():
     assert twice == ["printed text (line 2: '| 10 batches | ms/batch # | loss 3.25' instead of '')"]
 
 
-def test_dates_and_times_are_not_compared():
+def test_a_moment_is_one_number():
     def log(moment: bytes, loss: bytes) -> dict:
         return _run(b"%s - INFO - loss %s (0:01:07<10:21)\n" % (moment, loss))
     plain = log(b"11/23/2026 00:19:58", b"0.5")
     known = compare.noise(plain, log(b"11/23/2026 00:19:59", b"0.5"))
-    assert not known.names()
+    assert len(known.names()) == 1
     assert not compare.differences(plain, log(b"11/24/2026 01:20:03", b"0.5"), known)
     assert compare.differences(plain, log(b"11/24/2026 01:20:03", b"0.6"), known)
-    assert not compare.differences(_run(b"2026-11-23T00:19:58,113 x"), _run(b"2026-11-24T01:20:00,009 x"), compare.Noise())
+    assert compare.differences(plain, _run(b"11/24/2026 01:20:03 - INFO - loss 0.5 (0:01:08<10:21)\n"), known)
+    score = _run(b"2026-11-23T00:19:58,113 won 3:14\n")
+    known = compare.noise(score, _run(b"2026-11-23T00:19:58,114 won 3:14\n"))
+    assert not compare.differences(score, _run(b"2026-11-24T01:20:00,009 won 3:14\n"), known)
+    assert compare.differences(score, _run(b"2026-11-24T01:20:00,009 won 4:14\n"), known)
 
 
 def test_files_with_a_time_in_their_names():
@@ -45,6 +49,16 @@ def test_files_with_a_time_in_their_names():
     assert compare.differences(plain, run("10-17", "e", "w", more=1), known) == ["file runs/#-#/events.#-#.#: 2 of them, 1 in the plain run"]
     gone = {**plain, "files": {}}
     assert len(compare.differences(plain, gone, known)) == 2
+    assert compare.differences(plain, {**plain, "files": {**plain["files"], "core": "x"}}, known) == ["file core: 1 of them, 0 in the plain run"]
+
+
+def test_files_that_both_undisturbed_runs_have_are_compared_by_name():
+    def run(when: str, first: str, second: str) -> dict:
+        return {**_run(b""), "files": {f"ckpt_{when}.pt": "w" + when, "ckpt_1.pt": first, "ckpt_2.pt": second}}
+    plain = run("1015", "a", "b")
+    known = compare.noise(plain, run("1016", "a", "b"))
+    assert not compare.differences(plain, run("1017", "a", "b"), known)
+    assert compare.differences(plain, run("1017", "b", "a"), known) == ["file ckpt_1.pt", "file ckpt_2.pt"]
 
 
 def test_without_noise_each_byte_counts():
@@ -52,4 +66,4 @@ def test_without_noise_each_byte_counts():
     known = compare.noise(a, a)
     assert not compare.differences(a, a, known)
     assert compare.differences(a, _run(b"loss  0.5\n"), known) == ["printed text (line 1: 'loss  0.5' instead of 'loss 0.5')"]
-    assert compare.differences(a, _run(b"loss 0.5\n", model="1"), known) == ["file model"]
+    assert compare.differences(a, _run(b"loss 0.5\n", model="1"), known) == ["file model: 1 of them, 0 in the plain run"]

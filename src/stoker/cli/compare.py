@@ -1,16 +1,16 @@
-"""Two runs of one script, compared: weights, printed text, written files. Dates and times are left out, and whatever else differs between
-undisturbed runs too."""
+"""Two runs of one script, compared: weights, printed text, written files. What differs between undisturbed runs too (times, dates) is
+noise, and left out."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-# a date, a time of day, a duration
-_MOMENT = re.compile(rb"(?<![\d.])(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4}|\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?)(?!\d)")
+# A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour.
+NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
@@ -21,13 +21,14 @@ class Noise:
 
     shapes: frozenset[tuple[bytes, int]] = frozenset()  # (a line without its numbers, which number of it)
     lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
-    files: frozenset[str] = frozenset()
-    named: frozenset[str] = frozenset()  # files with a time or an id in their names, without these: each run has others
-    told_apart: frozenset[str] = frozenset()  # of these, those whose content differs too
+    files: frozenset[str] = frozenset()  # that both have, with another content
+    same_names: frozenset[str] = frozenset()  # of files that both have; others are known by their form: a time or an id in it left out
+    contents: frozenset[str] = frozenset()  # forms of which both have as many, with another content
+    forms: frozenset[str] = frozenset()  # of which one has more
 
     def names(self) -> list[str]:
         """What is not compared, in words, at most a few of each kind."""
-        found = [*sorted(self.files), *(f"what is in {name}" for name in sorted(self.told_apart))]
+        found = [*sorted(self.files), *sorted(self.forms), *(f"what is in {name}" for name in sorted(self.contents))]
         found += [f"number {n + 1} of lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape, n in sorted(self.shapes)][:5]
         return found + [f"lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape in sorted(self.lines)][:5]
 
@@ -43,12 +44,12 @@ def noise(a: dict, b: dict) -> Noise:
             numbers |= {(_shape(x), n) for n, (p, q) in enumerate(pairs) if p != q}
     else:
         lines = {_shape(x) for x in first} ^ {_shape(x) for x in second} or {_shape(x) for x in {*first} ^ {*second}}
-    here, there = _by_form(a), _by_form(b)
-    named = {form for form in map(_form, a["files"].keys() ^ b["files"].keys()) if len(here.get(form, ())) == len(there.get(form, ()))}
-    files = {name for name in a["files"].keys() | b["files"].keys() if a["files"].get(name) != b["files"].get(name)}
-    files = {name for name in files if _form(name) not in named}
-    return Noise(frozenset(numbers), frozenset(lines), frozenset(files), frozenset(named),
-                 frozenset(form for form in named if here[form] != there[form]))
+    same = a["files"].keys() & b["files"].keys()
+    here, there = _by_form(a, same), _by_form(b, same)
+    contents = {form for form in here.keys() & there.keys() if len(here[form]) == len(there[form]) and here[form] != there[form]}
+    forms = {form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))}
+    files = {name for name in same if a["files"][name] != b["files"][name]}
+    return Noise(frozenset(numbers), frozenset(lines), frozenset(files), frozenset(same), frozenset(contents), frozenset(forms))
 
 
 def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> list[str]:
@@ -62,13 +63,13 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     a, b = (_masked(each["text"], known) for each in (plain, other))
     if a != b and not (tail_only and a[len(a) - len(b):] == b):
         found.append(f"printed text{_first_other(a, b)}")
-    names = (plain["files"].keys() | other["files"].keys()) - known.files
-    wrong = sorted(name for name in names if _form(name) not in known.named and plain["files"].get(name) != other["files"].get(name))
-    here, there = _by_form(plain), _by_form(other)
-    for form in sorted(known.named):
-        if len(there.get(form, ())) != len(here[form]):
-            wrong.append(f"{form}: {len(there.get(form, ()))} of them, {len(here[form])} in the plain run")
-        elif form not in known.told_apart and here[form] != there[form]:
+    wrong = sorted(name for name in known.same_names - known.files if plain["files"].get(name) != other["files"].get(name))
+    here, there = _by_form(plain, known.same_names), _by_form(other, known.same_names)
+    for form in sorted((here.keys() | there.keys()) - known.forms):
+        mine, theirs = here.get(form, []), there.get(form, [])
+        if len(mine) != len(theirs):
+            wrong.append(f"{form}: {len(theirs)} of them, {len(mine)} in the plain run")
+        elif form not in known.contents and mine != theirs:
             wrong.append(form)
     return found + [f"file {name}" for name in wrong[:5]]
 
@@ -85,20 +86,17 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
     return found
 
 
-def _form(name: str) -> str:
-    return _IN_NAMES.sub("#", name)
-
-
-def _by_form(run: dict) -> dict[str, list[str]]:
+def _by_form(run: dict, without: Collection[str]) -> dict[str, list[str]]:
     """What is in the files of each form, in order of its hashes."""
     found: dict[str, list[str]] = {}
     for name, content in run["files"].items():
-        found.setdefault(_form(name), []).append(content)
+        if name not in without:
+            found.setdefault(_IN_NAMES.sub("#", name), []).append(content)
     return {form: sorted(contents) for form, contents in found.items()}
 
 
 def _lines(text: bytes) -> list[bytes]:
-    return _MOMENT.sub(b"(time)", text.replace(b"\r", b"\n")).split(b"\n")
+    return text.replace(b"\r", b"\n").split(b"\n")
 
 
 def _shape(line: bytes) -> bytes:

@@ -129,8 +129,8 @@ class _Bench:
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it began anew, and went another way "
-                                "beside the files that it had made", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it began anew beside the files that "
+                                "it had made, and did not end equal", notes, 1, trials)
         if self._own is None and not came_back:
             return self._report(f"not resumable in {len(trials)} kills: each time it began anew, and ended equal", notes, 1, trials)
         from_image = f"; {len(came_back)} of them from an image, the others from the start" if len(came_back) < len(trials) else ""

@@ -14,6 +14,7 @@ from . import life
 
 _optimizers: list = []  # in the order of their first step; held, so that the end still finds them
 _modules: list = []
+_within: list = []  # optimizers whose step goes on: one of a script's own may call that of another, and both are one step
 _path = ""
 _stop_step = 0
 _stop_s = 0.0
@@ -30,8 +31,9 @@ def install() -> None:
     at = os.environ.get("STOKER_DIGEST_AT", "end")
     _stop_step = int(at) if at.isdigit() else 0
     _stop_s = float(at[:-1]) if at.endswith("s") else 0.0
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-    unnumbered.register(register_optimizer_step_post_hook, _stepped)
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+    unnumbered.register(register_optimizer_step_pre_hook, _begins)
+    unnumbered.register(register_optimizer_step_post_hook, _ends)
     import torch
     torch.autograd.backward = _counted(torch.autograd.backward)
     pid = os.getpid()
@@ -70,15 +72,30 @@ def count_ghost_steps(made: int) -> None:
 def count_ghost_step(optimizer: object) -> None:
     """A step that was skipped in the ghost phase counts as one that was made."""
     if _path:
-        _stepped(optimizer, (), {})
+        _stepped(optimizer)
 
 
-def _stepped(optimizer: object, args: tuple, kwargs: dict) -> None:
+def _begins(optimizer: object, args: tuple, kwargs: dict) -> None:
+    same = [n for n, each in enumerate(_within) if each is optimizer]
+    del _within[same[0] if same else len(_within):]  # that step raised
+    _within.append(optimizer)
+
+
+def _ends(optimizer: object, args: tuple, kwargs: dict) -> None:
+    while _within and _within.pop() is not optimizer:
+        pass
+    if not _within:
+        _stepped(optimizer)
+
+
+def _stepped(optimizer: object) -> None:
     global _steps
     if optimizer is None and _steps == 0:
         _remember_modules(None)
     elif optimizer is not None and not any(each is optimizer for each in _optimizers):
-        _optimizers.append(optimizer)
+        import torch
+        held = [each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)]
+        _optimizers.extend(each for each in (optimizer, *held) if not any(each is known for known in _optimizers))
         _remember_modules(optimizer)
     _steps += 1
     if (_stop_step and _steps >= _stop_step) or (_stop_s and time.monotonic() - _begun >= _stop_s):
@@ -97,7 +114,7 @@ def _counted(real: object) -> object:
     def backward(*args: object, **kwargs: object) -> object:
         out = real(*args, **kwargs)
         if _backwards.is_step(_steps > _backwards.steps):
-            _stepped(None, (), {})
+            _stepped(None)
         return out
     return backward
 

@@ -47,7 +47,7 @@ def alive(seen: object) -> str:
     _shown.clear()
     roots = [(path, t.grad_fn) for path, t in seen.tensors.items() if t.grad_fn is not None]
     kept = [(path, root) for path, root in roots if _level(root, known) == _USABLE]
-    _show_leaves([root for _, root in roots])
+    _shown.extend(_ends([root for _, root in roots]))
     _know_hidden(seen)
     unsure = ""
     for path, node in kept[:_KEPT]:
@@ -152,16 +152,12 @@ def _gone(name: str) -> None:
 
 def _look_at_one_of_ours() -> None:
     import torch
-    shown = _shown[:]
     with torch.inference_mode(False), torch.enable_grad():
         root = torch.ones(1, requires_grad=True).exp().exp()
         root.backward(retain_graph=True)
     tensor = root.grad_fn.next_functions[0][0]._raw_saved_result.data
     _held_by_none[_SAVED] = sys.getrefcount(tensor)
-    _shown.clear()
-    _show_leaves([root.grad_fn])
-    _held_by_none.update({kind: references for kind, _, references in _shown})
-    _shown[:] = shown
+    _held_by_none.update({kind: references for kind, _, references in _ends([root.grad_fn])})
 
 
 def _level(root: object, known: dict) -> int:
@@ -218,9 +214,10 @@ def _holds(saved: object) -> bool:
     return tensor is not None
 
 
-def _show_leaves(roots: list) -> None:
-    """Where these graphs end, past what was freed too: `x.requires_grad_()` of a gradient penalty, and its gradient."""
-    known: set = set()
+def _ends(roots: list) -> list:
+    """[(kind, tensor, references to it)] where these graphs end, past what was freed too: `x.requires_grad_()` of a gradient penalty, and
+    its gradient."""
+    known, found = set(), []
     while roots and len(known) < _NODES:
         node = roots.pop()
         if node not in known:
@@ -229,9 +226,10 @@ def _show_leaves(roots: list) -> None:
             if type(node).__name__ == "AccumulateGrad":
                 leaf = node.variable
                 grad = leaf.grad
-                _shown.append((_LEAF, leaf, sys.getrefcount(leaf)))
+                found.append((_LEAF, leaf, sys.getrefcount(leaf)))
                 if grad is not None:
-                    _shown.append((_GRAD, grad, sys.getrefcount(grad)))
+                    found.append((_GRAD, grad, sys.getrefcount(grad)))
+    return found
 
 
 def _know_hidden(seen: object) -> None:

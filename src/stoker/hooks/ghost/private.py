@@ -145,6 +145,12 @@ TORCH_PARTS = """
 """.split()
 
 
+def use_count(tensor: object) -> int | None:
+    """How often C++ holds a tensor, Python's own hold included; None: this torch does not tell."""
+    count = getattr(tensor, "_use_count", None)
+    return count() if count is not None else None
+
+
 # ---- torch: switches of the whole process
 
 SWITCHES = ("mkldnn_enabled", "nnpack_enabled", "flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled",

@@ -22,6 +22,7 @@ _get_ident = _thread.get_ident
 raised = ""  # an error that left a shield and that the script may have caught: no image is right after it
 _ordinals: dict = {}  # id of a module or optimizer -> (its number in order of first use, a weak reference, notes)
 _count = 0
+_stepping = False  # within the call of a module: an optimizer whose step calls that of another one makes one step
 _kinds: dict = {}
 _read: dict = {}  # dtype -> what reads a number of it from an address; None -> torch.Tensor
 
@@ -281,9 +282,15 @@ def _step(real: object) -> object:
 
     @functools.wraps(real)
     def within(self: object, *args: object, **kwargs: object) -> object:
-        out = real(self, *args, **kwargs)
-        if life.depth and _get_ident() == life.main:
-            leavings.steps += 1
+        global _stepping
+        if not life.depth or _stepping or _get_ident() != life.main:
+            return real(self, *args, **kwargs)
+        _stepping = True
+        try:
+            out = real(self, *args, **kwargs)
+        finally:
+            _stepping = False
+        leavings.steps += 1
         return out
     return _shielded(within, ghost, record, step=True)
 

@@ -14,12 +14,12 @@ import types
 import weakref
 from collections import Counter
 
-from . import walk_heap
+from . import private, walk_heap
 
 _MOST = 20_000  # things that are looked at
 _DEEP = 16
 _IN_USE = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.ModuleType, type)
-_counts: list = []  # `_use_count` of a tensor that nothing in C++ holds besides; how many references a parameter has to its gradient
+_counts: list = []  # `private.use_count` of a tensor that nothing in C++ holds besides; how many references a parameter has to its gradient
 
 
 def only(tensors: list, arrays: list, seen: object, ours: list) -> set:
@@ -52,7 +52,7 @@ def _look_at_one_of_ours() -> None:
     plain, owner = torch.empty(1), torch.empty(1, requires_grad=True)
     owner.grad = torch.empty(1)
     grad = owner.grad
-    _counts[:] = plain._use_count() if hasattr(plain, "_use_count") else 0, sys.getrefcount(grad) - sys.getrefcount(plain)
+    _counts[:] = private.use_count(plain), sys.getrefcount(grad) - sys.getrefcount(plain)
 
 
 def _with_gradients(tensors: list, seen: object) -> list:
@@ -101,9 +101,6 @@ def _asked_for(thing: object, seen: object, is_grad: bool) -> bool:
     """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for a parameter's hold on its gradient)."""
     if hasattr(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
         return True
-    torch = sys.modules["torch"]
-    if not isinstance(thing, torch.Tensor):
+    if not isinstance(thing, sys.modules["torch"].Tensor):
         return False
-    if not hasattr(thing, "_use_count"):
-        return True
-    return thing._use_count() > _counts[0] + is_grad
+    return _counts[0] is None or private.use_count(thing) > _counts[0] + is_grad

@@ -183,8 +183,10 @@ class Watch:
             self._queue.append((thing.__self__, path))
         elif module_of(kind).startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
             self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
-        elif module_of(kind) == "logging":
-            return  # loggers remember each other, and what they were asked: no sample comes from there
+        elif module_of(kind) == "logging" and kind.__name__ in ("Logger", "RootLogger", "Manager", "PlaceHolder"):
+            # what loggers there are and what they were asked changes with each library's first use, in a worker too
+            parts = [*getattr(thing, "handlers", ()), *getattr(thing, "filters", ())]
+            self._queue += [(part, path) for part in parts if is_users(sys.modules.get(module_of(type(part))))]
         elif kind is types.CellType:
             self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
         elif kind is types.MappingProxyType:

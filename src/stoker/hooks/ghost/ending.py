@@ -119,7 +119,7 @@ def _wrap_excepthook() -> None:
         if life.audit and life.phase and not _interrupted:
             fate.tell(error)
             sys.modules[f"{__package__}.auditor"].script_failed(kind, error)
-        if life.phase == life.GHOST and not _interrupted:
+        if life.phase and life.target is not None and not _interrupted:  # in set-up too: its words are swallowed there as a ghost's are
             error.__traceback__ = trace
             fate.tell(error)
             fate.diverged(words.RAISED_AS_GHOST.format(error=f"{kind.__name__}: {error}"))
@@ -131,7 +131,7 @@ def _at_exit() -> None:
     if os.getpid() != _pid or not life.phase:
         return
     if not _interrupted:
-        if life.phase == life.GHOST:
+        if life.target is not None:
             fate.diverged(words.ENDED_AS_GHOST)
         if life.phase == life.TAIL:
             fate.diverged(words.ENDED_IN_TAIL)

@@ -247,8 +247,8 @@ class Walk:
         """Give addresses used as numbers, and weak references, the path of what they mean."""
         seen, facts = self.seen, self.facts
         for path, value in facts.items():
-            if type(value) is int and value > 0xFFFFFFFF and seen.get(value):
-                facts[path] = ("id", seen[value])
+            if type(value) is int and value > 0xFFFFFFFF and (seen.get(value) or value in _SINGLES):
+                facts[path] = ("id", seen.get(value) or _SINGLES[value])
         for path, ref in self.weak:
             target = ref()
             facts[path] = ("weak", None if target is None else seen.get(id(target), "?"))
@@ -324,4 +324,5 @@ def _note(found: dict, now: Walk, path: str, replaced: bool = False) -> None:
         found[id(owner), key] = (owner, key)
 
 
+_SINGLES = {id(thing): repr(thing) for thing in (None, True, False, ..., NotImplemented, ())}  # whose addresses libraries keep too
 CONTAINERS = (list, dict, set, collections.deque, bytearray)

@@ -59,6 +59,8 @@ def unseen(seen) -> list:
         excused = behind(own, seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
         lost = [t for t in lost if id(t) not in excused]
         arrays = [a for a in arrays if id(a) not in excused]
+    if (lost or arrays) and (drawn := _of_pictures(seen)):
+        lost, arrays = [t for t in lost if id(t) not in drawn], [a for a in arrays if id(a) not in drawn]
     if lost or arrays:
         waiting = walk_garbage.only(lost, arrays, seen, own)
         lost, arrays = [t for t in lost if id(t) not in waiting], [a for a in arrays if id(a) not in waiting]
@@ -73,6 +75,23 @@ def _of_late_modules(seen) -> set:
             and not leaves.is_user_module(name, module) and not name.startswith(leaves.PACKAGE)]
     _modules.update(sys.modules)
     return behind([value for module in late for value in vars(module).values() if not isinstance(value, types.ModuleType)], seen)
+
+
+def _of_pictures(seen) -> set:
+    """The ids of what hangs on things of matplotlib that no path leads to: figures that were closed, caches. Open figures are gone through
+    (walk_settings.py), and what a script draws from there on is drawn as before."""
+    if "matplotlib" not in sys.modules:
+        return set()
+    kinds: dict = {}
+    roots = []
+    for thing in seen.heap.objects:
+        kind = type(thing)
+        of = kinds.get(kind)
+        if of is None:
+            of = kinds[kind] = isinstance(kind.__module__, str) and kind.__module__.partition(".")[0] == "matplotlib"
+        if of:
+            roots.append(thing)
+    return behind(roots, seen)
 
 
 def _is_known(tensor, reached: set) -> bool:

@@ -17,7 +17,7 @@ import threading
 import types
 import weakref
 
-from . import leaves, walk_library
+from . import leaves, walk_library, walk_pickled
 from .leaves import PLAIN
 from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
 from .walk_values import (
@@ -78,6 +78,8 @@ def _classify(kind: type):
             return _BY_NAME[base.__module__, base.__qualname__]
     if issubclass(type(kind), enum.EnumMeta):
         return walk_library.of_member
+    if any(walk_pickled.knows(base) for base in kind.__mro__):
+        return walk_pickled.of_pickled
     if leaves.is_opaque(kind) and not leaves.is_value(kind):
         return None
     if leaves.is_value(kind):
@@ -109,7 +111,7 @@ def _by_family(base: type):
         return None
     if module in leaves.HASHES and hasattr(base, "hexdigest"):
         return of_hash
-    return _unknown
+    return of_unknown
 
 
 def _learn_libraries(again: bool = False) -> None:
@@ -356,7 +358,8 @@ def _weak(walk, thing, path):
     walk.weak.append((path, thing))
 
 
-def _unknown(walk, thing, path):
+def of_unknown(walk, thing, path):
+    """Something made in C that nobody understands: what it holds, as far as the garbage collector knows."""
     name = leaves.name_of(type(thing))
     walk.facts[path] = (name,)
     walk.unknown.append((path, name, thing))
@@ -387,12 +390,13 @@ _EXACT.update(dict.fromkeys((
 _BY_NAME = {
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
     ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
-    ("fsspec.spec", "AbstractFileSystem"): _file_system,
+    ("h5py._objects", "ObjectID"): walk_library.of_h5,
+    ("fsspec.spec", "AbstractFileSystem"): _file_system, ("builtins", "ImagingCore"): walk_library.of_pixels,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("torch.nn.parameter", "UninitializedTensorMixin"): of_unmade,
     ("concurrent.futures._base", "Future"): of_instance, ("tempfile", "SpooledTemporaryFile"): of_instance,
-    ("_sre", "SRE_Scanner"): _unknown,
+    ("_sre", "SRE_Scanner"): of_unknown,
     ("_socket", "socket"): walk_library.of_socket, ("asyncio.base_events", "BaseEventLoop"): walk_library.of_event_loop,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,
     ("logging", "Logger"): walk_library.of_logger, ("logging", "Handler"): walk_library.of_log_handler,
@@ -402,7 +406,7 @@ _BY_NAME = {
     ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
     ("torch.autograd.graph", "Node"): None,
 }  # fmt: skip
-_ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, _unknown, _exception)
+_ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, of_unknown, _exception)
 
 
 def _learn_iterators() -> None:

@@ -9,6 +9,7 @@ import operator
 import os
 import sys
 import types
+import zlib
 
 from . import leaves
 
@@ -67,6 +68,41 @@ def of_event_loop(walk, thing, path):
     walk.add_attributes(thing, path, ("_ssock", "_csock"))
     if walk_kinds.user_kinds(type(thing)):
         walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
+
+
+def of_pixels(walk, thing, path):
+    """Of a picture of PIL: compared, not put back. A data set that has read its pictures before training has the same ones in each life."""
+    found = pixels(thing)
+    walk.facts[path] = ("pixels", found)
+    if found is None:
+        walk.unknown.append((path, leaves.name_of(type(thing)), thing))
+
+
+def pixels(thing) -> tuple | None:
+    """(mode, size, checksum) of what a picture of PIL holds; None: it does not tell."""
+    empty = sys.modules["PIL.Image"].Image()
+    try:
+        palette = thing.getpalette("RGB", "RGB") if thing.mode in ("P", "PA") else b""
+        content = empty._new(thing).tobytes()
+    except Exception:  # of another version, or of a mode of its own
+        return None
+    return thing.mode, tuple(thing.size), zlib.crc32(palette, zlib.crc32(content))
+
+
+def of_h5(walk, thing, path):
+    """What h5py keeps of an open file, a group or a data set in it: which one, of a file that is only read and has not changed."""
+    h5 = sys.modules["h5py"]
+    name = leaves.name_of(type(thing))
+    try:
+        file = h5.h5i.get_file_id(thing)
+        reads = not file.get_intent() & h5.h5f.ACC_RDWR
+        found = os.stat(file.name)
+        walk.facts[path] = (name, os.fsdecode(file.name), repr(h5.h5i.get_name(thing)), found.st_size, found.st_mtime_ns)
+    except Exception:  # closed, or no place in a file
+        walk.facts[path] = (name, thing.valid)
+        reads = not thing.valid
+    if not reads:
+        walk.unknown.append((path, name, thing))
 
 
 def of_member(walk, thing, path):

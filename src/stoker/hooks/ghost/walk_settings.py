@@ -62,6 +62,9 @@ def _of_pythons_library() -> list:
     found = [("L:sys.switchinterval", sys.getswitchinterval()), ("L:sys.excepthook", _name(sys.excepthook, sys.__excepthook__)),
              ("L:locale", _locale.setlocale(_locale.LC_ALL))]
     found += [(f"L:signal.{number}", _handler(number)) for number in range(1, 32)]
+    pyplot = sys.modules.get("matplotlib._pylab_helpers")
+    if hasattr(pyplot, "Gcf"):
+        found.append(("L:matplotlib.figures", [(number, manager.canvas.figure) for number, manager in pyplot.Gcf.figs.items()]))
     csv, socket, logging, sharing = (sys.modules.get(name) for name in ("_csv", "_socket", "logging", "torch.multiprocessing"))
     if csv is not None and (csv.field_size_limit(), len(csv.list_dialects())) not in ((131072, 0), (131072, 3)):
         found.append(("L:csv", (csv.field_size_limit(), tuple(csv.list_dialects()))))

@@ -11,7 +11,7 @@ import sys
 import types
 import zlib
 
-from . import leaves, private
+from . import leaves, private, walk_library, walk_pickled
 
 SMALL = 4096  # bytes of an array that are compared at each look
 WHOLE = 16 << 20  # bytes of an array that are compared now and then; of larger ones some pages
@@ -90,6 +90,10 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
         return (lambda: private.lru_cache_info(thing)[1]), None
     if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
         return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None
+    if kind.__name__ == "ImagingCore":
+        return None, lambda: walk_library.pixels(thing)
+    if walk_pickled.knows(kind) and walk_pickled.checksum(thing) is not None:
+        return None, lambda: walk_pickled.checksum(thing)
     if files and module_of(kind) in ("_io", "io") and hasattr(kind, "tell"):
         return (lambda: _tell(thing)), None
     return None

@@ -227,6 +227,16 @@ def test_what_was_tried_is_no_forecast_any_more():
     assert tip.state == "NO EFFECT" and "raced" in tip.text
 
 
+def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_nothing():
+    made = facts(*pairs("R1", 6.0), loader={"workers": 4}, samples={"cpu_s": 64 * 1e-4})
+    found = judged(made)
+    assert found.causes[0].name == "too_many_workers" and "workers" in {a.name for a in found.actions}
+    raced = tuple(dataclasses.replace(a, state="no gain") if a.name == "workers" else a for a in found.actions)
+    told = rules.told_again(dataclasses.replace(found, actions=raced), made, CARD)
+    assert "too_many_workers" not in {x.name for x in (*told.causes, *told.actions)} and "workers share" not in told.verdict
+    assert told.causes and "though it hardly waits: workers have the cores" in told.verdict
+
+
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
     verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
     assert "bf16 would win 9% by forecast, with your consent: --allow precision." in verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stoker.tune import actions, causes, feeding, refusals, tips
-from stoker.tune.findings import Action, Cause, Curve, Findings, Range, Refusal, Stage
+from stoker.tune.findings import NO_GAIN, Action, Cause, Curve, Findings, Range, Refusal, Stage
 from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
@@ -34,11 +34,22 @@ def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
 def told_again(found: Findings, facts: dict, card: dict) -> Findings:
     """The same findings with verdict, tips and the step afterwards from the confirmed numbers, after actions were tried."""
     view = View(facts, card)
+    found = _not_disproved(found, view)
     told = tips.find(view, found.causes, found.actions, found.refusals)
     kept = tuple(a for a in found.actions if a.state in (KEPT, WORTH))
     left = kept or tuple(a for a in found.actions if not a.state)  # nothing kept: what was not tried is still a forecast
     return replace(found, tips=told, verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total),
                    stages=_stages(view, left, found.total if kept else None))
+
+
+def _not_disproved(found: Findings, view: View) -> Findings:
+    """Without what a race has disproved: fewer workers were tried, and won nothing."""
+    raced = [a for a in found.actions if a.name == "workers" and a.state == NO_GAIN]
+    fewer = any(loader.get("workers", view.workers) < view.workers for a in raced for loader in a.settings.get("loaders", {}).values())
+    if not fewer:
+        return found
+    causes_, actions_ = (tuple(x for x in each if x.name != "too_many_workers") for each in (found.causes, found.actions))
+    return replace(found, causes=causes_, actions=actions_)
 
 
 def noise(view: View) -> str:
@@ -65,7 +76,11 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
         return "No step could be measured."
     step = f"{1e3 * whole:.3g} ms a step"
     waits = feeding.waited(view)
-    side = f"{waits.value:.0%} of it waits for data" if waits and waits.value >= causes.LEAST else ""
+    side = ""
+    if waits and waits.value >= causes.LEAST:
+        seen = view.clock_share("data", "start") >= 0.5 * waits.value or not view.workers
+        told = "waits for data" if seen else "goes with its data, though it hardly waits: workers have the cores"
+        side = f"{waits.value:.0%} of it {told}"
     head = ", ".join(p for p in (step, side) if p)
     best = next((a for a in offered if a.cure == "setting" and not a.state), None)  # what was tried is no forecast any more
     most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""

@@ -82,7 +82,7 @@ class _Judge:
         if measured:
             return self._measured("num_workers", min(measured, key=lambda r: r.value), "The best number of workers")
         if waits is not None and self.view.loader_model is not None:
-            text = f"{waits.value:.0%} of the step waits for data, but workers would not change that here."
+            text = f"{waits.value:.0%} of the step goes with its data, but workers would not change that here."
             return Tip("num_workers", "NO EFFECT", text, 0.0)
         return Tip("num_workers", "NOT TESTED", "The loader could not be measured.")
 

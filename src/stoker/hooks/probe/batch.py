@@ -74,6 +74,7 @@ class _Feed:
         self._inner: Any = None
         self._size, self.own = 0, loader.batch_size
         self.given = 0
+        self.ended = False  # its epoch
 
     def __iter__(self) -> _Feed:
         return self
@@ -92,9 +93,15 @@ class _Feed:
             return next(self._inner)
         except StopIteration:
             if not again:
+                self.ended = True
                 raise
         self._inner = self._iterator(size)
-        return next(self._inner)
+        try:
+            return next(self._inner)
+        except StopIteration:
+            self.ended = True
+            self._probe.fenced(self._probe.no_batch, size)
+            raise
 
     def _iterator(self, size: int, indices: list | None = None) -> Any:
         self._inner = None  # workers of the old one end before new ones come
@@ -126,7 +133,9 @@ class Probe:
         self.own = 0
         self._data: Any = None  # the dataset that is trained on
         self._last: _Feed | None = None
+        self._given: _Feed | None = None  # the last one that was asked, be it to evaluate
         self._lead: Any = None
+        self._lr: float | None = None  # of its first step
         self._why_not = ""
         self._steps = self._in_size = self._fetched = self._unstepped = self._sizes_read = 0
         self._times: list = []
@@ -158,6 +167,7 @@ class Probe:
         self.fenced(self._choose, feed, loops, plan)
         size, again = plan[0] if plan else (feed.own, False)
         if not size:
+            feed.ended = True
             raise StopIteration
         if self._longest_due and self._last is feed and self.on:
             self._longest_due = False
@@ -169,6 +179,7 @@ class Probe:
 
     def _choose(self, feed: _Feed, loops: bool, plan: list) -> None:
         """What `feed` gives next, into `plan`: how many samples (0: its epoch ends), and whether there is always a further batch."""
+        self._given = feed
         if self._data is not None and feed.loader.dataset is not self._data:
             feed.given += 1
             ends = feed.given > EVALUATED and loops
@@ -192,9 +203,17 @@ class Probe:
         plan.append((self.size or self.first or feed.own, self._data is not None))
 
     def trained_on(self) -> None:
-        """A backward: what was fetched last is trained on."""
-        if self._data is None and self._last is not None:
-            self._data, self.own = self._last.loader.dataset, self._last.own
+        """A backward: what was fetched last is trained on. A script may make its dataset anew for each epoch."""
+        given, last = self._given, self._last
+        if self._data is None and last is not None:
+            self._data, self.own = last.loader.dataset, last.own
+        elif given is not None and last is not None and given is not last and last.ended and given.own == self.own:
+            self._data, self._last = given.loader.dataset, given
+
+    def no_batch(self, size: int) -> None:
+        """A whole pass has given none: a stream, whose length nobody knows, is shorter than one batch."""
+        telling.line(BATCHES, size=size, failed="its data end before one such batch is full")
+        telling.enough()
 
     # ---- sizes
 
@@ -213,7 +232,7 @@ class Probe:
         self._longest_due = True
         self._unstepped = 0
         telling.line(BATCHES, size=size, began=True, own=self.own, samples=count, optimizer=type(self._lead).__name__,
-                     lr=_rate(self._lead), momentum=_momentum(self._lead))
+                     lr=self._lr, momentum=_momentum(self._lead))
         telling.progress(f"batch of {size}")
         self._reset_peak()
 
@@ -245,7 +264,7 @@ class Probe:
             import atexit
             atexit.register(self._at_end)
         if self._lead is None:
-            self._lead = optimizer
+            self._lead, self._lr = optimizer, _rate(optimizer)
         if optimizer is not self._lead:
             return
         self._steps += 1
@@ -363,13 +382,19 @@ def resized(loader: Any, size: int, indices: list | None = None) -> Any:
         ways.update(prefetch_factor=loader.prefetch_factor, multiprocessing_context=loader.multiprocessing_context)
     if indices:
         return DataLoader(loader.dataset, batch_sampler=[indices], **{**ways, "num_workers": 0, "timeout": 0} if not workers else ways)
-    if loader.batch_sampler is None:  # a stream
+    if _is_stream(loader):
         return DataLoader(loader.dataset, batch_size=size, drop_last=True, **ways)
     return DataLoader(loader.dataset, batch_size=size, sampler=loader.sampler, drop_last=True, **ways)
 
 
+def _is_stream(loader: Any) -> bool:
+    """Whether its samples have no numbers to ask for (its batch sampler then counts without end)."""
+    from torch.utils.data import IterableDataset
+    return isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None
+
+
 def _count(loader: Any) -> int | None:
-    if loader.batch_sampler is None:
+    if _is_stream(loader):
         return None
     try:
         return len(loader.sampler)
@@ -379,7 +404,7 @@ def _count(loader: Any) -> int | None:
 
 def _longest(loader: Any, size: int) -> list | None:
     """Indices of the longest of some samples, `size` of them; None where they do not differ."""
-    if loader.batch_sampler is None:
+    if _is_stream(loader):
         return None
     until, lengths = now() + LOOKED_S * 1e9, []
     for n, index in enumerate(loader.sampler):
@@ -414,8 +439,10 @@ def _is_loop(frame: Any) -> bool:
 
 
 def _rate(optimizer: Any) -> float | None:
+    """The one that a schedule goes by, not that of this moment."""
     try:
-        return float(optimizer.param_groups[0]["lr"])
+        group = optimizer.param_groups[0]
+        return float(group.get("max_lr", group.get("initial_lr", group["lr"])))
     except Exception:  # an optimizer of the user's own
         return None
 

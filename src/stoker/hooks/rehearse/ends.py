@@ -144,7 +144,8 @@ def _modules(torch: object) -> None:
             finish()
         if isinstance(self, torch.nn.parallel.DistributedDataParallel) or _seen["module"] is None or _is_bigger(self):
             _seen["module"] = self
-        _note_batch(args, kwargs)
+        if next(self.parameters(), None) is not None:  # no transform of a single sample
+            _note_batch(args, kwargs)
         _seen["depth"] = 1
         try:
             if ranks.ddp() and isinstance(self, torch.nn.parallel.DistributedDataParallel):

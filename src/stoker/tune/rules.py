@@ -43,8 +43,11 @@ def told_again(found: Findings, facts: dict, card: dict) -> Findings:
 
 
 def _not_disproved(found: Findings, view: View) -> Findings:
-    """Without what a race has disproved: fewer workers were tried, and won nothing."""
+    """Without what a race has disproved: the advised number of workers was tried, and won nothing; neither are they too many, if it was
+    fewer."""
     raced = [a for a in found.actions if a.name == "workers" and a.state == NO_GAIN]
+    if raced:
+        found = replace(found, curve=replace(found.curve, advised=None))
     fewer = any(loader.get("workers", view.workers) < view.workers for a in raced for loader in a.settings.get("loaders", {}).values())
     if not fewer:
         return found

@@ -146,7 +146,8 @@ def ours() -> list:
 
 
 def behind(roots: list, seen=None) -> set:
-    """The ids of all that hangs on these, code and classes left out, and what a walk has gone through."""
+    """The ids of all that hangs on these, code, classes, plain values (a split has some 100,000 indices) and what a walk has gone through left
+    out."""
     found: set = set()
     level, array = list(roots), getattr(sys.modules.get("numpy"), "ndarray", None)
     while level and len(found) < _REACH:
@@ -162,7 +163,7 @@ def behind(roots: list, seen=None) -> set:
             elif array is not None and isinstance(thing, array):
                 level += [thing.base, *(leaves.attributes(thing) or {}).values()]  # which the garbage collector does not show
             elif not isinstance(thing, walk_heap.CODE) and type(thing) not in leaves.PLAIN:
-                level += leaves.referents(thing)
+                level += [part for part in leaves.referents(thing) if type(part) not in leaves.PLAIN]
     return found
 
 

@@ -10,7 +10,7 @@ import weakref
 
 from . import leaves, walk_kinds
 
-NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE = range(9)
+NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE, LIST = range(10)
 CODE = (
     types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType, property,
@@ -20,7 +20,9 @@ _HOLDERS = bytes(int(code in (HOLDER, KEEPER)) for code in range(256))
 
 
 _LOOSE = bytes(int(code == LOOSE) for code in range(256))
+_LISTS = bytes(int(code == LIST) for code in range(256))
 _CHUNK = 2048
+_LONG = 1000
 _DEEP = 4  # containers that nobody tracks, one in the other
 
 
@@ -66,6 +68,8 @@ class _Codes(dict):
             code = TENSOR
         elif _is_array(kind):
             code = ARRAY
+        elif kind is list:
+            code = LIST
         elif kind is types.GeneratorType:
             code = GENERATOR
         elif kind in walk_kinds.ITERATORS:
@@ -120,6 +124,7 @@ class Heap:
         self.objects += middle
         self.objects += young
         self._code = bytes(map(_codes.__getitem__, map(type, self.objects)))
+        self._dull: dict = {}  # id of a long list or tuple -> whether it is made of plain values
 
     def pick(self, code: int) -> list:
         found, at, wanted = [], self._code.find(code), self.objects
@@ -133,6 +138,7 @@ class Heap:
         classes and functions are no containers. All of it in steps of C, for there are half a million parts to look at."""
         found = {id(array): array for array in self.pick(ARRAY)}
         level = list(itertools.compress(self.objects, self._code.translate(_HOLDERS)))
+        level += filter(self._may_hold, itertools.compress(self.objects, self._code.translate(_LISTS)))
         for _ in range(_DEEP):
             level = _look_into(level, found)
         return list(found.values())
@@ -141,13 +147,23 @@ class Heap:
         """Whether the script hid objects from the garbage collector, and so from us."""
         return _mark is not None and self._code.find(MARK) < 0
 
+    def _may_hold(self, thing) -> bool:
+        """Not a long list of numbers or words (the indices of a split): each iterator over it would look at all of them."""
+        if type(thing) not in (list, tuple) or len(thing) < _LONG:
+            return True
+        dull = self._dull.get(id(thing))
+        if dull is None:
+            dull = self._dull[id(thing)] = leaves.all_plain(thing)
+        return not dull
+
     def holds_memory(self, thing, seen: dict, besides: set) -> bool:
         """Whether a tensor or array that was not seen hangs on this within a few steps; what is `besides` is passed over."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         memory = tuple(getattr(m, n) for m, n in ((torch, "Tensor"), (numpy, "ndarray")) if hasattr(m, n))
         level, found = [thing], set()
         for _ in range(4):
-            level = [p for p in leaves.referents(*level) if not isinstance(p, CODE) and id(p) not in found and id(p) not in besides]
+            level = [p for p in leaves.referents(*filter(self._may_hold, level))
+                     if not isinstance(p, CODE) and id(p) not in found and id(p) not in besides]
             found.update(map(id, level))
             if any(isinstance(p, memory) and id(p) not in seen for p in level):
                 return True

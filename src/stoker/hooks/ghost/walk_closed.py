@@ -146,8 +146,8 @@ def ours() -> list:
 
 
 def behind(roots: list, seen=None) -> set:
-    """The ids of all that hangs on these, code, classes, plain values (a split has some 100,000 indices) and what a walk has gone through left
-    out."""
+    """The ids of all that hangs on these; left out are code, classes, plain values (a split has some 100,000 indices) and what a walk has
+    gone through."""
     found: set = set()
     level, array = list(roots), getattr(sys.modules.get("numpy"), "ndarray", None)
     while level and len(found) < _REACH:

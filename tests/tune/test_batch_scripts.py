@@ -52,6 +52,7 @@ def test_data_made_anew_for_each_epoch(tmp_path, data):
     (tmp_path / "train.py").write_text(TRAIN.replace("DATA", data))
     with tempfile.TemporaryDirectory(prefix="sb-", dir="/tmp") as home:
         env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")} | {"STOKER_HOME": str(Path(home, "h"))}
+        env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])  # the Python with torch in it
         stoker = [sys.executable, "-m", "stoker.cli"]
         done = subprocess.run([*stoker, "tune", "--batch", "--force", "--json", "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True,
                               timeout=150, check=False)

@@ -123,6 +123,31 @@ def test_a_mistake_in_a_process_of_the_scripts_own(rehearse):
     assert any(line.startswith("at train.py:") for line in seen.report["lines"])
 
 
+TRANSFORMED = """import torch
+from torch import nn
+class Shift(nn.Module):
+    def forward(self, x):
+        return x + 1.0
+class Data(torch.utils.data.Dataset):
+    shift = Shift()
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        return self.shift(torch.full((3, 5), float(i))), i % 2
+net = nn.Sequential(nn.Flatten(), nn.Linear(15, 2)).cuda()
+opt = torch.optim.SGD(net.parameters(), 0.01)
+for x, y in torch.utils.data.DataLoader(Data(), 16, shuffle=True):
+    opt.zero_grad()
+    nn.functional.cross_entropy(net(x.cuda()), y.cuda()).backward()
+    opt.step()
+"""
+
+
+def test_the_first_batch_is_not_a_sample_that_a_transform_was_given(rehearse):
+    seen = rehearse("train.py", text=TRANSFORMED, ranks=1)
+    assert seen.code == 0 and "first batch: [16, 3, 5]" in seen.err, seen.err
+
+
 def test_a_script_that_trains_nothing_was_not_rehearsed(rehearse):
     seen = rehearse("train.py", text="import torch\nprint(torch.cuda.device_count())\n")
     assert seen.code == 3 and seen.out == "2\n" and "nothing was trained" in seen.err

@@ -390,7 +390,7 @@ _EXACT.update(dict.fromkeys((
 _BY_NAME = {
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
     ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
-    ("h5py._objects", "ObjectID"): walk_library.of_h5,
+    ("h5py._objects", "ObjectID"): walk_library.of_h5, ("h5py._hl.base", "HLObject"): walk_library.of_h5_object,
     ("fsspec.spec", "AbstractFileSystem"): _file_system, ("builtins", "ImagingCore"): walk_library.of_pixels,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,

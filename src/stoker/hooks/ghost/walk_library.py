@@ -62,10 +62,14 @@ def of_socket(walk, thing, path):
 
 def of_event_loop(walk, thing, path):
     """Of asyncio: a pair of sockets of its own wakes it up."""
+    _all_but(walk, thing, path, ("_ssock", "_csock"))
+
+
+def _all_but(walk, thing, path, words):
     from . import walk_kinds
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.things[path] = thing
-    walk.add_attributes(thing, path, ("_ssock", "_csock"))
+    walk.add_attributes(thing, path, words)
     if walk_kinds.user_kinds(type(thing)):
         walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
 
@@ -90,19 +94,30 @@ def pixels(thing) -> tuple | None:
 
 
 def of_h5(walk, thing, path):
-    """What h5py keeps of an open file, a group or a data set in it: which one, of a file that is only read and has not changed."""
+    """What h5py keeps of an open file, a group or a data set in it: which one, of a file that is only read and has not changed. With them
+    come lists of settings, which say how to read, and types and shapes."""
     h5 = sys.modules["h5py"]
     name = leaves.name_of(type(thing))
+    if isinstance(thing, h5.h5p.PropID) or not thing.valid:
+        walk.facts[path] = (name, thing.valid)
+        return
     try:
+        if isinstance(thing, (h5.h5t.TypeID, h5.h5s.SpaceID)):
+            walk.facts[path] = (name, zlib.crc32(thing.encode()))
+            return
         file = h5.h5i.get_file_id(thing)
         reads = not file.get_intent() & h5.h5f.ACC_RDWR
         found = os.stat(file.name)
         walk.facts[path] = (name, os.fsdecode(file.name), repr(h5.h5i.get_name(thing)), found.st_size, found.st_mtime_ns)
-    except Exception:  # closed, or no place in a file
-        walk.facts[path] = (name, thing.valid)
-        reads = not thing.valid
+    except Exception:  # of another version, or of a kind of its own
+        reads = False
     if not reads:
         walk.unknown.append((path, name, thing))
+
+
+def of_h5_object(walk, thing, path):
+    """A file, group or data set of h5py: all but what it remembers of its shape and readers, made when first asked for."""
+    _all_but(walk, thing, path, ("_cache_props",))
 
 
 def of_member(walk, thing, path):

@@ -390,7 +390,7 @@ def resized(loader: Any, size: int, indices: list | None = None) -> Any:
 def _is_stream(loader: Any) -> bool:
     """Whether its samples have no numbers to ask for (its batch sampler then counts without end)."""
     from torch.utils.data import IterableDataset
-    return isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None
+    return isinstance(loader.dataset, IterableDataset)
 
 
 def _count(loader: Any) -> int | None:

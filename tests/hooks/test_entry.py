@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.vendor import hooks_name, lay_out
+from stoker.hooks.entry import imports
 
 
 @pytest.fixture
@@ -95,6 +97,21 @@ def test_torch_is_noticed_when_the_script_imports_it_not_before(hooks):
     done = python(hooks, "import torch.nn; import sys; print(torch.__spec__.loader.__dict__.get('exec_module'))")
     assert done.stdout == "None\n", done.stderr
     assert lines(hooks)[-1]["torch"]
+
+
+def test_who_stands_around_an_import_is_told_of_each_attempt(tmp_path, monkeypatch):
+    (tmp_path / "halting.py").write_text("import sys\nsys.told.append('runs')\nif len(sys.told) < 3:\n    raise ValueError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "told", [], raising=False)
+    monkeypatch.delitem(sys.modules, "halting", raising=False)
+    imports.around("halting", lambda module: sys.told.append("begins"), lambda module: sys.told.append(module.__name__))
+    with pytest.raises(ValueError):
+        importlib.import_module("halting")
+    assert sys.told == ["begins", "runs"]
+    importlib.import_module("halting")
+    assert sys.told[2:] == ["begins", "runs", "halting"]
+    imports.around("halting", sys.told.append, sys.told.append)
+    assert len(sys.told) == 5
 
 
 def test_another_framework_is_noticed(hooks, tmp_path):

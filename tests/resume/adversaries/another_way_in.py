@@ -1,5 +1,8 @@
-# Tries: a number that only forward() changes decides from which line the training is called; what differs happens after it has come back.
+# Tries: a number that only forward() changes, too deep to be handed to a ghost, decides from which line the training is called; what differs
+# happens after it has come back.
 # expected: either
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -7,14 +10,13 @@ torch.manual_seed(0)
 
 
 class Net(nn.Module):
-    calls = 0
-
     def __init__(self):
         super().__init__()
+        self.told = SimpleNamespace(of=SimpleNamespace(forward=SimpleNamespace(calls=0)))
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
 
     def forward(self, x):
-        self.calls += 1
+        self.told.of.forward.calls += 1
         return self.b(self.a(x).relu()).squeeze(1)
 
 
@@ -36,7 +38,7 @@ def train(steps):
 
 
 for steps in (30, 1600):
-    if m.calls < 30:
+    if m.told.of.forward.calls < 30:
         train(steps)
     else:
         train(steps)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _write, _leave = os.write, os._exit  # before anybody replaces them
 _waiting: dict[str, list[Callable]] = {}
+_ahead: dict[str, list[Callable]] = {}
 
 
 def after(name: str, call: Callable[[object], None]) -> None:
@@ -18,7 +19,19 @@ def after(name: str, call: Callable[[object], None]) -> None:
     if name in sys.modules:
         call(sys.modules[name])
         return
-    _waiting.setdefault(name, []).append(call)
+    _await(name, _waiting, call)
+
+
+def around(name: str, begins: Callable[[object], None], ends: Callable[[object], None]) -> None:
+    """Call `begins(module)` just before the code of the module `name` is run, and `ends(module)` behind it; neither if it is imported
+    already. Where that code fails, `begins` alone was called, and is again at the next attempt."""
+    if name not in sys.modules:
+        _await(name, _ahead, begins)
+        _await(name, _waiting, ends)
+
+
+def _await(name: str, where: dict[str, list[Callable]], call: Callable[[object], None]) -> None:
+    where.setdefault(name, []).append(call)
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 
@@ -37,10 +50,13 @@ class _Finder:
         loader = spec.loader
 
         def exec_module(module: object) -> None:
+            for call in _ahead.get(name, ()):
+                _fenced(call, module)
             try:
                 run(module)
             finally:
                 del loader.exec_module  # the loader is as it was: pickles and resource readers see nothing of us
+            _ahead.pop(name, None)
             for call in _waiting.pop(name, ()):
                 _fenced(call, module)
 

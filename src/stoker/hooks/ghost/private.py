@@ -4,9 +4,11 @@ version still has them. A version that fails a test is not supported: the run go
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import importlib
+import itertools
 import random
 import sys
 from array import array
@@ -72,6 +74,39 @@ def numpy_views(bits: object) -> tuple:
     """Position and first word of a Mersenne twister of numpy's, as numbers that are read where they lie."""
     base = bits.ctypes.state_address
     return ctypes.c_uint32.from_address(base + 4 * _WORDS), ctypes.c_uint32.from_address(base)
+
+
+# ---- the garbage collector
+
+_untrack, _track = (ctypes.PYFUNCTYPE(None, ctypes.py_object)((f"PyObject_GC_{name}", ctypes.pythonapi)) for name in ("UnTrack", "Track"))
+
+
+def freeze_all_but(things: list) -> None:
+    """As gc.freeze(), but these are as before: the garbage collector shows and collects them, in this order, as its youngest."""
+    import gc
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        gc.freeze()
+        _anew(list({id(thing): thing for thing in things if gc.is_tracked(thing)}.values()))  # none twice: that ends the process
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _anew(things: list) -> None:
+    """In one go, without a line of Python between the two calls: a handler of a signal would meet what is not tracked."""
+    collections.deque(itertools.chain(map(_untrack, things), map(_track, things)), 0)
+
+
+def _test_collector() -> str:
+    import gc
+    probe: list = [[]]
+    _untrack(probe)
+    hidden = not gc.is_tracked(probe)
+    _track(probe)
+    _anew([probe])
+    return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be told what to look at"
 
 
 # ---- torch: generators as bytes
@@ -237,8 +272,8 @@ def _test_c_types() -> str:
 
 def self_test() -> str:
     """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
-    for test in (_test_interpreter, _test_frames, _test_python_rng, _test_numpy_rng, _test_c_types, _test_parts, _test_torch_rng,
-                 _test_kernels, _test_graphs, _test_loader):
+    for test in (_test_interpreter, _test_frames, _test_collector, _test_python_rng, _test_numpy_rng, _test_c_types, _test_parts,
+                 _test_torch_rng, _test_kernels, _test_graphs, _test_loader):
         try:
             wrong = test()
         except Exception as e:

@@ -8,7 +8,8 @@ import sys
 import types
 import weakref
 
-from . import leaves, walk_kinds
+from ..entry import imports
+from . import leaves, private, walk_kinds
 
 NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE, LIST = range(10)
 CODE = (
@@ -26,6 +27,15 @@ _LONG = 1000
 _DEEP = 4  # containers that nobody tracks, one in the other
 
 
+def _tracked() -> list:
+    """All that the garbage collector shows, the older ones first."""
+    young, middle = gc.get_objects(0), gc.get_objects(1)  # in this order none of the lists is in another
+    found = gc.get_objects(2)
+    found += middle
+    found += young
+    return found
+
+
 class _Mark:
     """Made after the baseline: when the garbage collector no longer shows it, somebody froze what it knows."""
 
@@ -36,6 +46,8 @@ class _Mark:
 
 
 _mark = None
+_of_others: list | None = None  # what the garbage collector showed when an import began that will leave much
+_MANY = 100_000
 
 
 def _look_into(level: list, found: dict) -> list:
@@ -103,10 +115,34 @@ _codes, _part_codes = _Codes(), _PartCodes()
 
 
 def baseline() -> None:
-    """Call once when torch was imported: what lives now is the libraries' and is never looked at again."""
+    """Call once when torch was imported: what lives now is the libraries' and is never looked at again. The first optimizer imports a
+    compiler, with 118,000 objects in torch 2.13: they are the libraries' too."""
     global _mark
     gc.freeze()
     _mark = _Mark()
+    imports.around("torch._dynamo", _import_begins, _import_ended)
+
+
+def _import_begins(module: object) -> None:
+    global _of_others
+    found = _tracked() if _alone() else ()
+    _of_others = found if 0 < len(found) < _MANY else None
+
+
+def _import_ended(module: object) -> None:
+    global _of_others
+    others, _of_others = _of_others, None
+    if others is not None and _alone():  # nobody else's code ran meanwhile
+        frame = sys._getframe(1)
+        while frame is not None:  # Python makes these objects when somebody asks for them
+            others.append(frame)
+            frame = frame.f_back
+        private.freeze_all_but(others)
+        others.clear()  # it is frozen itself
+
+
+def _alone() -> bool:
+    return len(sys._current_frames()) == 1
 
 
 def forget() -> None:
@@ -119,10 +155,7 @@ class Heap:
     """All objects that the garbage collector tracks and that came after the baseline, the older ones first."""
 
     def __init__(self):
-        young, middle = gc.get_objects(0), gc.get_objects(1)  # in this order none of the lists is in another
-        self.objects = gc.get_objects(2)
-        self.objects += middle
-        self.objects += young
+        self.objects = _tracked()
         self._code = bytes(map(_codes.__getitem__, map(type, self.objects)))
         self._dull: dict = {}  # id of a long list or tuple -> whether it is made of plain values
 

@@ -1,12 +1,13 @@
 """The picture as SVG and in characters: it holds what was measured, is well formed, and fits its width."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
 from made_facts import CARD, facts, pairs
 
 from stoker.tune import picture, reading, rules
-from stoker.tune.findings import Curve, Findings
+from stoker.tune.findings import Curve, Findings, Stage
 
 WAITS = {"data": 0.7, "forward": 0.15, "backward": 0.15}
 
@@ -60,3 +61,16 @@ def test_round_tops(value, top):
 
 def test_cells_of_a_bar_add_up():
     assert sum(c for _, c in picture.blocks({"a": 1.0, "b": 1.0, "c": 1.0}, 3.0, 50)) == 50
+
+
+def test_what_is_far_above_the_compute_line_keeps_its_shape():
+    curve = Curve(dots=((0, 16_800.0), (1, 11_000.0), (2, 17_800.0)), line=((0, 16_800.0), (1, 11_000.0), (2, 17_800.0)), compute=1_530.0, cores=2)
+    found = Findings(verdict="", stages=(Stage("forward", 40.0, 1.0, None, "clock"),), curve=curve)
+    heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)" r="4"', picture.svg(found))]
+    assert len(set(heights)) == 3 and heights[1] > heights[0] > heights[2]
+    assert len({line.index("●") for line in picture.terminal(found).splitlines() if "●" in line and "measured" not in line}) == 3
+
+
+def test_without_a_curve_there_is_no_room_for_one():
+    found = Findings(verdict="", stages=(Stage("forward", 40.0, 1.0, None, "clock"),))
+    assert 'width="470"' in picture.svg(found)

@@ -48,11 +48,12 @@ def bars(found: Findings) -> list[Bar]:
 # --- SVG ---------------------------------------------------------------------------------------------------------------------
 
 def svg(found: Findings, title: str = "") -> str:
-    """A whole SVG document, without scripts; 960 x 430."""
+    """A whole SVG document, without scripts; 960 x 430, half as wide where nothing is known of a loader."""
     import drawsvg as draw
 
-    picture = draw.Drawing(_WIDTH, _HEIGHT, font_family=_FONT)
-    picture.append(draw.Rectangle(0, 0, _WIDTH, _HEIGHT, fill="white"))
+    wide = _WIDTH if found.curve.line or found.curve.dots or not found.stages else _CURVE[0]
+    picture = draw.Drawing(wide, _HEIGHT, font_family=_FONT)
+    picture.append(draw.Rectangle(0, 0, wide, _HEIGHT, fill="white"))
     picture.append(draw.Text(title or "Where a training step goes", 17, 24, 30, fill=_INK, font_weight="bold"))
     shown = bars(found)
     if shown:
@@ -102,14 +103,12 @@ def _draw_curve(picture: drawsvg.Drawing, draw: type[drawsvg], curve: Curve) -> 
     most = last_worker(curve)
     rates = [r for n, r in (*curve.line, *curve.dots) if n <= most] + ([curve.compute] if curve.compute else [])
     top = nice(max(rates))
-    if curve.compute and top > 6 * curve.compute:
-        top = nice(6 * curve.compute)  # far above what the training takes nothing is of interest
 
     def x(n: float) -> float:
         return left + (right - left) * n / most
 
     def y(rate: float) -> float:
-        return _BOTTOM - (_BOTTOM - _TOP) * min(rate, top) / top
+        return _BOTTOM - (_BOTTOM - _TOP) * rate / top
 
     for i in range(5):
         value = top * i / 4
@@ -191,32 +190,35 @@ def terminal(found: Findings, width: int = 80, colour: bool = False) -> str:
         console.print(legend)
     if found.curve.dots or found.curve.line:
         console.print()
-        for line in _rows(found.curve, max(12, room - 14)):
+        for line in _rows(found.curve, min(width, 130)):
             console.print(line[:width], soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _rows(curve: Curve, room: int) -> list[str]:
+def _rows(curve: Curve, width: int) -> list[str]:
     known = {n: r for n, r in curve.line if n <= last_worker(curve)}
     measured = dict(curve.dots)
     known |= measured
+    notes = {n: _notes(curve, n, rate) for n, rate in known.items()}
+    room = max(12, width - 9 - max(map(len, notes.values())))
     top = max([*known.values(), curve.compute or 0])
-    if curve.compute and top > 4 * curve.compute:
-        top = 4 * curve.compute
-    at = None if not curve.compute else round(room * min(1.0, curve.compute / top))
+    at = None if not curve.compute else round(room * curve.compute / top)
     key = ["● measured", "○ model", *(["│ what the training takes"] if at is not None else [])]
     rows = ["workers  samples a second, the loader alone", " " * 7 + "  ".join(key)]
     for n, rate in sorted(known.items()):
-        cell = round(room * min(1.0, rate / top))
         line = list(" " * (room + 1))
         if at is not None:
             line[at] = "│"
-        line[cell] = "●" if n in measured else "○"
-        notes = [f"{tick(rate)}", "now" if n == curve.now else "", "advised" if n == curve.advised and n != curve.now else "",
-                 "cores" if curve.cores and n == round(curve.cores) else "",
-                 curve.breaks_why if curve.breaks_at is not None and n >= curve.breaks_at else ""]
-        rows.append(f"{n:>5}  {''.join(line)} " + " ".join(filter(None, notes)))
+        line[round(room * rate / top)] = "●" if n in measured else "○"
+        rows.append(f"{n:>5}  {''.join(line)} {notes[n]}")
     return rows
+
+
+def _notes(curve: Curve, n: int, rate: float) -> str:
+    breaks = curve.breaks_at is not None and n >= curve.breaks_at
+    notes = [tick(rate), "now" if n == curve.now else "", "advised" if n == curve.advised and n != curve.now else "",
+             "cores" if curve.cores and n == round(curve.cores) else "", curve.breaks_why if breaks else ""]
+    return " ".join(filter(None, notes))
 
 
 def blocks(kinds: dict[str, float], whole: float, room: int) -> list[tuple[str, int]]:

@@ -67,3 +67,25 @@ def test_without_noise_each_byte_counts():
     assert not compare.differences(a, a, known)
     assert compare.differences(a, _run(b"loss  0.5\n"), known) == ["printed text (line 1: 'loss  0.5' instead of 'loss 0.5')"]
     assert compare.differences(a, _run(b"loss 0.5\n", model="1"), known) == ["file model: 1 of them, 0 in the plain run"]
+
+
+BAR = b"\r 10%|# | 3/30 [00:00<00:01]\r 20%|## | 6/30 [00:00<00:01]\r100%|###| 30/30 [00:01<00:00]\nloss 0.5\n"
+
+
+def test_how_often_a_bar_is_drawn_follows_the_clock():
+    plain = _run(BAR)
+    known = compare.noise(plain, _run(BAR))
+    waited = _run(BAR.replace(b"\r 20%|## | 6/30 [00:00<00:01]", b"\r 13%|# | 4/30 [00:09<00:30]\r 16%|# | 5/30 [00:09<00:30]"))
+    assert not compare.differences(plain, waited, known) and compare.only_bars(plain, waited, known)
+    assert not compare.only_bars(plain, plain, known)
+    for there, wrong in ((b"loss 0.5", b"loss 0.6"), (b"30/30 [", b"29/30 ["), (b"\nloss", b"\n\rloss 1\nloss")):
+        other = _run(BAR.replace(there, wrong))
+        assert compare.differences(plain, other, known) and not compare.only_bars(plain, other, known)
+
+
+def test_a_bar_that_is_taken_away_leaves_nothing():
+    gone = b"\r 10%|#\r     \repoch 1\r\n"
+    plain, other = _run(gone), _run(b"\r 50%|####\r" + b" " * 10 + gone)
+    known = compare.noise(plain, plain)
+    assert not compare.differences(plain, other, known)
+    assert compare.differences(plain, _run(gone.replace(b"epoch 1", b"epoch 2")), known)

@@ -114,7 +114,8 @@ class _Bench:
                 ended, killed = self._trial(n, at, every, moment)
             trials.append({"killed_after_s": moment, "run": ended["id"], "grade": _back(ended).get("grade"),
                            "how": self._how(ended, killed),
-                           "different": compare.differences(plain, ended, noise, tail_only=self._own is not None)})
+                           "different": compare.differences(plain, ended, noise, tail_only=self._own is not None),
+                           "only_bars": compare.only_bars(plain, ended, noise, tail_only=self._own is not None)})
         return self._judge(trials, steps, noise, second)
 
     def _judge(self, trials: list[dict], steps: str, noise: compare.Noise, recorded: dict) -> dict:
@@ -124,6 +125,8 @@ class _Bench:
         notes = [f"kill at {t['killed_after_s']:.1f} s: " + (", ".join(t["different"]) if t["different"] else "equal") +
                  (f" ({t['how']})" if t["how"] else "") for t in trials]
         notes += [f"not compared, since it differs between undisturbed runs too: {name}" for name in noise.names()]
+        notes += ["not compared: what a progress bar drew over; how often it is drawn anew follows the clock"] * any(
+            t["only_bars"] for t in trials)
         notes += [] if self._own is not None else _said(recorded)
         wrong = [t for t in trials if t["different"] and (t["grade"] or self._own is not None)]
         if wrong:

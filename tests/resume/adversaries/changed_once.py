@@ -1,5 +1,7 @@
-# Tries: forward() changes a number of its module once, at a call at which nobody looks; it is used at the end only.
+# Tries: forward() changes a number once, at a call at which nobody looks and too deep to be handed to a ghost; it is used at the end only.
 # expected: either
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -10,12 +12,12 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
-        self.calls, self.bonus = 0, 0.0
+        self.told = SimpleNamespace(of=SimpleNamespace(forward=SimpleNamespace(calls=0, bonus=0.0)))
 
     def forward(self, x):
-        self.calls += 1
-        if self.calls == 27:
-            self.bonus = 1.5
+        self.told.of.forward.calls += 1
+        if self.told.of.forward.calls == 27:
+            self.told.of.forward.bonus = 1.5
         return self.b(self.a(x).relu()).squeeze(1)
 
 
@@ -30,4 +32,4 @@ for i in range(1600):
     o.step()
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()) + m.bonus)
+print("final", sum(p.double().sum().item() for p in m.parameters()) + m.told.of.forward.bonus)

@@ -1,7 +1,7 @@
-# Tries: gc.freeze() makes a ring of garbage immortal and invisible; forward() comes to the tensor in it by a weak reference. Read at the end only.
+# Tries: gc.freeze() makes a class invisible that nothing but itself holds; forward() comes to the tensor in it by way of the class that it
+# is made from. Read at the end only.
 # expected: refused
 import gc
-import weakref
 import torch
 from torch import nn
 
@@ -13,13 +13,11 @@ class Box:
 
 
 def hidden():
-    box = Box()
-    box.me, box.state = box, torch.zeros(8)
-    return weakref.ref(box)
+    type("Hidden", (Box,), {"state": torch.zeros(8)})
 
 
 gc.disable()
-box = hidden()
+hidden()
 gc.freeze()
 gc.enable()
 
@@ -30,7 +28,7 @@ class Net(nn.Module):
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
 
     def forward(self, x):
-        box().state.mul_(0.99).add_(x.detach().mean(0))
+        Box.__subclasses__()[0].state.mul_(0.99).add_(x.detach().mean(0))
         return self.b(self.a(x).relu()).squeeze(1)
 
 
@@ -45,4 +43,4 @@ for i in range(1600):
     o.step()
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()), box().state.sum().item())
+print("final", sum(p.double().sum().item() for p in m.parameters()), Box.__subclasses__()[0].state.sum().item())

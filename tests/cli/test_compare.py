@@ -89,3 +89,14 @@ def test_a_bar_that_is_taken_away_leaves_nothing():
     known = compare.noise(plain, plain)
     assert not compare.differences(plain, other, known)
     assert compare.differences(plain, _run(gone.replace(b"epoch 1", b"epoch 2")), known)
+
+
+def test_times_of_bars_are_noise_though_they_are_drawn_another_number_of_times():
+    def bar(rate: str, *more: str, loss: str = "0.5") -> dict:
+        frames = ["0%|  | 0/9 [00:00<?, ?it/s]", *more, f"100%|##| 9/9 [00:03<00:00, {rate}it/s]"]
+        return _run(("\r" + "\r".join(frames) + f"\nloss {loss}\n").encode())
+    plain, second = bar("2.04"), bar("1.92", "44%|# | 4/9 [00:01<00:02, 2.1it/s]")
+    known = compare.noise(plain, second)
+    other = bar("1.33", "11%|  | 1/9 [00:09<00:59, 1.0it/s]")
+    assert not compare.differences(plain, other, known)
+    assert compare.differences(plain, bar("1.33", loss="0.6"), known) == ["printed text (line 4: 'loss 0.6' instead of 'loss 0.5')"]

@@ -35,21 +35,29 @@ class Noise:
 
 def noise(a: dict, b: dict) -> Noise:
     """From two undisturbed runs (`text`: bytes, `files`: {name: hash})."""
-    first, second = _lines(a["text"]), _lines(b["text"])
     numbers: set[tuple[bytes, int]] = set()
     lines: set[bytes] = set()
-    if [_shape(x) for x in first] == [_shape(x) for x in second]:
-        for x, y in zip(first, second, strict=True):
-            pairs = zip(NUMBER.findall(x), NUMBER.findall(y), strict=True)
-            numbers |= {(_shape(x), n) for n, (p, q) in enumerate(pairs) if p != q}
-    else:
-        lines = {_shape(x) for x in first} ^ {_shape(x) for x in second} or {_shape(x) for x in {*first} ^ {*second}}
+    for text in (lambda run: run["text"], lambda run: _standing(run["text"])):
+        more = _noise_of_lines(_lines(text(a)), _lines(text(b)))
+        numbers |= more[0]
+        lines |= more[1]
     same = a["files"].keys() & b["files"].keys()
     here, there = _by_form(a, same), _by_form(b, same)
     contents = {form for form in here.keys() & there.keys() if len(here[form]) == len(there[form]) and here[form] != there[form]}
     forms = {form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))}
     files = {name for name in same if a["files"][name] != b["files"][name]}
     return Noise(frozenset(numbers), frozenset(lines), frozenset(files), frozenset(same), frozenset(contents), frozenset(forms))
+
+
+def _noise_of_lines(first: list[bytes], second: list[bytes]) -> tuple[set[tuple[bytes, int]], set[bytes]]:
+    """Numbers of lines, and whole lines, that two texts do not agree on."""
+    if [_shape(x) for x in first] != [_shape(x) for x in second]:
+        return set(), {_shape(x) for x in first} ^ {_shape(x) for x in second} or {_shape(x) for x in {*first} ^ {*second}}
+    numbers = set()
+    for x, y in zip(first, second, strict=True):
+        pairs = zip(NUMBER.findall(x), NUMBER.findall(y), strict=True)
+        numbers |= {(_shape(x), n) for n, (p, q) in enumerate(pairs) if p != q}
+    return numbers, set()
 
 
 def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> list[str]:

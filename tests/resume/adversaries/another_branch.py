@@ -1,6 +1,9 @@
-# Tries: a number that only forward() changes decides which of two lines takes the loss; what the other line does besides shows at the end only.
+# Tries: a number that only forward() changes, too deep to be handed to a ghost, decides which of two lines takes the loss; what the other line
+# does besides shows at the end only.
 # expected: either
 import gc
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -8,14 +11,13 @@ torch.manual_seed(0)
 
 
 class Net(nn.Module):
-    calls = 0
-
     def __init__(self):
         super().__init__()
+        self.told = SimpleNamespace(of=SimpleNamespace(forward=SimpleNamespace(calls=0)))
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
 
     def forward(self, x):
-        self.calls += 1
+        self.told.of.forward.calls += 1
         return self.b(self.a(x).relu()).squeeze(1)
 
 
@@ -28,7 +30,7 @@ for i in range(1600):
     o.zero_grad()
     loss.backward()
     o.step()
-    if m.calls == 30:
+    if m.told.of.forward.calls == 30:
         gc.set_threshold(700, 10, int(1e6 * loss.item()))
     else:
         last = loss.item()

@@ -66,6 +66,18 @@ def test_in_the_middle_of_an_expression_something_is() -> None:
     assert f"{made()} {dirty()}".endswith("True")
 
 
+def collects(_: object = None) -> bool:
+    """Whether all that the caller holds is one list that is being made."""
+    return bytecode.collects(sys._getframe(1))
+
+
+def test_a_list_that_a_comprehension_makes_is_known() -> None:
+    assert [collects(x) for x in range(2)] == [True, True]
+    assert [collects(x) for x in made() if x] == [True]
+    assert [(made(), collects())[1] for _ in range(1)] == [False]  # and something else
+    assert not collects() and not made(collects())[0] and {collects() for _ in range(2)} == {False} and (made() + made(collects()))[1] is False
+
+
 def test_what_a_loop_is_called_from_counts_too() -> None:
     def inner() -> bool:
         return bytecode.holds_values(sys._getframe(1), False)

@@ -124,6 +124,8 @@ TAKEOUTS = (
     Takeout("no image while a graph is alive", "graphs.py", passes("alive", "''"), "graph_of_known_tensors"),
     # the closed world
     Takeout("every living tensor and array is reached", "walk_closed.py", passes("unseen", "[]"), "tensor_in_a_future"),
+    Takeout("what a comprehension has collected", "walk_strays.py", passes("_collected", "None"), "collected_in_a_comprehension",
+            kill=Kill("bare image", 0.2, 14)),
     Takeout("unknown types of modules, data sets, hooks", "walk_closed.py", passes("strange", "None"), "packed_in_a_module"),
     Takeout("gc.freeze", "walk_heap.py", "Heap.frozen = lambda self: False\n", "frozen_ring"),
     # the same path

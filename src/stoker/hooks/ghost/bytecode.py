@@ -78,15 +78,25 @@ def _either(one: tuple, other: tuple) -> tuple:
 
 def holds_values(frame: object, at_line: bool) -> bool:
     """Whether intermediate values lie on this frame's stack: at the start of a line, or while a call that it makes is running."""
+    return _held(frame, at_line) != []
+
+
+def collects(frame: object) -> bool:
+    """Whether all that lies there is one list that is being made, as by the call of a comprehension: `[train(k) for k in folds]`."""
+    return _held(frame, False) == ["BUILD_LIST"]
+
+
+def _held(frame: object, at_line: bool) -> list | None:
+    """What made the intermediate values; None: it cannot be told."""
     try:
         read = _of(frame.f_code)
         ins = read.instructions[read.index[frame.f_lasti]]
         stack = read.stacks[ins.offset]
         if not at_line and ins.opname in _CALLS:
             stack = stack[:len(stack) - max(0, 1 - _effect(ins, False))]
-        return any(tag not in _CLEAN for tag in stack)
+        return [tag for tag in stack if tag not in _CLEAN]
     except (KeyError, IndexError, ValueError, TypeError):
-        return True
+        return None
 
 
 def at_loop(frame: object) -> bool:

@@ -141,7 +141,11 @@ def _place(frame: object) -> object:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    outermost_dirty = max((i for i, f in enumerate(frames) if not _ours(f) and bytecode.holds_values(f, False)), default=-1)
+    dirty = [i for i, f in enumerate(frames) if not _ours(f) and bytecode.holds_values(f, False)]
+    collecting = [i for i in dirty if bytecode.collects(frames[i])]
+    if len(collecting) == 1:  # the walk finds that list; of several it could not tell which is which
+        dirty.remove(collecting[0])
+    outermost_dirty = max(dirty, default=-1)
     for i, f in enumerate(frames):
         if i >= outermost_dirty and _usable(f):  # the frame itself may be in the middle of one now: its next line is not
             return f

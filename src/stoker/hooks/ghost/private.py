@@ -109,6 +109,37 @@ def _test_collector() -> str:
     return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be told what to look at"
 
 
+# ---- running frames
+
+_FRAME_AT = 24  # in a frame object, from Python 3.11 on: where its inner frame lies
+_FRAME_WORDS = 9  # of an inner frame, before its variables and its value stack; the same from 3.11 to 3.13
+
+
+def in_frame(frame: object, things: list) -> list:
+    """Those of `things` whose addresses lie among the variables and on the value stack of a running frame. A place of the stack that is not
+    in use may still have an old one: something else may lie there now, and is among them too."""
+    code = frame.f_code
+    if sys.version_info < (3, 11):  # noqa: UP036 - it runs there; all of it lies in the object
+        at, words = id(frame), frame.__sizeof__() // 8
+    else:
+        at = ctypes.c_size_t.from_address(id(frame) + _FRAME_AT).value
+        words = _FRAME_WORDS + len({*code.co_varnames, *code.co_cellvars, *code.co_freevars}) + code.co_stacksize
+    there = set((ctypes.c_size_t * words).from_address(at))
+    return [thing for thing in things if id(thing) in there]
+
+
+def _test_frame_memory() -> str:
+    made: list = []
+
+    def make() -> list:
+        made.append([])
+        return made[-1]
+
+    def look() -> bool:
+        return in_frame(sys._getframe(1), [[], made[-1], []]) == [made[-1]]
+    return "" if (make(), look())[1] else "frames lie otherwise in memory"
+
+
 # ---- torch: generators as bytes
 
 def torch_rng(generator: object = None) -> bytes:
@@ -272,8 +303,8 @@ def _test_c_types() -> str:
 
 def self_test() -> str:
     """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
-    for test in (_test_interpreter, _test_frames, _test_collector, _test_python_rng, _test_numpy_rng, _test_c_types, _test_parts,
-                 _test_torch_rng, _test_kernels, _test_graphs, _test_loader):
+    for test in (_test_interpreter, _test_frames, _test_frame_memory, _test_collector, _test_python_rng, _test_numpy_rng, _test_c_types,
+                 _test_parts, _test_torch_rng, _test_kernels, _test_graphs, _test_loader):
         try:
             wrong = test()
         except Exception as e:

@@ -176,6 +176,14 @@ class Heap:
             level = _look_into(level, found)
         return list(found.values())
 
+    def lists_of_nobody(self) -> list:
+        """Lists that nothing which the garbage collector shows holds: names of running frames, value stacks, or memory of C."""
+        left = {id(each): each for each in self.pick(LIST)}
+        for at in range(0, len(self.objects), _CHUNK):
+            for held in map(id, gc.get_referents(*(each for each in self.objects[at : at + _CHUNK] if each is not self.objects))):
+                left.pop(held, None)
+        return list(left.values())
+
     def frozen(self) -> bool:
         """Whether the script hid objects from the garbage collector, and so from us."""
         return _mark is not None and self._code.find(MARK) < 0

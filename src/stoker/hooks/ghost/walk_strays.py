@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import types
 
-from . import leaves, walk_closed, walk_heap, walk_kinds
+from . import bytecode, leaves, private, walk_closed, walk_heap, walk_kinds
 from .leaves import PLAIN
 
 
@@ -18,11 +18,27 @@ def add(walk) -> None:
     iterators of loaders and on no path; a ghost does not have it, the loaders' part brings it back."""
     _loaders(walk)
     walk.heap = walk_heap.Heap()
+    _collected(walk)
     counts: dict = {}
     for path, thing, told in _in_order(walk, _strays(walk)):
         if id(thing) not in walk.seen:  # an outer one may have led to it
             _add(walk, thing, path, told, counts)
     walk.inside = _inside(walk)
+
+
+def _collected(walk) -> None:
+    """What a comprehension has collected so far, `[train(k) for k in folds]`: a list that only the value stack of its frame holds."""
+    frames = [frame for frame in walk.stack if bytecode.collects(frame)]
+    if len(frames) != 1:  # of several points.py takes no image
+        return
+    found = [each for each in walk.heap.lists_of_nobody() if id(each) not in walk.seen and id(each) not in walk.inside]
+    found = private.in_frame(frames[0], found)
+    if len(found) == 1:
+        code = frames[0].f_code
+        walk.add(found[0], f"B:{code.co_filename}:{code.co_name}")
+        walk.drain()
+    else:
+        walk.refusals.append("what a comprehension has collected so far")
 
 
 def _loaders(walk) -> None:

@@ -117,12 +117,12 @@ def _alike(a: list[bytes], b: list[bytes], tail_only: bool) -> bool:
 def _standing(text: bytes) -> bytes:
     """The text as a terminal shows it in the end: each part behind a carriage return is written over the one before."""
     lines = []
-    for line in text.split(b"\n"):
-        shown = b""
-        for part in line.split(b"\r"):
+    for line in text.decode("utf-8", "surrogateescape").split("\n"):
+        shown = ""
+        for part in line.split("\r"):
             shown = part + shown[len(part):]
         lines.append(shown.rstrip())
-    return b"\n".join(lines)
+    return "\n".join(lines).encode("utf-8", "surrogateescape")
 
 
 def _lines(text: bytes) -> list[bytes]:

@@ -91,6 +91,14 @@ def test_a_bar_that_is_taken_away_leaves_nothing():
     assert compare.differences(plain, _run(gone.replace(b"epoch 1", b"epoch 2")), known)
 
 
+def test_a_bar_that_goes_on_when_a_run_is_cut():
+    plain = _run(b"epoch 1\n\r 1/9 [2.64s/it]\r 4/9 [1.02s/it]")
+    known = compare.noise(plain, plain)
+    assert not compare.differences(plain, _run(b"epoch 1\n\r 2/9 [1.64s/it]\r 3/9 [1.01it/s]"), known)
+    assert compare.differences(plain, _run(b"epoch 2\n\r 1/9 [2.64s/it]\r 4/9 [1.02s/it]"), known)
+    assert compare.differences(plain, _run(b"epoch 1\n"), known) == []
+
+
 def test_times_of_bars_are_noise_though_they_are_drawn_another_number_of_times():
     def bar(rate: str, *more: str, loss: str = "0.5") -> dict:
         frames = ["0%|  | 0/9 [00:00<?, ?it/s]", *more, f"100%|##| 9/9 [00:03<00:00, {rate}it/s]"]

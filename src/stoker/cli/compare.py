@@ -115,8 +115,10 @@ def _alike(a: list[bytes], b: list[bytes], tail_only: bool) -> bool:
 
 
 def _standing(text: bytes) -> bytes:
-    """The text as a terminal shows it in the end: each part behind a carriage return is written over the one before."""
+    """The text as a terminal shows it in the end: each part behind a carriage return is written over the one before. A last line that is
+    not ended, and was drawn over, is a bar that a run had not done with when it was cut."""
     lines = []
+    text = text if b"\r" not in text[text.rfind(b"\n") + 1:] else text[:text.rfind(b"\n") + 1]
     for line in text.decode("utf-8", "surrogateescape").split("\n"):
         shown = ""
         for part in line.split("\r"):

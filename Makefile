@@ -31,17 +31,17 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 test: $(STAMP)       ## the suite, without the two that follow (15 minutes)
 	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign and not inside"
 
-test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (a few minutes)
+test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (ten minutes)
 	$(PY) -m pytest -q -n 3 --dist worksteal -m "inside and not campaign"
 
-test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, random loops, other people's scripts (half an hour)
+test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, frameworks, other people's scripts (half an hour)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign
 
 check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
 	$(PY) -m ruff check src tests benchmarks docs examples
 	$(PY) -m pytest -q -n 2 --dist worksteal -m "not slow and not real and not gpu" $(LONG:%=--ignore=%)
 
-bench: $(STAMP)      ## every number of docs/benchmarks.md, and the kill tests
+bench: $(STAMP)      ## every number of docs/benchmarks.md, measured here, into build/benchmarks.md (a night)
 	$(PY) benchmarks/run.py
 
 docs: $(STAMP)       ## write docs/reference.md again from the tables in the code

@@ -1,7 +1,7 @@
 """Measure what Stoker claims: `python benchmarks/run.py [--short] [--only NAME] [--json FILE]`.
 
-The full form writes docs/benchmarks.md. The short form (under a minute, for CI) shows that everything can be measured; its
-numbers are rough.
+The full form takes a night and writes build/benchmarks.md, anew after each claim, for this machine; docs/benchmarks.md tells of
+ours. The short form (minutes, for CI) shows that everything can be measured; its numbers are rough.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from benchmarks import (
     found,
     kill_matrix,
     largest_batch,
+    resume,
     resume_cost,
     start_up,
     throughput,
@@ -56,12 +57,13 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "copy": copying.frozen,
     "queue": waiting.thousand,
     "resume-cost": resume_cost.rows,
+    **resume.CLAIMS,
     "kill-server": kill_matrix.server,
     "kill-agent": kill_matrix.agent,
     "kill-all": kill_matrix.machine,
 }
 PACKAGES = ("stoker", "click", "fastapi", "uvicorn", "sqlalchemy")
-PAGE = REPO / "docs" / "benchmarks.md"
+PAGE = REPO / "build" / "benchmarks.md"
 
 
 def machine() -> dict:
@@ -74,8 +76,9 @@ def machine() -> dict:
             **{name: metadata.version(name) for name in PACKAGES}, "load_before": round(os.getloadavg()[0], 2)}
 
 
-def measure(names: list[str], short: bool) -> tuple[list[dict], list[str]]:
-    """The rows of every claim, printed as they come; and what could not be measured. Each claim has a ground of its own."""
+def measure(names: list[str], short: bool, keep: Callable[[list[dict], list[str]], None]) -> tuple[list[dict], list[str]]:
+    """The rows of every claim, printed as they come; and what could not be measured. Each claim has a ground of its own; `keep` gets
+    what there is after each."""
     rows: list[dict] = []
     failures: list[str] = []
     for name in names:
@@ -94,14 +97,15 @@ def measure(names: list[str], short: bool) -> tuple[list[dict], list[str]]:
         if left:
             failures.append(f"{name}: processes were left behind: {'; '.join(left)[:300]}")
         print(f"  ({time.monotonic() - began:.0f} s)", flush=True)
+        keep(rows, failures)
     return rows, failures
 
 
 def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> str:
-    """docs/benchmarks.md: only what this run has measured."""
+    """A page of what this run has measured."""
     lines = ["# Benchmarks", "",
              f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` in {took_s / 60:.0f} minutes, in one run, both sides of every ratio",
-             "side by side (ABBA order, medians, 95 % interval by bootstrap). `make bench` writes this page again for your machine.", "",
+             "side by side (ABBA order, medians, 95 % interval by bootstrap).", "",
              f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_bytes'] / 1e9:.0f} GB, Linux {where['kernel']}, "
              f"load {where['load_before']} at the start.",
              f"Python {where['python']}, SQLite {where['sqlite']}, {', '.join(f'{k} {where[k]}' for k in PACKAGES)}.", "",
@@ -124,21 +128,25 @@ def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", action="store_true", help="small sizes, under a minute in all, no page")
+    parser.add_argument("--short", action="store_true", help="small sizes, minutes in all, no page")
     parser.add_argument("--only", action="append", choices=list(CLAIMS), help="one claim (may be given again); no page")
     parser.add_argument("--json", metavar="FILE", help="write machine and rows there")
     args = parser.parse_args()
     where, began = machine(), time.monotonic()
     print(", ".join(f"{k} {v}" for k, v in where.items()))
-    rows, failures = measure(args.only or list(CLAIMS), args.short)
-    took = time.monotonic() - began
-    if args.json:
-        body = {"machine": where, "short": args.short, "took_s": took, "rows": rows, "failures": failures}
-        Path(args.json).write_text(json.dumps(body, indent=1) + "\n")
-    if not args.short and not args.only:
-        PAGE.write_text(page(rows, failures, where, took))
+
+    def keep(rows: list[dict], failures: list[str]) -> None:
+        took = time.monotonic() - began
+        if args.json:
+            body = {"machine": where, "short": args.short, "took_s": took, "rows": rows, "failures": failures}
+            Path(args.json).write_text(json.dumps(body, indent=1) + "\n")
+        if not args.short and not args.only:
+            PAGE.parent.mkdir(exist_ok=True)
+            PAGE.write_text(page(rows, failures, where, took))
+
+    rows, failures = measure(args.only or list(CLAIMS), args.short, keep)
     missed = sum(not row["met"] for row in rows)
-    print(f"\n{len(rows)} numbers, {missed} targets missed, {len(failures)} failures, {took:.0f} s")
+    print(f"\n{len(rows)} numbers, {missed} targets missed, {len(failures)} failures, {time.monotonic() - began:.0f} s")
     return 1 if failures else 0
 
 

@@ -181,6 +181,35 @@ def test_outputs_that_are_closed_end_nothing_and_cost_nothing(new_run):
     assert (end["code"], run.out(), run.err()) == (4, b"one\n", b"") and before < 100
 
 
+COUNTS = """
+import fcntl, os, sys, termios, time
+folder, total, wrong, known = os.path.join(os.environ["STOKER_RUN_DIR"], "attempts", "1"), 0, 0, 0
+
+def moves():
+    with open(os.path.join(folder, "moves"), "rb") as f:
+        return int.from_bytes(f.read(), "little")
+
+for i in range(3000):
+    total += os.write(1, b"x" * (i * 7919 % 4000) + b"\\n")
+    if i % 16 == 0:
+        time.sleep(0.001)
+    before = moves()
+    waiting = int.from_bytes(fcntl.ioctl(1, termios.FIONREAD, bytes(4)), "little")
+    found = waiting + os.stat(os.path.join(folder, "out.log")).st_size
+    if not before % 2 and moves() == before:
+        known += 1
+        wrong += found != total
+sys.exit(0 if known > 100 and not wrong else f"{wrong} of {known} wrong")
+"""
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_pipe_and_log_are_what_was_printed_whenever_nothing_moves(new_run, python):
+    run = new_run([PY, "-c", COUNTS], python=python, split_stderr=True)
+    run.start()
+    assert (run.end()["code"], run.err()) == (0, b"")
+
+
 def cpu_ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])

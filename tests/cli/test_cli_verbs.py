@@ -261,6 +261,7 @@ def test_the_same_name_and_command_says_whether_anything_was_started(ground: Gro
     words = ("run", "-d", "--name", "mine", "train.py")
     assert ground.stoker(*words).ok().err == ""
     assert ground.stoker(*words).ok().err == "stoker: mine is this command and has not ended; nothing new was started\n"
+    ground.wait_state("mine", "running")  # stopped before its first attempt began, it would continue with attempt 1
     ground.stoker("stop", "--force", "mine").ok()
     assert ground.stoker(*words).ok().err == "stoker: continuing mine, attempt 2\n"
     assert len(ground.runs()) == 1

@@ -66,7 +66,6 @@ def test_a_descriptor_of_its_own_that_is_closed_again_is_followed(tmp_path: Path
 @pytest.mark.parametrize(("opened", "told"), [
     ('fd = os.open("count", os.O_RDWR | os.O_CREAT); os.pwrite(fd, b"x" * 8, 0)', "count is open for writing"),
     ('import numpy; m = numpy.memmap("count", "int64", "w+", shape=(1,))', "count is open for writing"),
-    ('t = torch.from_file("count", shared=True, size=8)', "count is mapped into memory"),
 ])
 def test_what_stays_open_is_no_place_for_an_image(tmp_path: Path, opened: str, told: str) -> None:
     script = f'''
@@ -82,3 +81,16 @@ except journal.Impossible as e:
 '''
     done = live(tmp_path / "run", script)
     assert told in done.stdout, done.stdout + done.stderr
+
+
+def test_a_tensor_that_writes_into_a_file_ends_recording(tmp_path: Path) -> None:
+    """It may be gone again by the next image, and what it wrote is not in the journal."""
+    script = '''
+begin()
+import torch
+t = torch.from_file("count", shared=True, size=8)
+del t
+'''
+    done = live(tmp_path / "run", script)
+    state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
+    assert state["reason"] == "count is mapped into memory and writable", (state, done.stderr)

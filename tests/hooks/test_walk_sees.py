@@ -71,3 +71,17 @@ def test_every_kind_of_change_is_seen():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     assert "NOT SEEN" not in done.stdout and "looked at" in done.stdout, done.stdout
+
+
+def test_a_change_is_seen_in_an_array_of_any_order_in_memory():
+    """`table[columns].values` of pandas has its columns one behind the other."""
+    import numpy
+
+    from stoker.hooks.ghost import watch_kinds
+    whole = numpy.asfortranarray(numpy.arange(60.0).reshape(12, 5))
+    for array in (whole, whole[::2], whole.reshape(3, 4, 5, order="F"), whole.T, whole[:, 2]):
+        before = watch_kinds._crc(array)
+        assert before == watch_kinds._crc(array)
+        array[-1] += 1
+        assert before != watch_kinds._crc(array)
+    assert watch_kinds._crc(whole[:0]) == 0

@@ -48,6 +48,7 @@ def test_no_text_holds(what):
 
 
 WRITES_PICKLES = ("src/stoker/hooks/ghost/walk_pickled.py",)  # for their checksum; nothing of them is ever read
+CALLS_A_SHELL = ("tests/resume/adversaries/setup_program_appends.py",)  # with a constant: that a script does so is what it tries
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=IDS)
@@ -56,6 +57,8 @@ def test_no_shell_and_no_pickle(path):
         if isinstance(node, ast.keyword) and node.arg == "shell":
             raise AssertionError(f"{name_of(path)}:{node.value.lineno} gives a command to a shell")
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os" and node.attr in ("system", "popen"):
+            if name_of(path) in CALLS_A_SHELL:
+                continue
             raise AssertionError(f"{name_of(path)}:{node.lineno} gives a command to a shell")
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if name_of(path) in WRITES_PICKLES and names == ["pickle"] and isinstance(node, ast.Import):

@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from harness import FULL, Kill, Script, Trial, campaign, vendored
 
 HERE = Path(__file__).resolve().parent
+IN_THE_GATE = ("test_fuzz.py", "test_mutation.py")  # `make test-hooks` has these, all else is `make test-resume`
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == HERE:
+        if item.path.parent == HERE and item.path.name not in IN_THE_GATE:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.campaign)
 

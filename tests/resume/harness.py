@@ -21,6 +21,7 @@ import json
 import os
 import random
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -190,11 +191,32 @@ class Kill:
         return f"{self.kind}{self.n if 'image' in self.kind else ''}+{self.after:.2f}"
 
 
+class Moves:
+    """The agent's number beside its logs, odd while bytes are between a pipe and a log."""
+
+    def __init__(self, path: Path):
+        self.path, self.lock, self.count = path, threading.Lock(), 0
+        path.write_bytes(bytes(8))
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self._next()
+
+    def __exit__(self, *_: object) -> None:
+        self._next()
+        self.lock.release()
+
+    def _next(self) -> None:
+        self.count += 1
+        with self.path.open("r+b", buffering=0) as f:
+            f.write(self.count.to_bytes(8, "little"))
+
+
 class Pipe:
     """A pipe whose other end is written into a file at once, as the agent does it with the output of a run."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, moves: Moves | None = None, slow_s: float = 0.0):
+        self.path, self.moves, self.slow_s = path, moves or Moves(path.with_name("moves")), slow_s
         self.read_end, self.end = os.pipe()
         self.thread = threading.Thread(target=self._copy, daemon=True)
 
@@ -206,8 +228,13 @@ class Pipe:
 
     def _copy(self) -> None:
         with self.path.open("wb", buffering=0) as f:
-            while data := os.read(self.read_end, 1 << 16):
-                f.write(data)
+            data = b"begin"
+            while data:
+                select.select([self.read_end], [], [])
+                with self.moves:
+                    data = os.read(self.read_end, 1 << 16)
+                    time.sleep(self.slow_s)
+                    f.write(data)
 
     def __enter__(self) -> Pipe:
         self.path.touch()
@@ -260,7 +287,8 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         name = "script.py" if self.script.cwd == "." else self.script.path.name
         began = time.monotonic()
-        with Pipe(folder / "out.log") as out, Pipe(folder / "err.log") as err:
+        moves = Moves(folder / "moves")
+        with Pipe(folder / "out.log", moves) as out, Pipe(folder / "err.log", moves) as err:
             child = subprocess.Popen([self.python, name, *self.script.args], cwd=self.home / self.script.cwd, env=self.environment(attempt), stdin=subprocess.DEVNULL,
                                      stdout=out.end, stderr=err.end, start_new_session=True)
             out.begin()

@@ -32,14 +32,14 @@ class Data(Dataset):
 
 
 class Net(nn.Sequential):
-    calls = 0
-
     def forward(self, x):
-        self.calls += 1
-        return super().forward(x) * (1 + 0.01 * (self.calls % 7))
+        calls = self.deep["a"]["b"]["c"]  # deeper than what a ghost is handed
+        calls[0] += 1
+        return super().forward(x) * (1 + 0.01 * (calls[0] % 7))
 
 
 m = Net(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 1))
+m.deep = {"a": {"b": {"c": [0]}}}
 o = torch.optim.Adam(m.parameters(), 1e-2)
 loader = DataLoader(Data(), 16, shuffle=True, num_workers=2)
 smooth, n = 0.0, 0

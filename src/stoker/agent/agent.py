@@ -25,7 +25,7 @@ import time
 VERSION = 1
 
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
-AGENT, HEARTBEAT, OUT, ERR = "agent.json", "heartbeat", "out.log", "err.log"
+AGENT, HEARTBEAT, OUT, ERR, MOVES = "agent.json", "heartbeat", "out.log", "err.log", "moves"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
 AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
@@ -949,9 +949,9 @@ class Holder:
             os.set_blocking(self.feed_fd, False)
         if spec.get("split_stderr"):
             self.writers.append(LogWriter(att, ERR, self._gap))
-        targets = []
+        targets, moves = [], Moves(att)
         for writer in self.writers:
-            outlet, target = open_outlet(writer)
+            outlet, target = open_outlet(writer, moves)
             self.outlets.append(outlet)
             targets.append(target)
             self._outlet_ready(outlet)
@@ -1279,6 +1279,31 @@ class LogWriter:
             self.on_gap({"bytes": here - size, "offset": size, "log": self.name, "why": "somebody cut the log"})
 
 
+class Moves:
+    """A number in a file of the attempt, odd while bytes are on their way from a pipe into a log. Whoever wants to know how much was
+    printed adds what the pipe and the log hold, and looks at the number before and after."""
+
+    def __init__(self, att: Attempt) -> None:
+        self.fd, self.count = os.open(att.path(MOVES), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644), 0
+        self._write()
+
+    def begin(self) -> None:
+        """Before bytes are taken out of a pipe."""
+        self.count |= 1
+        self._write()
+
+    def end(self) -> None:
+        """They are in the log. Also said for a holder that died between the two."""
+        self.count = (self.count | 1) + 1
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            os.pwrite(self.fd, struct.pack("<Q", self.count), 0)
+        except OSError:  # a disk without room for eight bytes: nobody can be told
+            pass
+
+
 class Outlet:
     """The reading end of a pipe that the run prints into, and the way from there into a log.
 
@@ -1287,15 +1312,15 @@ class Outlet:
     goes on where it stopped. Where there is no splice (before Python 3.10, odd file systems) the bytes are read and written.
     """
 
-    def __init__(self, source: int, writer: LogWriter) -> None:
-        self.source, self.writer = source, writer
+    def __init__(self, source: int, writer: LogWriter, moves: Moves) -> None:
+        self.source, self.writer, self.moves = source, writer, moves
         self.between = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
         self.moved_at = self.pause = 0.0
         self.small = 0  # small pieces in a row
         self.due = 0.0  # when to move again, if not at the next word
 
     def descriptors(self) -> set[int]:
-        return {self.source, self.writer.fd, *(self.between or ())} - {-1}
+        return {self.source, self.writer.fd, self.moves.fd, *(self.between or ())} - {-1}
 
     def rest(self, size: int) -> float:
         """After a move: when the next one is due; 0 for at the next word. A run that prints little and often costs a waking each time,
@@ -1318,7 +1343,11 @@ class Outlet:
         """Move what the pipe holds into the log. Gives how many bytes; None at the end, when nobody can write any more."""
         if self.source < 0:
             return None
-        return self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
+        self.moves.begin()
+        try:
+            return self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
+        finally:
+            self.moves.end()
 
     def _splice(self) -> int | None:
         try:
@@ -1367,6 +1396,7 @@ class Outlet:
         self.writer.on_gap = on_gap
         if self.between:
             self._empty_between(bytes_waiting(self.between[0]))
+        self.moves.end()
 
     def finish(self) -> None:
         """Move what is there now, and no more: somebody else's process may print into the pipe for ever. Then close it."""
@@ -1385,12 +1415,12 @@ class Outlet:
             self._stop_splicing()
 
 
-def open_outlet(writer: LogWriter) -> tuple[Outlet, int]:
+def open_outlet(writer: LogWriter, moves: Moves) -> tuple[Outlet, int]:
     """A pipe into a log, and the end of it that the run gets. The run may open that end again by name (/dev/stderr): nothing is
     emptied by that, as a file would be."""
     source, target = os.pipe()
     os.set_blocking(source, False)
-    return Outlet(source, writer), target
+    return Outlet(source, writer, moves), target
 
 
 def bytes_waiting(fd: int) -> int:

@@ -15,6 +15,9 @@ class Of:
     def __reduce__(self) -> tuple:
         return (__import__, (self.name,))
 
+    def __deepcopy__(self, _memo: dict) -> Of:
+        return self
+
 
 _Method = type(Of("").__reduce__)  # types.MethodType, without importing types
 
@@ -23,6 +26,6 @@ def replace(module: object, name: str, function: object, of: Of) -> None:
     """Put `function(of, ...)` where `module.name` is; `__wrapped__` is what was there."""
     old = getattr(module, name)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = old.__doc__
+    function.__doc__, function.__module__ = old.__doc__, old.__module__
     function.__wrapped__ = old
     setattr(module, name, _Method(function, of))

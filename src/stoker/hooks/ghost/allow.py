@@ -11,7 +11,7 @@ import sys
 import threading
 from weakref import WeakSet
 
-from . import audit, journal, life, tape, tracks, words
+from . import audit, journal, life, streams, tape, tracks, words
 
 _getframe = sys._getframe
 THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # whose threads touch no tensors of the script's
@@ -36,6 +36,7 @@ def install() -> None:
     _watch_torch()
     _watch_signals()
     imports.after("h5py", _watch_h5py)
+    imports.after("faulthandler", _watch_faulthandler)
     for name in C_WRITERS:
         imports.after(name, _watch_c_writer)
     life.on_setup_end.append(_set_up)
@@ -231,6 +232,8 @@ def _watch_torch() -> None:
     for name in ("script", "trace", "trace_module"):
         if hasattr(torch.jit, name):
             _forbid(torch.jit, name, words.JIT)
+    torch.from_file = _not_shared(torch.from_file)
+    torch.UntypedStorage.from_file = staticmethod(_not_shared(torch.UntypedStorage.from_file))
     graphs = getattr(torch.cuda, "CUDAGraph", None)
     if graphs is not None and hasattr(graphs, "capture_begin"):
         try:
@@ -252,6 +255,16 @@ def _forbid(owner: object, name: str, reason: str) -> None:
     setattr(owner, name, forbidden)
 
 
+def _not_shared(old: object) -> object:
+    """torch.from_file(path, shared): with `shared` what is written to the tensor goes into the file, past Python."""
+    @functools.wraps(old)
+    def from_file(*args: object, **kwargs: object) -> object:
+        if life.phase and kwargs.get("shared", args[1] if len(args) > 1 else False) and tape.asked(_getframe(1)):
+            _outside(words.UNKNOWN_MAP.format(path=kwargs.get("filename", args[0] if args else "?")))
+        return old(*args, **kwargs)
+    return from_file
+
+
 def _trains(args: tuple) -> bool:
     """torch.jit.script of a library's little function is no training."""
     code = getattr(args[0] if args else None, "__code__", None)
@@ -270,6 +283,21 @@ def _watch_h5py(module: object) -> None:
         old(self, name, mode, *args, **kwargs)
 
     module.File.__init__ = init
+
+
+def _watch_faulthandler(module: object) -> None:
+    """It prints past Python, and what: the frames that run. So none of ours may be among them: who asks for the function is seen."""
+    name = "dump_traceback"
+    real = vars(module).pop(name, None)
+
+    def ask(asked: str) -> object:
+        if asked != name or real is None:
+            raise AttributeError(f"module 'faulthandler' has no attribute {asked!r}")
+        if tape.asked(_getframe(1)):
+            streams.another_door()
+        return real
+
+    module.__getattr__ = ask
 
 
 def _watch_c_writer(module: object) -> None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import get_ident
 
-from . import journal, life, pathways
+from . import journal, life, pathways, words
 
 _ears: dict = {}  # event -> what hears it
 _lasting: set = set()
@@ -59,13 +60,25 @@ def quiet() -> bool:
 
 def _opens(args: tuple) -> None:
     path, flags = args[0], args[2]
-    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None or quiet():
+    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None:
+        return
+    if life.phase == life.GHOST and not life.depth and get_ident() == life.main:
+        _past_us(pathways.content(path))
+    if quiet():
         return
     target = pathways.content(path)
     if flags & os.O_TRUNC:
         journal.touch(target, journal.TRUNCATE)
     else:
         journal.touch(target, journal.APPEND if flags & os.O_APPEND else journal.OVERWRITE)
+
+
+def _past_us(path: str) -> None:
+    """A ghost would really write: it came by another door than open (`from _io import open`, FileIO)."""
+    if not pathways.ours(path) and not path.endswith(".pyc") and "__pycache__" not in path:
+        from . import fate
+
+        fate.diverged(words.OPENED_PAST.format(path=path))
 
 
 def _goes(path: object, dir_fd: object) -> None:

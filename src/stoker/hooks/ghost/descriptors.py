@@ -38,9 +38,9 @@ def _watched(name: str, old: object) -> object:
         if not (life.phase or journal.epoch or tape.early):
             return old(*args, **kwargs)
         fd = args[which] if len(args) > which else -1
-        if name == "write" and fd in (1, 2) and not life.depth and (life.phase or tape.early):
-            data = bytes(args[1])
-            if streams.swallowed(fd - 1, data, lambda what: old(fd, what)):
+        if name in ("write", "writev") and fd in (1, 2) and not life.depth and (life.phase or tape.early):
+            data = bytes(args[1]) if name == "write" else b"".join(args[1])
+            if streams.swallowed(fd - 1, data, lambda what: old(fd, what if name == "write" else [what])):
                 return len(data)
         _before(name, fd, writes)
         return old(*args, **kwargs)
@@ -54,6 +54,8 @@ def _before(name: str, fd: object, writes: bool) -> None:
         return
     try:
         if not stat.S_ISREG(_fstat(fd).st_mode):
+            if writes and not life.depth and streams.leads_to(fd):
+                streams.another_door()
             return
         path = _readlink(f"/proc/self/fd/{fd}")
         if pathways.ours(path):

@@ -14,13 +14,15 @@ EFFECTS = ("remove", "unlink", "rename", "replace", "mkdir", "rmdir", "link", "s
            "mkfifo", "mknod", "setxattr", "removexattr")
 SHUTIL = ("copyfile", "copy", "copy2", "copytree", "move", "rmtree", "make_archive", "unpack_archive")
 
+pickled = False  # tensors of the script became bytes in memory: as a ghost those of stand-ins, and what takes them up holds something else
+
 
 def install_early() -> None:
     """os.remove and its like, before anybody can take them by name."""
     of_os = tape.Of("os")
-    for name in EFFECTS:
+    for name, around in (*dict.fromkeys(EFFECTS, _effect).items(), ("system", _system)):
         if hasattr(os, name):
-            tape.replace(os, name, _effect(name, getattr(os, name)), of_os)
+            tape.replace(os, name, around(name, getattr(os, name)), of_os)
 
 
 def install() -> None:
@@ -38,9 +40,9 @@ def _effect(name: str, old: object) -> object:
     """A change of the file system as an event with its outcome."""
 
     def effect(_of: object, *args: object, **kwargs: object) -> object:
-        if (not life.phase and not tape.early) or not tape.asked(_getframe(1), tape.LIBRARY):
+        if not (life.phase or tape.early or life.again) or not tape.asked(_getframe(1), tape.LIBRARY):
             return old(*args, **kwargs)
-        if get_ident() != life.main:
+        if get_ident() != life.main or life.again:
             return None if tape.ghosting() else old(*args, **kwargs)
         here = tape.mode(name)
         if not here:
@@ -54,6 +56,19 @@ def _effect(name: str, old: object) -> object:
         return tape.done(name, paths, lambda: old(*args, **kwargs))
 
     return effect
+
+
+def _system(name: str, old: object) -> object:
+    """A command of the script's in set-up: run once, as its outcome says in each later life. In training it makes a run not resumable."""
+    def system(_of: object, command: object) -> int:
+        if (not life.phase and not tape.early) or not tape.asked(_getframe(1)):
+            return old(command)
+        here, told = tape.mode(name), os.fsdecode(command)
+        if not here:
+            return old(command)
+        return tape.outcome(name, told) if here >= tape.GHOST else tape.done(name, told, lambda: old(command))
+
+    return system
 
 
 def _path(each: object) -> object:
@@ -109,9 +124,9 @@ def _save(old: object) -> object:
 
 def _aside(call: object, f: object) -> object:
     """By another thread, inside a shield, or when recording has stopped: no event, but what was there is kept."""
-    if isinstance(f, (str, os.PathLike)) and (life.phase or journal.epoch):
+    if isinstance(f, (str, os.PathLike)) and (life.phase or journal.epoch or life.again):
         if tape.ghosting():
-            return call() if get_ident() == life.main else None
+            return call() if get_ident() == life.main and not life.again else None
         written.add(pathways.content(f))
         journal.touch(pathways.content(f), journal.TRUNCATE)
     return call()
@@ -119,8 +134,10 @@ def _aside(call: object, f: object) -> object:
 
 def _saved(call: object, f: object) -> object:
     """A writer that opens its file by itself, in C++: as a ghost not called at all; into memory always called."""
+    global pickled
     path = pathways.content(f) if isinstance(f, (str, bytes, os.PathLike)) else None
     if path is None and not any(each.live() is f for each in files_open().opened()):
+        pickled = True
         life.depth = 1
         try:
             return call()

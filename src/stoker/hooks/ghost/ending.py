@@ -124,6 +124,8 @@ def _wrap_excepthook() -> None:
             fate.tell(error)
             fate.diverged(words.RAISED_AS_GHOST.format(error=f"{kind.__name__}: {error}"))
         real(kind, error, trace)
+    if real is sys.__excepthook__:  # a script that asks whether it is the hook of old gets the answer that it gets without us
+        sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
 

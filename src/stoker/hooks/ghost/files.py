@@ -10,7 +10,7 @@ import builtins
 import io
 import os
 
-from . import descriptors, effects, journal, life, opening, streams, tape, words
+from . import at_exit, descriptors, effects, journal, life, opening, streams, tape, words
 
 put_back: list = []  # the paths that were put back at the start of this life
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
@@ -22,6 +22,7 @@ def install_early() -> None:
     tape.replace(builtins, "open", opening.open_, tape.Of("builtins"))
     io.open = builtins.open
     tape.replace(os, "open", opening.os_open, tape.Of("os"))
+    at_exit.install_early()
     effects.install_early()
     descriptors.install_early()
     streams.install_early()
@@ -73,6 +74,8 @@ def save(_store: object = None) -> dict:
     for path, (size, mtime) in opening.read_back.items():
         if not _is(path, size, mtime):
             _refuse(words.READ_BACK.format(path=path))
+    if path := opening.read_on():
+        raise journal.Impossible(words.READ_ON.format(path=path))
     open_files = opening.files_open().save()
     scan.unknown_writers(opening.handles.known_descriptors())
     number = max([0, *journal.epochs()]) + 1

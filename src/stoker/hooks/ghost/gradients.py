@@ -22,6 +22,7 @@ _by_number: list = []
 _last = None  # the pattern of the last backward
 _places: dict = {}  # where backward is called from -> [how often, whether its graphs lead to leaves that nobody knows]
 _grads: dict = {}  # number in _leaves -> stand-in
+_sparse: dict = {}  # number in _leaves -> (sparse dimensions, whether coalesced) of those whose gradient was sparse in a new pattern
 _skipped: dict = {}  # file -> whether it is torch's or ours
 
 
@@ -127,16 +128,18 @@ def after(told: tuple) -> object:
     number = _patterns.get(pattern)
     if number is not None:
         return number
-    _refuse_sparse([leaf for i in came if (leaf := _leaves[i]()) is not None] + found)
-    return _new(pattern), pattern
+    sparse = _look_for_sparse({i: leaf.grad for i in came if (leaf := _leaves[i]()) is not None}, [leaf.grad for leaf in found])
+    _sparse.update(sparse)
+    return _new(pattern), pattern, tuple(sparse.items())
 
 
 def stand_in(pattern: object, told: tuple) -> None:
     """Give gradients to those who got one at this place in the record, and take them from those who lost theirs."""
     global _last
     if type(pattern) is tuple:
-        _new(pattern[1])
-        _last = pattern[1]
+        _, _last, sparse = pattern
+        _new(_last)
+        _sparse.update(sparse)
     elif pattern is not None:
         _last = _by_number[pattern]
     came, went, others = _last
@@ -159,10 +162,29 @@ def _alive(i: int) -> object:
 
 
 def _stand_in_of(i: int, p: object) -> object:
+    if i in _sparse:
+        return _sparse_nan(p, *_sparse[i])
     grad = _grads.get(i)
     if grad is None or grad.shape != p.shape or grad.dtype != p.dtype or grad.device != p.device:
         grad = _grads[i] = _nan_like(p)
     return grad
+
+
+def _sparse_nan(p: object, dims: int, coalesced: bool) -> object:
+    """One row of NaN; how many there are is not the same in each step."""
+    import torch
+    with torch.inference_mode(False), torch.no_grad():
+        where = torch.zeros((dims, 1), dtype=torch.int64, device=p.device)
+        row = torch.full((1, *p.shape[dims:]), float("nan"), dtype=p.dtype, device=p.device)
+        return torch.sparse_coo_tensor(where, row, p.shape, is_coalesced=coalesced)
+
+
+def drop_sparse() -> None:
+    """Before the image: sparse stand-ins have another number of rows than the gradients that it brings."""
+    for i in _sparse:
+        leaf = _alive(i)
+        if leaf is not None and leaf.grad is not None and leaf.grad.is_sparse:
+            leaf.grad = None
 
 
 def forget_stand_ins() -> None:
@@ -187,12 +209,13 @@ def _is_known(leaf: object) -> bool:
     return i is not None and _alive(i) is leaf
 
 
-def _refuse_sparse(found: list) -> None:
+def _look_for_sparse(known: dict, others: list) -> dict:
+    """{number: (sparse dimensions, whether coalesced)} of sparse gradients; a ghost can give them only to leaves that have a number."""
     import torch
-    for leaf in found:
-        if leaf.grad is not None and leaf.grad.layout != torch.strided:
-            fate.refuse(words.SPARSE_GRAD)
-            return
+    odd = [grad for grad in others if grad is not None] + [grad for grad in known.values() if not grad.is_sparse]
+    if any(grad.layout != torch.strided for grad in odd):
+        fate.refuse(words.SPARSE_GRAD)
+    return {i: (grad.sparse_dim(), grad.is_coalesced()) for i, grad in known.items() if grad.is_sparse}
 
 
 def _of_graph(tensors: object) -> list:

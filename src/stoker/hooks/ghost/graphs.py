@@ -4,17 +4,18 @@ a resumed life finds around itself: theirs are a ghost's, and whoever goes back 
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import re
 import sys
 import time
 import weakref
-from _thread import get_ident as _get_ident
 
 from ..entry import unnumbered
 from . import fate, leaves, life, stand_ins, walk_heap
 
+_get_ident, _start_thread = _thread.get_ident, _thread.start_new_thread  # before allow.py looks at who starts threads
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 FOLDER = "graphs"  # in life.folder: a file for each image whose graphs were let go
 _NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
@@ -151,6 +152,21 @@ def _gone(name: str) -> None:
 
 
 def _look_at_one_of_ours() -> None:
+    """In a thread of its own: there no hooks of the script's for saved tensors are in force, which would be called."""
+    done = _thread.allocate_lock()
+    done.acquire()
+    _start_thread(_look_there, (done,))
+    done.acquire()
+
+
+def _look_there(done: object) -> None:
+    try:
+        _look()
+    finally:
+        done.release()
+
+
+def _look() -> None:
     import torch
     with torch.inference_mode(False), torch.enable_grad():
         root = torch.ones(1, requires_grad=True).exp().exp()

@@ -8,11 +8,28 @@ from __future__ import annotations
 import _thread
 import marshal
 import os
+import random
 import sys
 import time
 import types
 
-from . import fate, graphs, image_memory, image_tree, journal, leaves, life, pace, private, store, walk, walk_closed, way_back, words
+from . import (
+    fate,
+    graphs,
+    image_memory,
+    image_tree,
+    joined,
+    journal,
+    leaves,
+    life,
+    pace,
+    private,
+    store,
+    walk,
+    walk_closed,
+    way_back,
+    words,
+)
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _start_thread = _thread.start_new_thread  # the real one: this thread is ours, not the script's
@@ -122,6 +139,9 @@ def refusal(seen) -> str:
     strange = walk_closed.strange(seen)
     if strange:
         return words.UNKNOWN_TYPE.format(name=walk.tell(strange[0], seen.frames), type=strange[1])
+    taker = walk_closed.takes_bytes(seen)
+    if taker:
+        return words.TAKES_BYTES.format(name=walk.tell(taker[0], seen.frames), type=taker[1])
     unseen = walk_closed.unseen(seen)
     return unseen[0] if unseen else ""
 
@@ -153,7 +173,7 @@ def _meta(seen, copy, where) -> dict:
         "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(),
         "cuda": _cuda_rngs(torch),
         "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
-        "shifts": shifts, "parts": saved, "kept_graphs": graphs.kept(),
+        "shared": joined.pairs(seen), "shifts": shifts, "parts": saved, "kept_graphs": graphs.kept(),
     }  # fmt: skip
 
 
@@ -176,7 +196,7 @@ def rng_state(thing):
     kind = type(thing).__mro__
     names = [f"{k.__module__}.{k.__name__}" for k in kind]
     if "random.Random" in names or "_random.Random" in names:
-        return ("python", thing.getstate() if "random.Random" in names else (0, thing.getstate(), None))
+        return ("python", random.Random.getstate(thing) if "random.Random" in names else (0, thing.getstate(), None))
     if "torch._C.Generator" in names:
         return ("torch", private.torch_rng(thing))
     if "numpy.random.mtrand.RandomState" in names:

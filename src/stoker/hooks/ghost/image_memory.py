@@ -38,6 +38,11 @@ def place(tensor) -> tuple:
     return tuple(tensor.stride()), tensor.storage_offset()
 
 
+def version(tensor) -> int:
+    """How often it was written to; 0 for one of inference mode, which does not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def cannot(tensor) -> str:
     """Why the memory of a tensor cannot be saved, or nothing."""
     torch = sys.modules["torch"]
@@ -74,7 +79,7 @@ class Copy:
     def tensor(self, path: str, tensor) -> None:
         """Note a tensor; its storage is copied by `fill`."""
         if tensor.device.type == "meta":
-            self.members[path] = (-1, form(tensor), place(tensor))
+            self.members[path] = (-1, form(tensor), place(tensor), version(tensor))
             return
         key = storage_key(tensor)
         group = self._ordinals.get(key)
@@ -82,7 +87,7 @@ class Copy:
             group = self._ordinals[key] = len(self.groups)
             storage = tensor.untyped_storage()
             self.groups.append(self._source(tensor, storage.data_ptr(), storage.nbytes(), tensor.device.type == "cpu"))
-        self.members[path] = (group, form(tensor), place(tensor))
+        self.members[path] = (group, form(tensor), place(tensor), version(tensor))
 
     def array(self, path: str, array) -> None:
         told = (kind_of(array), tuple(array.shape), bool(array.flags.writeable), bool(array.flags.c_contiguous))
@@ -138,8 +143,10 @@ class Copy:
 
 
 def kind_of(array) -> str:
-    """What the elements are: of a record its fields too."""
-    return array.dtype.str if array.dtype.names is None else repr(array.dtype)
+    """What the elements are: of a record its fields too, of a class of its own that one's name."""
+    told = array.dtype.str if array.dtype.names is None else repr(array.dtype)
+    kind = type(array)
+    return told if kind is sys.modules["numpy"].ndarray else f"{kind.__module__}.{kind.__qualname__} {told}"
 
 
 def pool():

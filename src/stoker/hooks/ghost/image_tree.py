@@ -86,8 +86,12 @@ def build(tree: tuple, find, now=None):
     values = [build(value, find, held[n] if n < len(held) and kind not in (set, frozenset) else None) for n, value in enumerate(tree[1])]
     if type(now) is not kind or kind in (tuple, frozenset):
         return collections.deque(values, tree[2]) if kind is collections.deque else kind(values)
+    if kind is set:
+        if not leaves.refill(now, values):
+            raise CannotBuild("a set in its order")
+        return now
     now.clear()
-    (now.update if kind is set else now.extend)(values)
+    now.extend(values)
     return now
 
 

@@ -27,9 +27,9 @@ _CLOCKS = re.compile(r" at 0x[0-9a-f]+")
 
 # Threads, locks, files and sockets: other parts judge them; their insides are the business of the operating system. And what never changes.
 _OPAQUE = tuple("""
-threading _thread socket ssl select selectors subprocess logging argparse inspect ast concurrent.futures
-multiprocessing _multiprocessing warnings importlib zipimport pkgutil signal traceback linecache tempfile _io io re _sre _struct struct
-_frozen_importlib _frozen_importlib_external gettext locale encodings string abc _abc
+threading _thread socket ssl select selectors subprocess concurrent.futures
+multiprocessing _multiprocessing ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct
+_frozen_importlib _frozen_importlib_external gettext locale abc _abc
 typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
 posix time _json torch.utils.hooks.unserializable
 """.split())
@@ -112,6 +112,14 @@ def crc(value) -> int:
     return zlib.crc32(marshal.dumps(value, 2))
 
 
+def code_sum(code: types.CodeType) -> int:
+    """A checksum of what a function does, those within it included: two lambdas may stand on one line."""
+    told = zlib.crc32(repr((code.co_names, code.co_varnames)).encode("utf-8", "surrogatepass"), zlib.crc32(code.co_code))
+    for const in code.co_consts:
+        told = zlib.crc32((repr(code_sum(const)) if type(const) is types.CodeType else repr(const)).encode("utf-8", "surrogatepass"), told)
+    return told
+
+
 def text(value: str):
     """A string as a fact: long ones by length and checksum, addresses left out."""
     if " at 0x" in value:
@@ -123,6 +131,25 @@ def text(value: str):
 
 def all_plain(values) -> bool:
     return PLAIN.issuperset(map(type, values))
+
+
+def has_order(values: list) -> bool:
+    """Whether a set of these is gone through in the same order in each life: it is made of hashes, and of all that was ever in the set."""
+    kinds = set(map(type, values))
+    return kinds <= _NUMBERS or (kinds <= _HASHED and not sys.flags.hash_randomization) or (
+        kinds <= _HASHED and os.environ.get("PYTHONHASHSEED", "").isdigit())
+
+
+def refill(place: set, values: list) -> bool:
+    """Put these plain values into a set; whether it is gone through in their order then, where that is the same in each life."""
+    if list(place) != values:
+        place.clear()
+        place.update(values)
+    return not has_order(values) or list(place) == values
+
+
+_NUMBERS = frozenset((int, float, bool, complex))
+_HASHED = _NUMBERS | {str, bytes}  # the hash of None may be its address
 
 
 def items(thing) -> list:
@@ -213,6 +240,8 @@ def value_of(thing):
     """A short, stable word for an object that never changes."""
     if isinstance(type(thing), enum.EnumMeta):
         return ("value", name_of(type(thing)), str(thing._name_))
+    if type(thing) is re.Pattern:  # whose repr is cut
+        return ("value", "re.Pattern", text(repr(thing.pattern)), thing.flags)
     return ("value", name_of(type(thing)), text(repr(thing)))
 
 

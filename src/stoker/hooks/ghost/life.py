@@ -19,6 +19,7 @@ steps = 0  # so far, of optimizers or by hand, those of the ghost included
 main = _thread.get_ident()  # only this thread's events count
 folder = ""  # where log, images and state.json live, over all lives of a run
 attempt = 0
+again = False  # code of the script's runs once more on the way back (a data set is read, a process of set-up works): it writes nowhere
 leaving = False  # this process is about to become another life: what it does now is not the script's
 log = None  # the Log of this life
 target = None  # the Image that this life goes to, or None
@@ -113,7 +114,14 @@ def off_in_children() -> None:
     global _fork_hooked
     if not _fork_hooked:
         _fork_hooked = True
-        os.register_at_fork(after_in_child=turn_off)
+        os.register_at_fork(after_in_child=_in_child)
+
+
+def _in_child() -> None:
+    """What a process of set-up does to the world (a pool that prepares files) it has done in the recorded life."""
+    global again
+    again = again or (phase == SETUP and target is not None)
+    turn_off()
 
 
 def turn_off() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import _thread
 
-from . import fate, leavings, life, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
+from . import fate, journal, leavings, life, opening, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
 from .reopen import holds, load, save
 
 __all__ = ["holds", "install", "load", "obstacle", "save"]
@@ -63,6 +63,7 @@ def _iter(self):
     try:
         return _ghost_iter(self) if life.phase == life.GHOST else _real_iter(self)
     finally:
+        opening.read_again = False
         life.leave()
 
 
@@ -74,6 +75,7 @@ def _next(self):
     try:
         return _ghost_next(self) if life.phase == life.GHOST else _real_next(self)
     finally:
+        opening.read_again = False
         life.leave()
 
 
@@ -95,9 +97,11 @@ def _kind(name: str) -> int:
 
 def _real_iter(loader: object) -> object:
     track = _fenced(_before_iter, loader)
+    looked = (track is not None and _fenced(_look, track)) or ()
     if track is not None and track.workers:
         workers.replace_loop({})
     tracks.making = track
+    opening.read_again = track is not None and track.iterable
     try:
         iterator = _originals["__iter__"](loader)
     except BaseException as e:
@@ -107,7 +111,7 @@ def _real_iter(loader: object) -> object:
         tracks.making = None
         workers.restore_loop()
     if track is not None and life.phase:
-        _fenced(_after_iter, loader, iterator, track)
+        _fenced(_after_iter, loader, iterator, track, looked)
     return iterator
 
 
@@ -143,7 +147,7 @@ def _on_from_before(track: object) -> str:
     return track.changed()
 
 
-def _after_iter(loader: object, iterator: object, track: object) -> None:
+def _after_iter(loader: object, iterator: object, track: object, looked: list) -> None:
     if type(iterator) not in (_module._SingleProcessDataLoaderIter, _module._MultiProcessingDataLoaderIter):
         fate.refuse(words.LOADER_OWN_ITERATOR.format(type=type(iterator).__name__))
         return
@@ -156,6 +160,7 @@ def _after_iter(loader: object, iterator: object, track: object) -> None:
     tracks.tracks[iterator] = track
     track.inside.after()
     life.log.put(_kind("iter"))
+    _tell(looked)
 
 
 def _not_understood(loader: object) -> str:
@@ -177,6 +182,7 @@ def _real_next(iterator: object) -> object:
     before = private.rngs() if track.iterable and not track.workers else None
     _fenced(track.look, "before")
     looked = _fenced(_look, track) or ()
+    opening.read_again = track.iterable
     try:
         data = _originals["__next__"](iterator) if type(iterator) is not _stand_in else _exhausted(track)
     except StopIteration:
@@ -203,6 +209,11 @@ def _after_next(track: object, data: object, before: tuple | None, looked: list)
     if track.iterable:
         track.sample = tracks.sample(data, track.sample)
     life.log.put(_kind("next"), stand_ins.template(data))
+    _tell(looked)
+
+
+def _tell(looked: list) -> None:
+    """What was written since `_look`, as an event behind that of the call."""
     if looked:
         leavings.put(written.told(looked, ()))
 
@@ -281,8 +292,12 @@ def _note(track: object, states: dict, data: object) -> None:
         worker, rngs, changed = getattr(data, workers.NEWS, (None, None, ""))
     if rngs is not None:
         states[worker] = tuple(b if b is not None else a for a, b in zip(states.get(worker, (None, None, None)), rngs))  # noqa: B905
-    if changed and not track.trouble:
-        track.trouble = words.WORKER_CHANGED.format(what=changed)
+    if changed:
+        why = words.WORKER_CHANGED.format(what=changed)
+        track.trouble = track.trouble or why
+        if changed.startswith(workers.WRITES):  # no journal keeps what was there
+            journal.give_up(why)
+            fate.refuse(why)
 
 
 def _reset(self, loader, first_iter=False):
@@ -321,6 +336,7 @@ def _ghost_iter(loader: object) -> object:
         tracks.tracks[iterator].begin(loader)
     iterator.__dict__.update(_index_sampler=loader._index_sampler, _dataset=loader.dataset, _num_workers=loader.num_workers, _num_yielded=0)
     tracks.remember(loader)
+    _fenced(leavings.hand_out_of_data, tracks.tracks[iterator])
     return iterator
 
 

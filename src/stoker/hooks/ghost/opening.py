@@ -8,8 +8,9 @@ import io
 import os
 import sys
 from _thread import get_ident
+from _weakref import ref
 
-from . import life, pathways, tape, words
+from . import life, pathways, streams, tape, words
 
 _getframe = sys._getframe
 _real_open, _real_os_open = io.open, os.open
@@ -19,6 +20,8 @@ inputs: dict = {}  # path -> (size, mtime_ns) of files that were opened for read
 written: set = set()  # files that the script wrote, in all its lives
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
 handles = None  # imported with the first file
+read_again = False  # inside a loader whose data a life that comes back reads again from the beginning: files too
+_within: list = []  # (path, weak reference, [how often it went to a place]): files opened for reading where a ghost does not come
 
 
 class _Call:
@@ -41,8 +44,10 @@ class _Call:
 
 def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: object) -> object:
     """In the place of open() and io.open()."""
-    if not life.phase and not tape.early:
+    if not (life.phase or tape.early or life.again):
         return _real_open(file, mode, *args, **kwargs)
+    if isinstance(file, int) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
+        return _of_number(file, mode, args, kwargs)
     if isinstance(file, int) or not isinstance(mode, str) or not tape.asked(_getframe(1), tape.LIBRARY):
         return _real_open(file, mode, *args, **kwargs)
     call = _Call(file, mode, args, kwargs)
@@ -51,15 +56,23 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
             return call.real()  # torch looks at the process itself
         return _to_read(call)
     if pathways.ours(call.path):
-        return call.real()
-    if get_ident() != life.main or life.depth:
+        return _of_number(file, mode, args, kwargs)
+    if get_ident() != life.main or life.depth or life.again:
         return _aside(call)
     return _to_write(call)
 
 
+def _of_number(file: object, mode: str, args: tuple, kwargs: dict) -> object:
+    """A descriptor, or something below /dev or /proc: where it leads to what the script prints on, nobody could hold that back."""
+    f = _real_open(file, mode, *args, **kwargs)
+    if streams.leads_to(f.fileno()):
+        streams.another_door()
+    return f
+
+
 def _aside(call: _Call) -> object:
-    """By another thread, or inside a shield: no event; as a ghost, another thread writes nowhere."""
-    if tape.ghosting() and get_ident() != life.main:
+    """By another thread, or inside a shield: no event; as a ghost, another thread writes nowhere, nor does what runs again."""
+    if tape.ghosting() and (get_ident() != life.main or life.again):
         f, _ = files_open().stand_in(call.file, call.mode, 0, call.layers())
         handles.stray(f)
         return f
@@ -99,6 +112,8 @@ def _to_write(call: _Call) -> object:
 def _to_read(call: _Call) -> object:
     """A file that the script wrote, or one that the kernel makes up, must say what it said in the first life; an input is only opened."""
     here = tape.mode("read")
+    if life.depth and not (read_again or life.again) and life.phase and get_ident() == life.main:
+        return _note_within(call)
     made_up = call.path.startswith(pathways.NOT_FILES)
     if not here or (call.path.startswith("/dev/") and not call.path.startswith("/dev/shm/")) or (not made_up and pathways.ours(call.path)):
         return call.real()
@@ -134,6 +149,40 @@ def _note_input(path: str, f: object) -> None:
     if life.phase <= life.SETUP and len(inputs) < INPUTS_MAX and path not in inputs:
         now = os.fstat(f.fileno())
         inputs[path] = (now.st_size, now.st_mtime_ns)
+
+
+def _note_within(call: _Call) -> object:
+    """Opened by a forward or a data set that a ghost does not call: where it stands in the file no life could learn."""
+    f = call.real()
+    seek, sought = type(f).seek, [0]
+    there = ref(f)
+
+    def noted(*args: object) -> int:
+        sought[0] += 1
+        return seek(there(), *args)
+
+    f.seek = noted
+    _within[:] = [each for each in _within if _live(each) is not None]
+    _within.append((call.path, there, sought))
+    return f
+
+
+def _live(each: tuple) -> object:
+    f = each[1]()
+    return None if f is None or f.closed else f
+
+
+def read_on() -> str:
+    """The path of one of those that are still open, and read without being told where: the next life would begin at its start. Else ""."""
+    for each in _within:
+        path, _, (sought,) = each
+        f = _live(each)
+        try:
+            if f is not None and not sought and getattr(f, "buffer", f).tell():
+                return path
+        except (OSError, ValueError):
+            return path
+    return ""
 
 
 def _told(path: str, made_up: bool) -> object:
@@ -210,12 +259,12 @@ def files_open() -> object:
 
 def os_open(_of: object, path: object, flags: int, *args: object, **kwargs: object) -> int:
     """In the place of os.open()."""
-    if (not life.phase and not tape.early) or not flags & (os.O_WRONLY | os.O_RDWR) or not tape.asked(_getframe(1), tape.LIBRARY):
+    if not (life.phase or tape.early or life.again) or not flags & (os.O_WRONLY | os.O_RDWR) or not tape.asked(_getframe(1), tape.LIBRARY):
         return _real_os_open(path, flags, *args, **kwargs)
     target = pathways.content(path)
     if pathways.ours(target):
         return _real_os_open(path, flags, *args, **kwargs)
-    if get_ident() != life.main:
+    if get_ident() != life.main or life.again:
         return _real_os_open("/dev/null", os.O_RDWR | os.O_CLOEXEC) if tape.ghosting() else _real_os_open(path, flags, *args, **kwargs)
     here = tape.mode("os.open")
     if not here:

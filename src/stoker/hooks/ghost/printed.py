@@ -11,14 +11,14 @@ import stat
 import sys
 import time
 
-from . import life
+from . import journal, life, words
 
-_TRIES, _QUIET = 60, 3  # the reader of the pipe may be moving bytes just now: so many looks, so many equal ones
+_TRIES = 60  # looks: the reader of the pipe may be moving bytes just now
 
 
 def place() -> list:
-    """`[attempt, bytes of out.log, bytes of err.log or None]` as of now; [] where that cannot be known. What the script printed is flushed,
-    since the next life prints nothing of what came before."""
+    """`[attempt, bytes of out.log, bytes of err.log or None]` as of now; [] where that cannot be known (a terminal). What the script
+    printed is flushed, since the next life prints nothing of what came before."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -28,8 +28,7 @@ def place() -> list:
     if not folder or not life.attempt:
         return []
     logs = os.path.join(folder, "attempts", str(life.attempt))
-    out = _bytes(1, os.path.join(logs, "out.log"))
-    err = _bytes(2, os.path.join(logs, "err.log"))
+    out, err = (_bytes(fd, os.path.join(logs, name), os.path.join(logs, "moves")) for fd, name in ((1, "out.log"), (2, "err.log")))
     return [] if out is None else [life.attempt, out, err]
 
 
@@ -41,23 +40,28 @@ def told(lives: list, image_place: object) -> list:
     return [*known, {"attempt": life.attempt, "from": image_place[0], "out_bytes": image_place[1], "err_bytes": image_place[2]}]
 
 
-def _bytes(fd: int, path: str) -> object:
+def _bytes(fd: int, path: str, moves: str) -> int | None:
+    """What was printed on a pipe so far; None if this is none. What the reader has taken out and not written yet would be missed: `moves`
+    holds an odd number then, and another one afterwards. Impossible: it does not come to rest."""
     import fcntl
     import termios
     try:
         if not stat.S_ISFIFO(os.fstat(fd).st_mode):
             return None
-        seen, quiet = None, 0
         for _ in range(_TRIES):
-            now = (_waiting(fcntl, termios, fd), os.stat(path).st_size)
-            quiet = quiet + 1 if now == seen else 0
-            if quiet == _QUIET:
-                return sum(now)
-            seen = now
+            before = _count(moves)
+            found = _waiting(fcntl, termios, fd) + os.stat(path).st_size
+            if not before & 1 and _count(moves) == before:
+                return found
             time.sleep(0.0003)
     except OSError:
-        pass
-    return None
+        return None
+    raise journal.Impossible(words.LOG_MOVES)
+
+
+def _count(path: str) -> int:
+    with open(path, "rb") as f:
+        return int.from_bytes(f.read(8), "little")
 
 
 def _waiting(fcntl: object, termios: object, fd: int) -> int:

@@ -158,6 +158,17 @@ def set_torch_rng(state: bytes, generator: object = None) -> None:
     (torch.default_generator if generator is None else generator).set_state(tensor)
 
 
+def set_versions(tensors: list, versions: list) -> None:
+    """How often each tensor was written to, as `tensor._version` tells it. The number of tensors that look at one memory is one."""
+    sys.modules["torch"]._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
+
+
+def _test_versions() -> str:
+    one = sys.modules["torch"].zeros(2)
+    set_versions([one], [5])
+    return "" if one._version == 5 else "the versions of tensors cannot be set"
+
+
 def rngs() -> tuple:
     """The three global generators that a data pipeline draws from: (python, numpy, torch), marshal-able. About 10 us."""
     return python_rng(), numpy_rng(), torch_rng()
@@ -276,6 +287,14 @@ def lru_cache_info(function: object) -> tuple | None:
     return tuple(function.cache_info()) if hasattr(function, "cache_info") else None
 
 
+# ---- filters of warnings
+
+def filters_changed() -> None:
+    """The list of filters was changed in place: what was looked up before is looked up anew."""
+    import warnings
+    warnings._filters_mutated()
+
+
 # ---- methods of C types
 
 def replace_classmethod(kind: type, name: str, function: object) -> None:
@@ -304,7 +323,7 @@ def _test_c_types() -> str:
 def self_test() -> str:
     """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
     for test in (_test_interpreter, _test_frames, _test_frame_memory, _test_collector, _test_python_rng, _test_numpy_rng, _test_c_types,
-                 _test_parts, _test_torch_rng, _test_kernels, _test_graphs, _test_loader):
+                 _test_parts, _test_torch_rng, _test_versions, _test_kernels, _test_graphs, _test_loader):
         try:
             wrong = test()
         except Exception as e:
@@ -319,6 +338,8 @@ def self_test() -> str:
 def _test_interpreter() -> str:
     if sys.implementation.name != "cpython":
         return "not CPython"
+    if not hasattr(sys.modules.get("warnings"), "_filters_mutated"):
+        return "warnings keep their filters otherwise"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "without a global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:

@@ -8,6 +8,7 @@ import os
 
 from . import fate, life, private, samplers, tracks, watch, words, workers
 
+ran_own_code = False  # of the script, on the way of an iterator back to its place
 next_batch = None  # torch's own __next__; set by loader.install()
 _FIT = ("k", "workers", "persistent", "iterable", "ended")  # the ghost must have come to the same
 _BACK = ("epoch", "seed", "made", "reset", "draws", "own_draws", "made_sampler", "reset_sampler", "consumed")
@@ -110,12 +111,24 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
     return "" if all(getattr(track, name) == kept[name] for name in _PROOF) else words.LOADER_OTHER_INDICES
 
 
+def _own_sampler(thing: object) -> bool:
+    """Whether drawing indices runs more than torch's own code."""
+    while thing is not None:
+        if not type(thing).__module__.startswith("torch.utils.data"):
+            return True
+        thing = getattr(thing, "sampler", None)
+    return False
+
+
 def _make(iterator: object, track: object, begin: dict) -> None:
     """Start the iterator, its workers included, and go to its batch: indices are passed over, an iterable data set is read again."""
+    global ran_own_code
+    ran_own_code = ran_own_code or track.iterable or _own_sampler(track.twin._index_sampler)
     module = private.dataloader_module()
     iterator.__dict__ = {}
     iterator.__class__ = module._MultiProcessingDataLoaderIter if track.workers else module._SingleProcessDataLoaderIter
     tracks.making = tracks.rebuilding = track
+    life.again = True
     if track.workers:
         workers.replace_loop(begin)
     try:
@@ -134,3 +147,4 @@ def _make(iterator: object, track: object, begin: dict) -> None:
     finally:
         workers.restore_loop()
         tracks.making = tracks.rebuilding = None
+        life.again = False

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 
-from . import fate, image, image_memory, image_tree, private, store, walk, walk_closed, walk_values, words
+from . import fate, gradients, image, image_memory, image_tree, joined, private, reopen, store, walk, walk_closed, walk_values, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _JOINTS = re.compile(r"[.\[<{]")  # where a path goes on to a part
@@ -24,11 +24,14 @@ def resume(target) -> dict:
     work = _Restore(target)
     work.compare()
     with torch.no_grad():
-        work.memory()
-        work.arrays()
-        work.values()
+        work.world()
         work.parts()
+    if reopen.ran_own_code:
+        work.once_more()
+    with torch.no_grad():
+        work.shared()
         work.randomness()
+        work.versions()
     work.now.stack[-1].f_locals  # noqa: B018 - a traced frame writes its snapshot back over cells that were just filled
     work.now.close()
     return {"put_back": sorted(set(work.put_back)), "seconds": round(_clock() - begun, 3)}
@@ -54,10 +57,16 @@ class Stored:
 class _Restore:
     def __init__(self, target):
         self.meta, self.data, self.drop = target.meta, memoryview(target.data), image.dropped()
-        self.now = walk.Walk().run()
-        self.put_back, self.made = [], {}
+        self._look()
+        self.put_back = []
+        facts, mark = self.meta["facts"].items(), (walk_values.SPARSE_GRAD,)
+        self.sparse = {path: fact for path, fact in facts if type(fact) is tuple and fact[:1] == mark}  # gradients
         self.named_twice = set(self.meta["alias"].values())
         self.free, self.kept = self._free(), self._kept()
+
+    def _look(self) -> None:
+        gradients.drop_sparse()
+        self.now, self.made = walk.Walk().run(), {}
 
     # -- what may differ
 
@@ -114,6 +123,8 @@ class _Restore:
 
     def _facts(self, then: dict, now: dict, prefix: str = "") -> None:
         for path, value in then.items():
+            if path in self.sparse:
+                continue
             other = now.get(path, _ABSENT)
             if (other is _ABSENT or not walk.same(_plain(value), _plain(other))) and not self.is_free(path):
                 self.differs(path, f"{prefix}{_short(value)}", "absent" if other is _ABSENT else f"{prefix}{_short(other)}")
@@ -131,10 +142,10 @@ class _Restore:
 
     def _tensors(self) -> None:
         members = self.meta["members"]
-        for path, (_, form, _) in members.items():
+        for path, (_, form, *_) in members.items():
             tensor = self.now.tensors.get(path)
             if tensor is None:
-                if not self.is_free(path) and not path.endswith(".grad"):
+                if not self.is_free(path) and not path.endswith(".grad") and not self._of_sparse_grad(path):
                     self.differs(path, f"a tensor {form[2]}", "absent")
                 continue
             now = image_memory.form(tensor)
@@ -143,6 +154,12 @@ class _Restore:
         for path in self.now.tensors:
             if path not in members and not self.is_free(path) and not path.endswith(".grad"):
                 self.differs(path, "absent", f"a tensor {tuple(self.now.tensors[path].shape)}")
+
+    def world(self) -> None:
+        """All that the script holds."""
+        self.memory()
+        self.arrays()
+        self.values()
 
     # -- memory
 
@@ -153,7 +170,7 @@ class _Restore:
     def memory(self) -> None:
         """Each storage of the image into the storage that now stands for it; only stand-ins get new memory."""
         groups: dict = {}
-        for path, (group, _, _) in self.meta["members"].items():
+        for path, (group, *_) in self.meta["members"].items():
             groups.setdefault(group, []).append(path)
         users: dict = {}
         for path, tensor in self.now.tensors.items():
@@ -171,6 +188,8 @@ class _Restore:
         for path in self.meta["members"]:
             if path.endswith(".grad") and path not in self.now.tensors:
                 self._grad(path)
+        for path in self.sparse:
+            self._sparse_grad(path)
 
     def _left_out(self, path: str) -> bool:
         return "buffers" in self.drop and "._buffers[" in path
@@ -188,7 +207,7 @@ class _Restore:
                 self.made[group] = first
                 return
         for path in paths:
-            if path.endswith(walk_values.SPARSE_ENDS):  # another view of its memory each time: it takes no other memory
+            if path.endswith(walk_values.SPARSE_ENDS) and not self._of_sparse_grad(path):  # another view each time: takes no other memory
                 self.differs(path, "a part of a sparse tensor", "laid out in another way")
         if source[0] == "same":
             self.differs(paths[0], "memory that never changes", "laid out in another way")
@@ -227,7 +246,7 @@ class _Restore:
     def _view(self, group: int, member):
         """A tensor of the recorded form on the group's memory, which is made when there is none."""
         torch = sys.modules["torch"]
-        _, form, (stride, offset) = member
+        _, form, (stride, offset), _ = member
         if group not in self.made:
             source = self.meta["groups"][group]
             if source[0] == "same":
@@ -244,6 +263,21 @@ class _Restore:
                 self.differs(path, "a gradient", "absent")
             return
         owner.grad = self._find(path)
+
+    def _sparse_grad(self, path: str) -> None:
+        """On the memory of its parts, which it may share with what the script holds (the indices are the batch)."""
+        torch = sys.modules["torch"]
+        owner = self.now.tensors.get(path[: -len(".grad")])
+        if owner is None:
+            self.differs(path, "a gradient", "absent")
+        *_, shape, _device, coalesced, _dims = _plain(self.sparse[path])
+        members = self.meta["members"]
+        where, numbers = (self._view(members[part][0], members[part]) for part in (f"{path}<_indices>", f"{path}<_values>"))
+        if "gradients" not in self.drop:
+            owner.grad = torch.sparse_coo_tensor(where, numbers, tuple(shape), is_coalesced=coalesced)
+
+    def _of_sparse_grad(self, path: str) -> bool:
+        return path.rpartition("<")[0] in self.sparse
 
     # -- arrays, values, generators
 
@@ -362,6 +396,21 @@ class _Restore:
             if name in self.meta["parts"]:
                 part.load(self.meta["parts"][name], stored)
 
+    def once_more(self) -> None:
+        """What samplers and data sets of the script's did on the way back to their place they had done before the image already: the world
+        is put back a second time."""
+        self.now.close()
+        self._look()
+        self.compare()
+        with sys.modules["torch"].no_grad():
+            self.world()
+
+    def shared(self) -> None:
+        """What lay in the memory of something else lies there again."""
+        apart = joined.put_back(self.meta)
+        if apart is not None:
+            self.differs(apart[0], f"in the memory of {walk.tell(apart[1], self.now.frames)}", "elsewhere")
+
     def randomness(self) -> None:
         """Generators that the script holds, then the global ones, last of all."""
         if "rng" in self.drop:
@@ -374,12 +423,24 @@ class _Restore:
             torch.cuda.set_rng_state_all([_bytes_tensor(memoryview(bytearray(state))) for state in self.meta["cuda"]])
         private.set_rngs(_tuples(self.meta["world"]))
 
+    def versions(self) -> None:
+        """How often each tensor was written to, behind all that writes."""
+        told = {}
+        for path, (*_, version) in self.meta["members"].items():
+            tensor = self.now.fresh.get(path)
+            if tensor is None and not self.is_rebuilt(path):
+                tensor = self.now.tensors.get(path)
+            if tensor is not None and not tensor.is_inference():
+                told[id(tensor)] = tensor, version
+        if told:
+            private.set_versions([tensor for tensor, _ in told.values()], [version for _, version in told.values()])
+
 
 def set_rng(thing, state) -> None:
     kind, value = state
     if kind == "python":
         if isinstance(thing, random.Random):
-            thing.setstate(_tuples(value))
+            random.Random.setstate(thing, _tuples(value))
         else:
             thing.setstate(_tuples(value[1]))
     elif kind == "torch":

@@ -85,7 +85,7 @@ class _Compared:
         source = self.then["groups"][group]
         raw = bytearray(self.data[source[1]:source[1] + source[2]]) if source[0] == "data" else b""
         torch = sys.modules["torch"]
-        for path, (other, form, (stride, offset)) in self.then["members"].items():
+        for path, (other, form, (stride, offset), _) in self.then["members"].items():
             if other != group:
                 continue
             with torch.no_grad():

@@ -14,6 +14,7 @@ import zlib
 from . import leaves, private
 
 _PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
+_BY_OWNER = ("=", "data", "set")  # of states: the owner puts the value in its place
 _NESTS = frozenset((list, tuple, dict, set, frozenset))
 _CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
 DEEP = 12
@@ -50,6 +51,8 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
         return ("data set",)
     if deep > DEEP:
         raise Unreadable(f"{path} is nested too deep")
+    if kind is set and _PLAIN.issuperset(map(type, thing)):
+        return ("set", list(thing))
     if kind in _NESTS and _pure(thing, 0):
         return ("data", thing if kind in (tuple, frozenset) else marshal.loads(marshal.dumps(thing, 2)))
     if isinstance(thing, _CODE) or kind is range or leaves.is_value(kind):
@@ -82,7 +85,7 @@ def _attributes(thing: object, path: str, seen: dict, deep: int) -> list:
 
 def _put(thing: object, state: tuple, path: str) -> None:
     kind = state[0]
-    if kind in ("=", "data", "code", "again", "data set"):
+    if kind in (*_BY_OWNER, "code", "again", "data set"):
         return  # the owner puts it
     if kind in _GENERATORS:
         _GENERATORS[kind][2](thing, state[1])
@@ -92,14 +95,14 @@ def _put(thing: object, state: tuple, path: str) -> None:
     elif kind in ("list", "tuple"):
         _check(type(thing).__name__ == kind and len(thing) == len(state[1]), path)
         for n, (value, inner) in enumerate(zip(thing, state[1])):  # noqa: B905
-            if inner[0] in ("=", "data") and kind == "list":
+            if inner[0] in _BY_OWNER and kind == "list":
                 thing[n] = _changed(value, inner)
             else:
                 _put(value, inner, f"{path}[{n}]")
     elif kind == "dict":
         _check([_take(k, path, {}, 0) for k in thing] == [k for k, _ in state[1]], path)
         for key, (_, inner) in zip(list(thing), state[1]):  # noqa: B905
-            if inner[0] in ("=", "data"):
+            if inner[0] in _BY_OWNER:
                 thing[key] = _changed(thing[key], inner)
             else:
                 _put(thing[key], inner, f"{path}[{key!r}]")
@@ -117,7 +120,7 @@ def _put_attributes(thing: object, attributes: list, path: str) -> None:
     for name, inner in attributes:
         where = f"{path}.{name}"
         there = own[name] if name in own else slots[name].__get__(thing) if name in slots else None
-        if inner[0] in ("=", "data"):
+        if inner[0] in _BY_OWNER:
             value = _changed(there, inner)
             if name in slots and name not in own:
                 slots[name].__set__(thing, value)
@@ -129,9 +132,13 @@ def _put_attributes(thing: object, attributes: list, path: str) -> None:
 
 
 def _changed(there: object, state: tuple) -> object:
-    """What belongs there: a list, dict or set keeps its identity."""
+    """What belongs there: a list, dict or set keeps its identity. Raises Unreadable: a set that is gone through in another order."""
     value = state[1]
-    if state[0] == "data" and type(there) is type(value) and type(value) in (list, dict, set):
+    if state[0] == "set":
+        place = there if type(there) is set else set()
+        _check(leaves.refill(place, value), "the order of a set")
+        return place
+    if state[0] == "data" and type(there) is type(value) and type(value) in (list, dict):
         if type(value) is list:
             there[:] = value
         else:

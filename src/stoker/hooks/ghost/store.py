@@ -12,7 +12,7 @@ import marshal
 import os
 import zlib
 
-FORMAT = 1
+FORMAT = 2
 CHUNK = 8 << 20
 KEEP = 2
 SPARE = 64 << 20  # bytes that stay free on the disk, whatever an image needs

@@ -4,11 +4,14 @@ right. The streams stay the objects that Python made; only their `write` and `fl
 
 from __future__ import annotations
 
+import os
 import sys
 from _thread import get_ident
 from _weakref import ref
 
-from . import life, tape
+from . import life, tape, words
+
+_fstat, _stat, _samestat = os.fstat, os.stat, os.path.samestat
 
 _printed: list = []  # what printed, since the last hash: text or bytes of standard output
 _hash = None
@@ -16,20 +19,68 @@ count = [0, 0]  # characters or bytes that the script printed on stdout and stde
 _held: list = []  # (write as it was, what) in the tail
 _own = False  # a text layer is writing to the layer below it
 _patched: list = []
+_doors: list = []  # not empty: there is another way to what is printed on
 
 
 def install_early() -> None:
     """A life that begins as a ghost must not print again what it printed before torch was there; any other one costs nothing yet."""
     if tape.early == tape.GHOST:
+        from ..entry import imports
+
         install()
+        imports.after("subprocess", _silence_popen)
 
 
 def install() -> None:
-    """Take over stdout and stderr."""
-    if _patched:
-        return
-    for which, stream in enumerate((sys.stdout, sys.stderr)):
-        _patch(which, stream)
+    """Take over stdout and stderr, and what they were when Python began, for a script may have put something of its own around that."""
+    for which, both in enumerate(((sys.__stdout__, sys.stdout), (sys.__stderr__, sys.stderr))):
+        for stream in both:
+            if not any(stream is each for each in _patched):
+                _patch(which, stream)
+    if _doors:
+        another_door()
+
+
+def _silence_popen(module: object) -> None:
+    """Programs of set-up run again in a life on its way back, but what they print is there already."""
+    init = module.Popen.__init__
+
+    def popen(self: object, *args: object, **kwargs: object) -> None:
+        if tape.ghosting():
+            for n, name in ((4, "stdout"), (5, "stderr")):
+                if len(args) <= n and kwargs.get(name) is None:
+                    kwargs[name] = module.DEVNULL
+        init(self, *args, **kwargs)
+
+    popen.__wrapped__ = init
+    module.Popen.__init__ = popen
+
+
+def leads_to(fd: int) -> bool:
+    """Whether a descriptor is one more way to standard output or error. What is not open leads nowhere, nor does /dev/null."""
+    try:
+        there = _fstat(fd)
+        if _samestat(there, _stat(os.devnull)):
+            return False
+    except OSError:
+        return False
+    for own in (1, 2):
+        try:
+            if _samestat(there, _fstat(own)):
+                return True
+        except OSError:  # the script has closed it
+            pass
+    return False
+
+
+def another_door() -> None:
+    """The script prints by a way that is not held back: a life that came back would print twice."""
+    if life.phase:
+        from . import fate
+
+        fate.refuse(words.PRINTS_ELSEWHERE)
+    elif not _doors:
+        _doors.append(True)  # before torch is there
 
 
 def save() -> tuple:
@@ -69,7 +120,7 @@ def let_go() -> None:
 
 def swallowed(which: int, what: object, write: object) -> bool:
     """Note what is printed, by the main thread outside shields; True if it must not go out now."""
-    if life.phase or tape.early:
+    if life.phase or tape.early or life.again:
         if life.phase and get_ident() == life.main and not life.depth:
             count[which] += len(what)
             if which == 0:
@@ -112,7 +163,7 @@ def _patch_text(which: int, stream: object) -> None:
 
     def write(text: str) -> int:
         global _own
-        if not life.phase and not tape.early:
+        if not (life.phase or tape.early or life.again):
             return old_write(text)
         if not isinstance(text, str):
             return old_write(text)  # its error is Python's own
@@ -151,7 +202,7 @@ def _patch_bytes(which: int, below: object) -> None:
 
     def write(data: object) -> int:
         now = there()
-        if _own or (not life.phase and not tape.early):
+        if _own or not (life.phase or tape.early or life.again):
             return kind.write(now, data)
         if swallowed(which, data if isinstance(data, bytes) else bytes(data), again):
             return memoryview(data).nbytes

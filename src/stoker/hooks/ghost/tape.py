@@ -65,7 +65,9 @@ def here() -> bool:
 def ghosting() -> bool:
     """Whether the script's effects are swallowed now, whichever thread they come from."""
     phase = life.phase
-    return phase == life.GHOST or (phase == life.SETUP and life.target is not None) or (not phase and early == GHOST)
+    if not phase:
+        return early == GHOST or life.again
+    return phase == life.GHOST or (phase == life.SETUP and life.target is not None)
 
 
 def put(name: str, value: object = None) -> None:
@@ -211,6 +213,13 @@ def asked(frame: object, least: int = YES) -> bool:
             return kind >= least
         frame = frame.f_back
     return False
+
+
+def script_asks(frame: object) -> bool:
+    """As `asked`, of the script's own code: installed packages are none of it."""
+    while frame is not None and classify(frame.f_code.co_filename) in (NO, THROUGH):
+        frame = frame.f_back
+    return frame is not None and not any(mark in frame.f_code.co_filename for mark in _PACKAGES)
 
 
 def classify(filename: str) -> int:

@@ -63,7 +63,8 @@ class Track:
     def writers(self) -> object:
         """What runs in this process when a batch is read, as far as it is the script's own (written.py); None if nothing does."""
         if self._writers is None:
-            self._writers = written.of_data(self.twin.dataset, self.twin.collate_fn) if not self.workers and not self.iterable else ()
+            reads = () if self.workers else (self.twin.dataset, self.twin.collate_fn)
+            self._writers = () if self.iterable else written.of_data(self.twin._index_sampler, reads)
         return self._writers or None
 
     def look(self, when: str) -> None:

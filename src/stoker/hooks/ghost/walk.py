@@ -32,7 +32,7 @@ class Walk:
         self.facts, self.tensors, self.arrays, self.rngs, self.optimizers = {}, {}, {}, {}, {}
         self.alias, self.owners, self.bulk, self.seen = {}, {}, {}, {}
         self.frames, self.stack, self.unknown, self.refusals, self.strict, self.weak = [], [], [], [], [], []
-        self.queue, self.unordered, self.leave_out = [], [], []
+        self.queue, self.unordered, self.leave_out, self.weak_sets = [], [], [], []
         self.keep, self.things = [], {}  # all that was visited stays alive during the walk; containers and objects by path
         self.fresh: dict = {}  # tensors that a restore made, by path
         self.heap = None  # all that the garbage collector knows, when a whole walk was done
@@ -230,6 +230,7 @@ class Walk:
             for n, value in enumerate(alone):
                 self.add(value, f"{path}{{{n}}}")
             self.drain()
+            self.facts[path] += (tuple(sorted(filter(None, (self.seen.get(id(v)) for v in others)))),)  # which they are
             if len(alone) > 1 and len(self.tensors) + len(self.arrays) + len(self.rngs) > before:
                 self.refusals.append(f"the set {tell(path, self.frames)} holds tensors, and sets have no order")
 
@@ -238,7 +239,7 @@ class Walk:
         if self.heap is not None:
             self.heap.objects.clear()  # the heap contains itself
         self._forget_snapshots()
-        names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak fresh unordered"
+        names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak weak_sets fresh unordered"
         for name in names.split():
             getattr(self, name).clear()
         self._by_path.clear()
@@ -250,9 +251,12 @@ class Walk:
             if type(value) is int and value > 0xFFFFFFFF and (seen.get(value) or value in _SINGLES):
                 facts[path] = ("id", seen.get(value) or _SINGLES[value])
         for path, ref in self.weak:
-            target = ref()
-            facts[path] = ("weak", None if target is None else seen.get(id(target), "?"))
-            del target
+            target = ref if type(ref) is int else id(ref())  # the id of None is nobody's
+            facts[path] = ("weak", None if target == id(None) else seen.get(target, "?"))
+        for path, refs in self.weak_sets:  # which they are, as far as something else leads to them
+            targets = [ref() for ref in refs]
+            facts[path] += (tuple(sorted(filter(None, (seen.get(id(target)) for target in targets if target is not None)))),)
+            del targets
 
 
 def forget_stale() -> None:

@@ -11,7 +11,7 @@ import sys
 import types
 import weakref
 
-from . import image_memory, leaves, transforms, walk_garbage, walk_heap, walk_kinds, walk_settings, words
+from . import effects, image_memory, leaves, transforms, walk_garbage, walk_heap, walk_kinds, walk_settings, words
 
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's
 _known: dict = {}  # id of a tensor that was out of reach when set-up ended -> (weak reference, checksum)
@@ -196,7 +196,7 @@ def strange(seen):
                 parts += [*(thing.__closure__ or ()), thing.__defaults__, thing.__dict__, *_named(thing)]
             elif isinstance(thing, type):
                 own = vars(thing).values() if walk_kinds.is_user_kind(thing) else ()
-                parts += [getattr(f, "__func__", f) for f in own if isinstance(f, _CODE)]
+                parts += [getattr(each, "__func__", each) for each in own]
             elif not isinstance(thing, (types.ModuleType, types.FrameType)):
                 parts += gc.get_referents(thing)
                 parts += [kind for kind in type(thing).__mro__ if walk_kinds.user_kinds(kind)]
@@ -209,7 +209,13 @@ def strange(seen):
 
 
 _GONE_THROUGH = (dict, collections.OrderedDict, tuple, list, types.CellType, types.FunctionType)
-_CODE = (types.FunctionType, staticmethod, classmethod, property)
+
+
+def takes_bytes(seen):
+    """(path, class) of a C object that nobody understands and that may have taken up what the script pickled: a compressor, a database. As
+    a ghost it would have taken up stand-ins."""
+    takers = [(path, name) for path, name, thing in seen.unknown if type(thing) not in walk_kinds.ITERATORS] if effects.pickled else ()
+    return takers[0] if takers else None
 
 
 def _named(function) -> list:

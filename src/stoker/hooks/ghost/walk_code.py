@@ -28,6 +28,8 @@ def of_function(walk, thing, path):
     code = thing.__code__
     user = _is_user_file(code.co_filename)
     walk.facts[path] = ("function", str(thing.__module__), leaves.text(thing.__qualname__), code.co_firstlineno if user else 0)
+    if user and "<lambda>" in thing.__qualname__:
+        walk.facts[path] += (leaves.code_sum(code),)
     if not user and "<locals>" not in thing.__qualname__ and not _is_user_file(leaves.file_behind(thing)):
         return
     for name, cell in zip(code.co_freevars, thing.__closure__ or ()):  # noqa: B905 - Python 3.9

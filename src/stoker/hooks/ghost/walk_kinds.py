@@ -11,6 +11,7 @@ import functools
 import io
 import itertools
 import mmap
+import re
 import struct
 import sys
 import threading
@@ -75,7 +76,8 @@ def find(kind: type):
 def _classify(kind: type):
     for base in kind.__mro__:
         if (base.__module__, base.__qualname__) in _BY_NAME:
-            return _BY_NAME[base.__module__, base.__qualname__]
+            handler = _BY_NAME[base.__module__, base.__qualname__]
+            return _with_attributes(handler) if handler in _WITHOUT_ATTRIBUTES and user_kinds(kind) else handler
     if issubclass(type(kind), enum.EnumMeta):
         return walk_library.of_member
     if any(walk_pickled.knows(base) for base in kind.__mro__):
@@ -90,8 +92,10 @@ def _classify(kind: type):
         handler = of_sequence
     if handler == 0:
         handler = _type if issubclass(kind, type) else _by_family(base)
-    if handler is None or kind is base:
+    if kind is base:
         return handler
+    if handler is None:
+        return _with_attributes(_nothing) if leaves.is_opaque(base) else None
     if base in PLAIN:
         return of_plain_subclass
     return handler if handler is of_instance or handler in _ATTRIBUTES_TOO else _with_attributes(handler)
@@ -120,7 +124,7 @@ def _learn_libraries(again: bool = False) -> None:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if hasattr(numpy, "random") and hasattr(numpy, "ufunc") and (again or not _numpy_known):
         _numpy_known = True
-        more = {numpy.ndarray: of_array, numpy.ufunc: None, numpy.random.Generator: of_rng, numpy.random.RandomState: of_rng}
+        more = {numpy.ndarray: of_array, numpy.ufunc: _by_name, numpy.random.Generator: of_rng, numpy.random.RandomState: of_rng}
         more[numpy.random.SeedSequence] = of_value
         more[numpy.random.BitGenerator] = of_rng
         more[numpy.dtype] = of_value
@@ -154,6 +158,10 @@ def is_user_kind(kind: type) -> bool:
 def _type(walk, thing, path):
     walk.facts[path] = ("class", leaves.text(leaves.name_of(thing)))
     if not is_user_kind(thing):
+        if of_a_package(thing):
+            for name, value in list(vars(thing).items()):
+                if type(value) in PLAIN and not name.startswith("__"):
+                    walk.add(value, f"{path}.{name}", thing, name, "attr")
         return
     if is_strict(thing):
         walk.strict.append((thing, path))
@@ -174,7 +182,7 @@ def of_instance(walk, thing, path):
     if is_strict(kind):
         walk.strict.append((thing, path))
     walk.add_attributes(thing, path)
-    if user_kinds(kind):
+    if user_kinds(kind) or of_a_package(kind):
         walk.add(kind, f"T:{leaves.name_of(kind)}")
 
 
@@ -190,6 +198,12 @@ def _with_attributes(handler):
             walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
 
     return both
+
+
+def _nothing(walk, thing, path):
+    """Of what others judge (a file, a struct), and a class in Python adds attributes to: a compressor, the script's own."""
+    walk.facts[path] = (leaves.name_of(type(thing)),)
+    walk.things[path] = thing
 
 
 _kinds: dict = {}
@@ -214,6 +228,11 @@ def is_strict(kind: type) -> bool:
     if found is None:
         found = _strict[kind] = any(f"{base.__module__}.{base.__qualname__}" in _STRICT for base in kind.__mro__)
     return found
+
+
+def of_a_package(kind: type) -> bool:
+    """Whether it is a module, data set or sampler of an installed package besides torch: such a class may count in its own variables."""
+    return is_strict(kind) and not (kind.__module__ or "").startswith("torch.") and not user_kinds(kind)
 
 
 def _loader(walk, thing, path):
@@ -308,7 +327,7 @@ def _generator(walk, thing, path):
     if frame is None:
         walk.facts[path] = ("generator", code.co_name, "finished")
         return
-    walk.facts[path] = ("generator", code.co_name, frame.f_lineno)
+    walk.facts[path] = ("generator", code.co_name, frame.f_lineno, frame.f_lasti)
     if getattr(thing, prefix + "_running"):
         return
     inner = walk.locals_of(frame)
@@ -358,6 +377,27 @@ def _weak(walk, thing, path):
     walk.weak.append((path, thing))
 
 
+def _proxy(walk, thing, path):
+    """A weak reference that does not tell what it means, but for the address at the end of its text."""
+    walk.weak.append((path, int(type(thing).__repr__(thing).rpartition("0x")[2].rstrip(">"), 16)))
+
+
+def _by_name(walk, thing, path):
+    """A method of a type, a function of numpy's: it never changes, but another may take its place."""
+    owner = getattr(thing, "__objclass__", None)
+    walk.facts[path] = (type(thing).__name__, leaves.name_of(owner) if owner is not None else "", thing.__name__)
+
+
+def _code(walk, thing, path):
+    walk.facts[path] = ("code", thing.co_name, leaves.code_sum(thing))
+
+
+def _match(walk, thing, path):
+    """Of a regular expression: where it was found, in what."""
+    walk.add(thing.string, f"{path}.string")
+    walk.facts[path] = ("match", leaves.value_of(thing.re), thing.regs, thing.pos, thing.endpos)
+
+
 def of_unknown(walk, thing, path):
     """Something made in C that nobody understands: what it holds, as far as the garbage collector knows."""
     name = leaves.name_of(type(thing))
@@ -384,9 +424,11 @@ _EXACT.update({
     threading.local: _thread_local, threading.Event: of_instance,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((
-    types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
-    types.ClassMethodDescriptorType, weakref.ProxyType, weakref.CallableProxyType,
-)))  # fmt: skip
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+), _by_name))  # fmt: skip
+_EXACT[type(vars(collections.namedtuple("_", "one"))["one"])] = None
+_EXACT.update({weakref.ProxyType: _proxy, weakref.CallableProxyType: _proxy, types.CodeType: _code, re.Match: _match})
 _BY_NAME = {
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
     ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
@@ -406,6 +448,7 @@ _BY_NAME = {
     ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
     ("torch.autograd.graph", "Node"): None,
 }  # fmt: skip
+_WITHOUT_ATTRIBUTES = (of_scalar, walk_library.of_file, walk_library.of_socket)
 _ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, of_unknown, _exception)
 
 
@@ -430,8 +473,8 @@ def _learn_iterators() -> None:
 
 
 # Whose place shows neither in themselves nor in what they hold.
-_HIDDEN = frozenset((itertools.cycle, type(itertools.tee(())[0]), itertools.product, itertools.permutations, itertools.combinations,
-                     itertools.combinations_with_replacement))
+_HIDDEN = frozenset((itertools.cycle, itertools.islice, type(itertools.tee(())[0]), itertools.product, itertools.permutations,
+                     itertools.combinations, itertools.combinations_with_replacement))
 _learn_iterators()
 HANDLERS.update(_EXACT)
 

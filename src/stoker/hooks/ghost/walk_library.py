@@ -8,6 +8,7 @@ import io
 import operator
 import os
 import sys
+import threading
 import types
 import zlib
 
@@ -37,7 +38,7 @@ def of_log_handler(walk, thing, path):
         walk_kinds.of_instance(walk, thing, path)
         return
     walk.facts[path] = (leaves.name_of(type(thing)), thing.level)
-    for word in ("filters", "buffer", "target", "queue"):
+    for word in ("filters", "formatter", "buffer", "target", "queue"):
         if word in vars(thing):
             walk.add(vars(thing)[word], f"{path}.{word}", thing, word, "attr")
 
@@ -51,7 +52,25 @@ def log_handlers_of_the_script() -> list:
     loggers = {"root": logging.root, **logging.root.manager.loggerDict}  # and what stands for loggers that are not there yet
     found = [(f"L:logging.{name}[{n}]", each) for name, logger in loggers.items() if isinstance(logger, logging.Logger)
              for n, each in enumerate([*logger.handlers, *logger.filters])]
+    found += [(f"{path}.{name}", part) for path, each in found for name, part in (("formatter", getattr(each, "formatter", None)), *[
+        (f"filters[{m}]", part) for m, part in enumerate(getattr(each, "filters", ()))])]
     return [(path, each) for path, each in found if walk_kinds.user_kinds(type(each))]
+
+
+def loggers() -> list:
+    """(path, fact) of those that are set up in some way, though no variable may lead to them; a library's own are its business: it may be
+    imported where a ghost does not go."""
+    logging = sys.modules.get("logging")
+    if not hasattr(logging, "root"):
+        return []
+    found = []
+    for name, each in [("root", logging.root), *sorted(logging.root.manager.loggerDict.items())]:
+        home = sys.modules.get(name.partition(".")[0])
+        if isinstance(each, logging.Logger) and (home is None or leaves.is_user_module(home.__name__, home)):
+            fact = (each.level, each.disabled, each.propagate, *[(leaves.name_of(type(h)), h.level) for h in each.handlers])
+            if fact not in ((0, False, True), (logging.WARNING, False, True)):  # as they begin
+                found.append((f"L:logging.{name}<set>", fact))
+    return found
 
 
 def of_socket(walk, thing, path):
@@ -153,6 +172,9 @@ def remember_names() -> None:
             spaces.setdefault(leaves.name_of(kind), vars(kind))
     torch = sys.modules.get("torch")
     spaces["torch.Tensor"] = vars(torch.Tensor) if torch is not None else {}
+    things = [(f"{name}.{key}", thing) for name, space in spaces.items() for key, thing in space.items()]
+    spaces.update((name, vars(thing)) for name, thing in things if type(thing) is types.FunctionType)  # `F.cross_entropy.calls`
+    spaces["main_thread"] = vars(threading.main_thread())
     _names.extend((f"N:{name}", space, dict(space)) for name, space in spaces.items())
 
 

@@ -6,8 +6,9 @@ import _locale
 import os
 import signal
 import sys
+import weakref
 
-from . import leaves, private, walk_library
+from . import at_exit, leaves, private, walk_library
 
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
 _TINY = sys.float_info.min
@@ -30,6 +31,10 @@ def library_roots() -> list:
     found.append(("L:torch.inference", torch.is_inference_mode_enabled()))
     found.append(("L:torch.deterministic", torch.are_deterministic_algorithms_enabled()))
     found.append(("L:torch.autocast", (torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu"))))
+    if hasattr(torch, "get_autocast_dtype"):
+        found.append(("L:torch.autocast_dtype", str([torch.get_autocast_dtype(kind) for kind in ("cuda", "cpu")])))
+    einsum = torch.backends.opt_einsum
+    found.append(("L:torch.opt_einsum", (einsum.enabled, str(einsum.strategy))))
     cudnn = torch.backends.cudnn
     found.append(("L:torch.precision", (torch.get_float32_matmul_precision(), cudnn.enabled, cudnn.benchmark, cudnn.deterministic)))
     found.append(("L:torch.threads", (torch.get_num_threads(), torch.get_num_interop_threads())))
@@ -47,7 +52,8 @@ def _of_the_process() -> list:
     """What a script may set for its whole process."""
     environ = sorted((k, v) for k, v in os.environ.items() if k not in _CACHES and _ENVIRON.get(k) != v)
     environ += sorted(_ENVIRON.keys() - os.environ.keys())
-    found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit()), ("L:os.cwd", os.getcwd())]
+    found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit()), ("L:os.cwd", os.getcwd()),
+             ("L:sys.path", repr(sys.path))]
     decimal, numpy = sys.modules.get("decimal"), sys.modules.get("numpy")
     if decimal is not None and repr(decimal.getcontext()) != repr(decimal.Context()):  # a library may import it where a ghost does not go
         found.append(("L:decimal.context", repr(decimal.getcontext())))
@@ -65,15 +71,46 @@ def _of_pythons_library() -> list:
     pyplot = sys.modules.get("matplotlib._pylab_helpers")
     if hasattr(pyplot, "Gcf"):
         found.append(("L:matplotlib.figures", [(number, manager.canvas.figure) for number, manager in pyplot.Gcf.figs.items()]))
+    found += _options()
     csv, socket, logging, sharing = (sys.modules.get(name) for name in ("_csv", "_socket", "logging", "torch.multiprocessing"))
     if csv is not None and (csv.field_size_limit(), len(csv.list_dialects())) not in ((131072, 0), (131072, 3)):
         found.append(("L:csv", (csv.field_size_limit(), tuple(csv.list_dialects()))))
     if socket is not None and socket.getdefaulttimeout() is not None:
         found.append(("L:socket.timeout", socket.getdefaulttimeout()))
+    finalizers = [info.func for info in list(weakref.finalize._registry.values())]
+    found.append(("L:weakref.finalize", tuple(sorted(leaves.name_of(each) for each in finalizers if at_exit.of_the_script(each)))))
+    found.append(("L:atexit", at_exit.told()))
     if hasattr(logging, "root"):
         found.append(("L:logging.disable", logging.root.manager.disable))
+        found += walk_library.loggers()
     if hasattr(sharing, "get_sharing_strategy"):
         found.append(("L:torch.sharing_strategy", sharing.get_sharing_strategy()))
+    return found
+
+
+def _options() -> list:
+    """What was set in pandas and matplotlib, as far as it is not what these begin with."""
+    found, config, matplotlib = [], sys.modules.get("pandas._config.config"), sys.modules.get("matplotlib")
+    try:
+        if hasattr(config, "_registered_options"):
+            first = config._registered_options
+            told = [(name, repr(value)) for name, value in _flat(config._global_config, "") if repr(value) != repr(first[name].defval)]
+            found.append(("L:pandas.options", repr(told)))
+        if hasattr(matplotlib, "rcParamsDefault"):
+            now, first = (dict.items(each) for each in (matplotlib.rcParams, matplotlib.rcParamsDefault))
+            then = dict(first)
+            told = sorted((name, repr(value)) for name, value in now if name[:7] != "backend" and value != then.get(name))
+            found.append(("L:matplotlib.rcParams", repr(told)))
+    except Exception:  # of another version
+        return []
+    return [(path, told) for path, told in found if told != "[]"]
+
+
+def _flat(tree: dict, before: str) -> list:
+    """(name.of.a.setting, value) of a tree of dictionaries."""
+    found = []
+    for name, value in tree.items():
+        found += _flat(value, f"{before}{name}.") if type(value) is dict else [(before + name, value)]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import mmap
 import sys
 import weakref
 import zlib
@@ -33,7 +34,7 @@ def of_bytes_like(walk, thing, path):
     if type(thing) is memoryview:
         try:
             walk.add(thing.obj, path + ".obj")
-            walk.facts[path] = ("memoryview", thing.nbytes, thing.format, str(thing.shape))
+            walk.facts[path] = ("memoryview", thing.nbytes, thing.format, str(thing.shape), str(thing.strides), _offset(thing))
         except ValueError:
             walk.facts[path] = ("memoryview", "released")
         return
@@ -41,8 +42,20 @@ def of_bytes_like(walk, thing, path):
         view = memoryview(thing)
         walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, zlib.crc32(view))
         view.release()
+        if isinstance(thing, mmap.mmap):
+            walk.facts[path] += (thing.tell(),)
     except (ValueError, BufferError):
         walk.facts[path] = (leaves.name_of(type(thing)), "closed")
+
+
+def _offset(view) -> int:
+    """Where in the memory of its object it begins; its content, where nobody can tell."""
+    numpy = sys.modules.get("numpy")
+    if not hasattr(numpy, "asarray"):
+        return zlib.crc32(view.tobytes())
+    with memoryview(view.obj) as whole:
+        there, begin = (numpy.asarray(each).__array_interface__["data"][0] for each in (view, whole))
+    return there - begin
 
 
 def of_memory_file(walk, thing, path):
@@ -138,13 +151,16 @@ def of_deque(walk, thing, path):
 
 
 def of_set(walk, thing, path):
-    """Plain elements are one value; others have no order that two lives share, so they are only visited after all else."""
+    """Plain elements are one value, in their order where lives share it; others have none, so they are only visited after all else."""
     plain = set if isinstance(thing, set) else frozenset
     inside = list(plain.__iter__(thing))
-    values = sorted(map(repr, (v for v in inside if type(v) in PLAIN)))
+    values = [v for v in inside if type(v) in PLAIN]
     of_size(walk, thing, path, len(inside))
-    walk.facts[path] += (leaves.crc(values),) if values else ()
+    walk.facts[path] += (leaves.crc(values if leaves.has_order(values) else sorted(map(repr, values))),) if values else ()
     others = [v for v in inside if type(v) not in PLAIN and type(v) is not weakref.ref]
+    weak = [v for v in inside if type(v) is weakref.ref]
+    if weak:  # of a WeakSet
+        walk.weak_sets.append((path, weak))
     if others:
         walk.unordered.append((path, others))
 
@@ -179,23 +195,26 @@ def of_unmade(walk, thing, path):
 
 
 def _is_constant(tensor) -> bool:
-    """Whether autograd has no business with it; a sparse gradient is not a thing that a ghost has."""
+    """Whether autograd has no business with it: a gradient has none either."""
     return tensor.is_leaf and not tensor.requires_grad and tensor.grad is None
 
 
 def _of_sparse(walk, tensor, path) -> bool:
-    """A sparse tensor is known by its form, and kept as the dense ones that it consists of, which share its memory."""
+    """A sparse tensor is known by its form, and kept as the dense ones that it consists of, which share its memory. A ghost has another
+    gradient: a restore makes it from its parts."""
     parts = SPARSE.get(str(tensor.layout))
-    if parts is None or path.endswith(".grad"):
+    is_grad = walk.owners.get(path, ("",))[-1] == "grad"
+    if parts is None or (is_grad and "_values" not in parts):
         return False
     dims = (tensor.is_coalesced(), tensor.sparse_dim()) if "_values" in parts else ()
     form = (leaves.name_of(type(tensor)), str(tensor.layout), str(tensor.dtype), tuple(tensor.shape), str(tensor.device), *dims)
-    walk.facts[path] = ("sparse", *form)
+    walk.facts[path] = (SPARSE_GRAD if is_grad else "sparse", *form)
     for name in parts:
         walk.add(getattr(tensor, name)(), f"{path}<{name}>")
     return True
 
 
+SPARSE_GRAD = "sparse gradient"
 _COLUMNS, _ROWS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
 SPARSE = {f"torch.sparse_{word}": parts for word, parts in (
     ("coo", ("_indices", "_values")), ("csr", _COLUMNS), ("bsr", _COLUMNS), ("csc", _ROWS), ("bsc", _ROWS))}

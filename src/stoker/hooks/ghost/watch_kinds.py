@@ -146,7 +146,9 @@ def content_of(thing: object) -> object:
 
 def _crc(array: object) -> int:
     view = memoryview(array)
-    if not view.contiguous:
+    if view.f_contiguous and not view.c_contiguous:  # `table[columns].values`
+        view = memoryview(array.T)
+    elif not view.contiguous:
         numpy = sys.modules.get("numpy")
         if numpy is None or view.nbytes > WHOLE:
             return 0

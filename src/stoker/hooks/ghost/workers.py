@@ -6,9 +6,13 @@ Forked, spawned and fork-served workers are the same: all they need, the state t
 
 from __future__ import annotations
 
-from . import life, private
+import os
+import sys
+
+from . import life, private, tape
 
 _original = None  # torch's worker loop, while `Loop` stands in its place
+WRITES = "something writes"  # into a file: how that word begins
 NEWS = "_stoker_news"  # on what a worker sends instead of a batch
 
 
@@ -45,10 +49,12 @@ class Loop:
 
     def __call__(self, *args: object) -> None:
         life.turn_off()
+        life.again = False  # it may have been forked on the way back, but what it reads now is new
         loop = restore_loop()
         kind, dataset, tasks, results, done, batched, collate, drop_last, seed, prepare, worker, *rest = args
         feeds = [("dataset", private.dataset_given(loop, dataset)), ("collate_fn", collate)]
         desk = _Desk(worker, feeds, self.strays, self.begin.get(worker))
+        desk.listen()
         loop(kind, dataset, _Tasks(tasks, desk), _Results(results, desk), done, batched, collate, drop_last, seed, prepare, worker, *rest)
 
 
@@ -81,6 +87,40 @@ class _Desk:
         self._watch = None
         self._failed = ""
         self._told = False
+        self._printed = ""  # a word about it
+        self._wrote: str | None = ""  # the same; None once it was told
+
+    def listen(self) -> None:
+        """For files that the script's own code writes, and for what it prints: nobody could put that back."""
+        sys.addaudithook(self._audit)  # of this process only
+        handles = sys.modules.get(f"{__package__}.handles")
+        for each in handles.opened() if handles is not None else ():  # by the process that has forked this one
+            if each.writes:
+                each.raw().write = self._around(each.raw().write, lambda path=each.path: self._writes(path))
+        try:
+            sys.stdout.write = self._around(sys.stdout.write, self._prints)
+        except AttributeError:  # of another kind, or none
+            pass
+
+    def _around(self, write: object, note: object) -> object:
+        def noted(data: object) -> object:
+            note()
+            return write(data)
+        return noted
+
+    def _prints(self) -> None:
+        self._printed = "something prints"
+
+    def _writes(self, path: str) -> None:
+        if self._wrote == "":
+            self._wrote = f"{WRITES} {path}"
+
+    def _audit(self, event: str, args: tuple) -> None:
+        if event != "open" or not args[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        path = args[0] if isinstance(args[0], str) else os.fsdecode(args[0]) if isinstance(args[0], bytes) else ""
+        if path and not path.startswith(("/dev/", "/proc/")) and tape.script_asks(sys._getframe(1)):
+            self._writes(path)
 
     def before_batch(self) -> None:
         if not self.ready:
@@ -93,6 +133,9 @@ class _Desk:
         now = private.rngs()
         rngs = tuple(None if a == b else a for a, b in zip(now, self._last))  # noqa: B905
         self._last = now
+        if self._wrote:
+            wrote, self._wrote = self._wrote, None
+            return rngs, wrote
         return rngs, "" if self._told else self._change()
 
     def _first(self) -> None:
@@ -108,7 +151,7 @@ class _Desk:
             self._failed = f"{type(e).__name__}: {e}"
 
     def _change(self) -> str:
-        path, found = "", self._failed
+        path, found = "", self._printed or self._failed
         try:
             path = self._watch.look() if self._watch is not None else ""
             found = found or self._watch.unreadable

@@ -216,9 +216,20 @@ def of_backward(roots: list) -> Writers:
     return found
 
 
-def of_data(dataset: object, collate: object) -> Writers:
-    """What reading a batch in this process runs: the data set, what it is made of (others, transforms), and collate."""
-    found, todo = Writers(), [("dataset", dataset, DEEP + 1)]
+def of_data(sampler: object, reads: tuple) -> Writers:
+    """What reading a batch runs in this process: samplers, and without workers `reads`: the data set, what it is made of (others,
+    transforms), and collate."""
+    found, todo = Writers(), []
+    for key in ("sampler", "sampler.sampler"):
+        for word in ("__iter__", "__next__"):
+            method = _of_class(type(sampler), word)
+            if type(method) is types.FunctionType:
+                found.add(f"{key}.{word}", types.MethodType(method, sampler))
+        sampler = getattr(sampler, "sampler", None)
+    if reads:
+        dataset, collate = reads
+        todo.append(("dataset", dataset, DEEP + 1))
+        found.add("collate", collate)
     for key, thing, deep in todo:
         for word in ("__getitem__", "__getitems__", "__call__") if type(thing) not in (list, tuple) else ():
             method = _of_class(type(thing), word)
@@ -229,7 +240,6 @@ def of_data(dataset: object, collate: object) -> Writers:
         elif deep and len(todo) < MOST:
             parts = enumerate(thing[:MOST]) if type(thing) in (list, tuple) else list((leaves.attributes(thing) or {}).items())
             todo += [(f"{key}.{name}", part, deep - 1) for name, part in parts if _may_run(type(part))]
-    found.add("collate", collate)
     return found
 
 

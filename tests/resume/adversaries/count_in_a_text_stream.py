@@ -1,0 +1,42 @@
+# Tries: a count kept deep in a subclass of TextIOBase, fed from forward
+# expected: either
+import io
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+class Log(io.TextIOBase):
+    def __init__(self):
+        self.n = {"a": {"b": {"c": [0]}}}
+
+    def write(self, s):
+        self.n["a"]["b"]["c"][0] += 1
+        return len(s)
+
+
+log = Log()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+
+    def forward(self, x):
+        print("x", file=log)
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()), log.n)

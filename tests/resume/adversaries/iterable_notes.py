@@ -1,0 +1,51 @@
+# Tries: an iterable data set notes the samples that it leaves out in a file
+# expected: either
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, X):
+        self.X = X
+
+    def __iter__(self):
+        for k in range(len(self.X)):
+            if self.X[k].sum() > 4:
+                with open("left_out.txt", "a") as f:
+                    f.write(f"{k}\n")
+                continue
+            yield self.X[k]
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+X = torch.randn(3000, 8)
+data = Stream(X)
+loader = torch.utils.data.DataLoader(data, batch_size=16)
+def batches():
+    while True:
+        yield from loader
+it = batches()
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = next(it)
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+n = len(open("left_out.txt").readlines())
+print("final", sum(p.double().sum().item() for p in m.parameters()), n)

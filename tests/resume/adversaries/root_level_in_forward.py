@@ -1,0 +1,40 @@
+# Tries: a forward quiets the root logger after its first calls; a line is logged at the end
+# expected: either
+import torch
+from torch import nn
+import logging, sys
+torch.manual_seed(0)
+
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls < 38:
+            if self.calls % 10 == 0:
+                logging.info("input %s", tuple(x.shape))
+            if self.calls == 37:
+                logging.getLogger().setLevel(logging.WARNING)
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+logging.info("done, quiet")
+logging.warning("done")
+print("final", sum(p.double().sum().item() for p in m.parameters()), None)

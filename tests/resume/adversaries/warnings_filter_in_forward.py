@@ -1,0 +1,41 @@
+# Tries: a forward silences warnings once; the script warns at the end
+# expected: either
+import torch
+from torch import nn
+import warnings
+torch.manual_seed(0)
+
+def show(message, category, filename, lineno, file=None, line=None):
+    print("warned:", message, flush=True)
+
+
+warnings.showwarning = show
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 37:
+            warnings.filterwarnings("ignore", message="late")
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+warnings.warn("late")
+warnings.warn("other")
+print("final", sum(p.double().sum().item() for p in m.parameters()), None)

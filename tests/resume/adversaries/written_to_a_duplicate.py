@@ -1,0 +1,34 @@
+# Tries: os.write on a duplicate of standard output.
+# expected: either
+import os
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+copy = os.dup(1)
+
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+
+    def forward(self, x):
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    if i % 20 == 5:
+        os.write(copy, f"vec {i}\n".encode())
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()), None)

@@ -236,6 +236,7 @@ class _Writer:
                     os.fsync(sync)  # the log reaches at least as far as the image
                 finally:
                     os.close(sync)
+                journal.sync()
                 size = store.write(self.root, self.n, self.data, self.meta, self.facts)
                 facts = {**{name: self.facts[name] for name in ("step", "at", "stall_s")}, **self.more}
                 self.told = {"state": "resumable", "reason": "", "step": self.facts["step"], "image": {"n": self.n, "bytes": size, **facts}}

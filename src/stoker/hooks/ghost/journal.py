@@ -50,12 +50,33 @@ def begin(number: int) -> None:
         return
     with _lock:
         folder = _folder(number)
-        os.makedirs(os.path.join(folder, "keep"), 0o700, exist_ok=True)
-        fd = _real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        if not os.path.exists(folder):
+            _lay(number)
+        fd = _real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         if _fd >= 0:
             os.close(_fd)
         epoch, broken, _fd, _kept, _kept_bytes = number, "", fd, 0, 0
         _states.clear()
+
+
+def _lay(number: int) -> None:
+    """The folder of an interval, whole or absent: one without a journal would say that nothing can be put back."""
+    beside = _folder(f"new-{number}")
+    remove(beside)
+    os.makedirs(os.path.join(beside, "keep"), 0o700)
+    _empty(os.path.join(beside, "journal"))
+    _real_replace(beside, _folder(number))
+
+
+def _empty(path: str) -> None:
+    os.close(_real_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+
+
+def sync() -> None:
+    """The interval is on the disk, before the image that it begins with is. OSError as the system says."""
+    if epoch:
+        _sync_folder(_folder(epoch))
+        _sync_folder(os.path.join(life.folder, "undo"))
 
 
 def not_ours() -> None:
@@ -319,7 +340,7 @@ def _sync_folder(path: str) -> None:
         os.close(fd)
 
 
-def _folder(number: int) -> str:
+def _folder(number: int | str) -> str:
     return os.path.join(life.folder, "undo", str(number))
 
 
@@ -337,7 +358,15 @@ def forget(before: int) -> None:
     """Images older than that of this interval are gone, and so is what would put their files back."""
     for number in epochs():
         if number < before:
-            remove(_folder(number))
+            _drop(number)
+
+
+def _drop(number: int) -> None:
+    """Never a half removed interval under its number."""
+    aside = _folder(f"old-{number}")
+    remove(aside)
+    _real_replace(_folder(number), aside)
+    remove(aside)
 
 
 def remove(folder: str) -> None:
@@ -388,6 +417,11 @@ def start_over(number: int) -> None:
     """The files are as they were at that image: what was kept since is of no use any more."""
     for each in reversed(epochs()):
         if each > number:
-            remove(_folder(each))
-    remove(_folder(number))
+            _drop(each)
+    folder = _folder(number)
+    _empty(os.path.join(folder, "new"))
+    _real_replace(os.path.join(folder, "new"), os.path.join(folder, "journal"))
+    keep = os.path.join(folder, "keep")
+    for name in _real_listdir(keep):
+        os.unlink(os.path.join(keep, name))
     begin(number)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import _io
 import os
+import stat
 from _thread import get_ident
 from _weakref import ref
 
@@ -13,6 +14,7 @@ from . import journal, life, opening, pathways, tape, words
 
 FileIO = _io.FileIO
 _HOOKED = ("write", "truncate", "seek", "tell", "read", "readinto", "readall")
+_MARKED = frozenset("utf-16 utf16 utf-32 utf32 utf-8-sig utf-7 hz".split())
 _real_open_fd, _dup2, _ftruncate = os.open, os.dup2, os.ftruncate
 _ordinal = 0
 _files: list = []  # Handle of every file that the script opened and that may still be open
@@ -155,7 +157,7 @@ def stand_in(path: object, mode: str, size: int, layers: tuple) -> tuple:
     """(file object like the one open() gives, its Place): what is written to it goes nowhere. `size`: of the file when it was opened;
     `layers`: buffering, encoding, errors, newline."""
     buffering, encoding, errors, newline = layers
-    fd = _real_open_fd("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    fd = _nowhere(path, mode)
     raw = FileIO(fd, mode.replace("b", "").replace("t", "").replace("x", "w").replace("U", ""), closefd=True)
     raw.name = path
     place = Place(0 if set("wx") & set(mode) else size, "a" in mode)
@@ -171,11 +173,26 @@ def stand_in(path: object, mode: str, size: int, layers: tuple) -> tuple:
     return text, place
 
 
+def _nowhere(path: object, mode: str) -> int:
+    """A descriptor for what is written nowhere. A new file that may be read, too, may be mapped into memory (`numpy.memmap`): it is one
+    on the same disk that has no name."""
+    if set("wx") & set(mode) and "+" in mode:
+        try:
+            return _real_open_fd(os.path.dirname(os.path.abspath(path)), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError:  # of a file system that has no such
+            pass
+    return _real_open_fd("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+
+
 def _count(raw: object, place: Place, path: str) -> None:
+    there = raw.fileno() if stat.S_ISREG(os.fstat(raw.fileno()).st_mode) else None
+
     def write(data: object) -> int:
         n = memoryview(data).nbytes
         if place.append:
             place.at = place.size
+        if there is not None:
+            os.pwrite(there, data, place.at)
         place.at += n
         place.size = max(place.size, place.at)
         return n
@@ -189,6 +206,8 @@ def _count(raw: object, place: Place, path: str) -> None:
 
     def truncate(size: int | None = None) -> int:
         place.size = place.at if size is None else size
+        if there is not None:
+            _ftruncate(there, place.size)
         return place.size
 
     def read(*args: object) -> object:
@@ -279,7 +298,7 @@ def _become_real(each: Handle, offset: int, size: int) -> None:
     if each.place is None:
         raise journal.Impossible(words.FILE_OPEN.format(path=each.path))
     f.flush()
-    if each.text and each.place.at != offset and not each.place.append:
+    if each.text and each.place.at != offset and not each.place.append and _remembers(f, each.flags):
         raise journal.Impossible(words.FILE_PLACE.format(path=each.path, then=offset, now=each.place.at))
     fd = _real_open_fd(each.path, each.flags | os.O_CLOEXEC)
     try:
@@ -296,6 +315,13 @@ def _become_real(each: Handle, offset: int, size: int) -> None:
         below.seek(offset)
     each.place = None
     watch(f, each.path)
+
+
+def _remembers(f: object, flags: int) -> bool:
+    """Whether a text file knows by what was written to it how to go on: a mark at the beginning, a place to read at. Forwards and data
+    sets, which a ghost does not call, may have written more than it has."""
+    word = f.encoding.lower().replace("_", "-")
+    return bool(flags & os.O_RDWR) or word in _MARKED or word.startswith("iso-2022")
 
 
 def _go_to(each: Handle, where: object) -> None:

@@ -37,6 +37,7 @@ _wall = getattr(time.time, "__wrapped__", time.time)
 TAIL_VALUES = 3  # comparable events behind an image, at least
 _shifts: dict = {}  # (id of owner, name) -> (owner, name): what was seen to change inside a shield
 _SHIFTS_MAX = 4096
+_there: set = set()  # hashes of the paths of all that was there when set-up ended
 _writer = None  # the image that is being written
 _last_n = 0
 
@@ -70,6 +71,7 @@ def at_setup_end() -> None:
     seen = walk.Walk().run()
     image_memory.remember_constants(seen)
     walk_closed.know(seen)
+    _there.update(map(hash, seen.seen.values()))
     seen.close()
 
 
@@ -158,14 +160,17 @@ def _meta(seen, copy, where) -> dict:
         copy.tensor(path, tensor)
     for path, array in seen.arrays.items():
         copy.array(path, array)
-    saved = {name: _frozen(part.save(copy)) for name, part in parts()}
     shifts = []
     states = tuple(f"{path}.state" for path in seen.optimizers)
     for owner, name in _shifts.values():
         path = seen.seen.get(id(owner))
         if path and not path.startswith(states):
             shifts.append((path, name, _shift_tree(seen, owner, name, path)))
-    shifts.sort(key=lambda shift: len(shift[0]))
+    shifts = _whole(sorted(shifts, key=lambda shift: len(shift[0])))
+    for path, name, tree in shifts:
+        if tree == ("same", f"{path}.{name}") and hash(tree[1]) not in _there and tree[1] not in seen.rngs:
+            raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(tree[1], seen.frames)))
+    saved = {name: _frozen(part.save(copy)) for name, part in parts()}  # from here on a new interval of the journal counts
     torch = sys.modules["torch"]
     return {
         "where": _frozen(where), "step": life.steps, "events": len(life.log), "frames": seen.frames,
@@ -177,6 +182,12 @@ def _meta(seen, copy, where) -> dict:
     }  # fmt: skip
 
 
+def _whole(shifts: list) -> list:
+    """Without what is within a file that is opened anew."""
+    anew = [f"{path}.{name}" for path, name, tree in shifts if tree[0] == "opened"]
+    return [shift for shift in shifts if not any(shift[0] == path or shift[0].startswith((f"{path}.", f"{path}[")) for path in anew)]
+
+
 def _frozen(told):
     """Plain values as they are now: the writer comes later, when those whose they are have gone on."""
     return marshal.loads(marshal.dumps(told, 2))
@@ -186,7 +197,8 @@ def _shift_tree(seen, owner, name, path: str):
     if name is None:
         if isinstance(owner, bytearray):
             return ("value", bytes(owner))
-        return image_tree.pack(seen, owner, path) if type(owner) in image_tree._KINDS else ("same", path)
+        filled = type(owner) in image_tree._KINDS or type(owner) is image_tree.CACHE
+        return image_tree.pack(seen, owner, path) if filled else ("same", path)
     value = owner.__dict__.get(name) if name in (leaves.attributes(owner) or ()) else getattr(owner, name, None)
     return image_tree.pack(seen, value, f"{path}.{name}")
 

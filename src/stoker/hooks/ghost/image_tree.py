@@ -4,10 +4,11 @@ containers, tensors of the image, and references to objects that the script itse
 from __future__ import annotations
 
 import collections
+import functools
 import sys
 import types
 
-from . import leaves
+from . import caches, leaves, reopened
 from .leaves import PLAIN
 from .walk_kinds import ordinals
 
@@ -16,6 +17,7 @@ _KINDS.update({set: "set", frozenset: "frozenset", collections.deque: "deque"})
 _KINDS.update({collections.Counter: "counter", collections.defaultdict: "defaultdict"})
 _MAKE = {word: kind for kind, word in _KINDS.items()}
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
+CACHE = functools._lru_cache_wrapper
 PAIRS = frozenset(_KINDS[kind] for kind in _DICTS)  # words of trees that hold pairs
 
 
@@ -28,6 +30,8 @@ def pack(walk, thing, path: str) -> tuple:
     kind = type(thing)
     if kind in PLAIN:
         return ("value", thing)
+    if walk.seen.get(id(thing)) in (path, None) and (how := reopened.told(thing)) is not None:
+        return ("opened", how)
     if path in walk.tensors or path in walk.arrays:
         return ("memory", path)
     if walk.seen.get(id(thing)) not in (path, None):
@@ -43,7 +47,17 @@ def pack(walk, thing, path: str) -> tuple:
         return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
     if kind in (set, frozenset) and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing])
+    if kind is CACHE and (known := caches.entries(thing)) is not None:
+        return ("cache", [_entry(walk, entry, f"{path}[#{n}]") for n, entry in enumerate(known)], tuple(thing.cache_info()))
     return _named(thing) or ("same", path)
+
+
+def _entry(walk, entry: tuple, where: str) -> tuple:
+    """Of a cache: the result, the arguments, the names of those at the end that were given by name."""
+    args, kwargs, result = entry
+    values = [*args, *kwargs.values()]
+    trees = [pack(walk, result, where), *[pack(walk, value, f"{where}<{n}>") for n, value in enumerate(values)]]
+    return ("entry", trees, list(kwargs))
 
 
 def _named(thing) -> tuple | None:
@@ -68,6 +82,13 @@ def build(tree: tuple, find, now=None):
         if found is None:
             raise CannotBuild(f"{tree[1]}.{tree[2]}")
         return found
+    if word == "opened":
+        return _opened(tree[1], now)
+    if word == "cache":
+        if type(now) is not CACHE or caches.entries(now) is None:
+            raise CannotBuild("what an lru_cache keeps")
+        caches.fill(now, [_call(entry, find) for entry in tree[1]], tree[2])
+        return now
     kind = _MAKE[word]
     if kind in _DICTS:
         if kind is collections.defaultdict and type(now) is not kind:
@@ -93,6 +114,20 @@ def build(tree: tuple, find, now=None):
     now.clear()
     now.extend(values)
     return now
+
+
+def _opened(how: tuple, now):
+    try:
+        return now if reopened.told(now) == how else reopened.open_again(how)
+    except (OSError, ValueError) as e:
+        raise CannotBuild(f"a file ({e})") from e
+
+
+def _call(entry: tuple, find) -> tuple:
+    """(args, kwargs, result) of an entry of a cache."""
+    result, *values = [build(tree, find) for tree in entry[1]]
+    named = len(values) - len(entry[2])
+    return tuple(values[:named]), dict(zip(entry[2], values[named:])), result  # noqa: B905
 
 
 def pack_optimizer(walk, optimizer, path: str) -> list:

@@ -21,7 +21,7 @@ written: set = set()  # files that the script wrote, in all its lives
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
 handles = None  # imported with the first file
 read_again = False  # inside a loader whose data a life that comes back reads again from the beginning: files too
-_within: list = []  # (path, weak reference, [how often it went to a place]): files opened for reading where a ghost does not come
+_within: list = []  # (call, weak reference, [how often it went to a place]): files opened for reading where a ghost does not come
 
 
 class _Call:
@@ -154,7 +154,12 @@ def _note_input(path: str, f: object) -> None:
 def _note_within(call: _Call) -> object:
     """Opened by a forward or a data set that a ghost does not call: where it stands in the file no life could learn."""
     f = call.real()
-    seek, sought = type(f).seek, [0]
+    _keep_within(call, f, 0)
+    return f
+
+
+def _keep_within(call: _Call, f: object, begin: int) -> None:
+    seek, sought = type(f).seek, [begin]
     there = ref(f)
 
     def noted(*args: object) -> int:
@@ -163,7 +168,20 @@ def _note_within(call: _Call) -> object:
 
     f.seek = noted
     _within[:] = [each for each in _within if _live(each) is not None]
-    _within.append((call.path, there, sought))
+    _within.append((call, there, sought))
+
+
+def opened_within(thing: object) -> _Call | None:
+    """How a file was opened that a forward or a data set has opened to read."""
+    return next((call for call, there, _ in _within if there() is thing), None)
+
+
+def open_within(how: tuple, place: int) -> object:
+    """The same, by another life; (file, mode, buffering, encoding, errors, newline)."""
+    call = _Call(how[0], how[1], tuple(how[2:]), {})
+    f = call.real()
+    _keep_within(call, f, 1)
+    f.seek(place)
     return f
 
 
@@ -175,13 +193,13 @@ def _live(each: tuple) -> object:
 def read_on() -> str:
     """The path of one of those that are still open, and read without being told where: the next life would begin at its start. Else ""."""
     for each in _within:
-        path, _, (sought,) = each
+        call, _, (sought,) = each
         f = _live(each)
         try:
             if f is not None and not sought and getattr(f, "buffer", f).tell():
-                return path
+                return call.path
         except (OSError, ValueError):
-            return path
+            return call.path
     return ""
 
 

@@ -91,7 +91,7 @@ class _Restore:
                     found.add(tree[1])
             elif tree[0] in image_tree.PAIRS:
                 trees += [part for pair in tree[1] for part in pair]
-            elif tree[0] not in ("value", "memory", "named"):
+            elif tree[0] not in ("value", "memory", "named", "opened"):
                 trees += tree[1]
         return found
 

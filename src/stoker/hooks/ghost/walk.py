@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import functools
 import sys
 import types
 
@@ -329,4 +330,4 @@ def _note(found: dict, now: Walk, path: str, replaced: bool = False) -> None:
 
 
 _SINGLES = {id(thing): repr(thing) for thing in (None, True, False, ..., NotImplemented, ())}  # whose addresses libraries keep too
-CONTAINERS = (list, dict, set, collections.deque, bytearray)
+CONTAINERS = (list, dict, set, collections.deque, bytearray, functools._lru_cache_wrapper)

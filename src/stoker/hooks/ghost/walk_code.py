@@ -3,10 +3,12 @@ leads."""
 
 from __future__ import annotations
 
+import functools
 import types
 
-from . import leaves
+from . import caches, leaves
 
+_WORDS_OF_A_CACHE = (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters")
 _user_files: dict = {}
 
 
@@ -93,9 +95,19 @@ def of_lru(walk, thing, path):
     if code is not None and not _is_user_file(code.co_filename):
         return
     walk.facts[path] = ("lru_cache", tuple(thing.cache_info()))
-    for n, part in enumerate(leaves.parts(thing)):
-        if type(part) is not object:
-            walk.add(part, f"{path}<{n}>")
+    known = caches.entries(thing)
+    if known is None:
+        for n, part in enumerate(leaves.parts(thing)):
+            if type(part) is not object:
+                walk.add(part, f"{path}<{n}>")
+        return
+    walk.things[path] = thing
+    walk.add(inner, f"{path}.__wrapped__")
+    walk.add_attributes(thing, path, _WORDS_OF_A_CACHE)
+    for n, (args, kwargs, result) in enumerate(known):
+        walk.add(result, f"{path}[#{n}]", thing, n, "item")
+        for m, part in enumerate((*args, *kwargs.items())):
+            walk.add(part, f"{path}[#{n}]<{m}>", thing, n, "item")
 
 
 def of_module(walk, thing, path):

@@ -13,7 +13,7 @@ import sys
 import types
 import zlib
 
-from . import leaves
+from . import caches, leaves
 from .watch_kinds import (
     ATOMS,
     BETWEEN,
@@ -302,6 +302,8 @@ class Watch:
         wrapped = getattr(thing, "__wrapped__", None) if hasattr(kind, "cache_info") else None
         if wrapped is not None:
             self._queue.append((wrapped, path))
+        if wrapped is not None and caches.entries(thing) is not None:
+            self._hold(path, lambda: caches.flat(thing), thing)
         return True
 
     def _add_foreign(self, thing: object, kind: type, path: str) -> None:

@@ -1,0 +1,66 @@
+"""Files that a data set or a forward opens when it first needs them, to read from: a ghost, which calls neither, opens them as they were
+opened and goes to the same place. Their content stands in no image; it must not have changed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+
+from . import opening
+
+_MARKS = ("st_size", "st_mtime_ns")
+
+
+def told(thing: object) -> tuple | None:
+    """How to open it again, in plain values; None for what is no such file."""
+    numpy, h5 = sys.modules.get("numpy"), sys.modules.get("h5py")
+    try:
+        if type(thing) is getattr(numpy, "memmap", None):
+            return _mapped(thing)
+        if type(thing) in (getattr(h5, "File", None), getattr(h5, "Dataset", None), getattr(h5, "Group", None)):
+            return _h5(thing)
+        call = opening.opened_within(thing)
+        if call is not None:
+            return ("file", (call.file, call.mode, *call.layers()), thing.tell(), _marks(thing.fileno()))
+    except (OSError, ValueError, RuntimeError):  # closed, or of a place that it does not tell
+        pass
+    return None
+
+
+def _mapped(array: object) -> tuple | None:
+    """An array over a file, or a window of one without gaps."""
+    base = array
+    while type(base.base) is type(array):
+        base = base.base
+    if array.mode != "r" or type(base.base) is not mmap.mmap or not array.flags.c_contiguous or array.dtype.names is not None:
+        return None
+    name, begin = str(array.filename), base.offset + array.ctypes.data - base.ctypes.data
+    return ("mapped", (name, array.dtype.str, begin, tuple(array.shape)), None, _marks(name))
+
+
+def _h5(thing: object) -> tuple | None:
+    file = thing.file
+    if file.mode != "r" or file.driver != "sec2":
+        return None
+    return ("h5", (type(thing).__name__, file.filename, thing.name), None, _marks(file.filename))
+
+
+def _marks(file: object) -> tuple:
+    found = os.stat(file)
+    return tuple(getattr(found, name) for name in _MARKS)
+
+
+def open_again(tree: tuple) -> object:
+    """The file of such a tree. OSError, ValueError: it is not there, or no longer the same."""
+    kind, how, place, marks = tree
+    if _marks(how[1] if kind == "h5" else how[0]) != tuple(marks):
+        raise ValueError(how[0])
+    if kind == "mapped":
+        name, dtype, begin, shape = how
+        return sys.modules["numpy"].memmap(name, dtype, "r", begin, tuple(shape))
+    if kind == "h5":
+        _, name, inner = how
+        file = sys.modules["h5py"].File(name, "r")
+        return file if how[0] == "File" else file[inner]
+    return opening.open_within(how, place)

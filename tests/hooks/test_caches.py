@@ -74,3 +74,12 @@ def test_filled_again(make) -> None:
 
 def test_one_that_cannot_be_filled_is_told() -> None:
     assert caches.entries(functools.lru_cache(2)(str)) is None
+
+
+def test_what_an_lru_cache_keeps() -> None:
+    asked, without = functools.lru_cache(2)(str), functools.lru_cache(None)(str)
+    for number in (1, 2, 3, 2, (4,)):
+        asked(number)
+        without(number)
+    every = [(1, "1"), (2, "2"), (3, "3"), (((4,),), "(4,)")]
+    assert (caches.cached(asked), caches.cached(without)) == ([every[1], every[3]], every)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import random
 import sys
 from pathlib import Path
@@ -83,12 +82,3 @@ def test_generators_go_on_bit_for_bit_with_a_gaussian_kept_aside() -> None:
         assert draw() == given
     private.set_rngs(before)
     assert private.rngs() == before
-
-
-def test_what_an_lru_cache_keeps() -> None:
-    asked, without = functools.lru_cache(2)(str), functools.lru_cache(None)(str)
-    for number in (1, 2, 3, 2, (4,)):
-        asked(number)
-        without(number)
-    every = [(1, "1"), (2, "2"), (3, "3"), (((4,),), "(4,)")]
-    assert (private.cached(asked), private.cached(without)) == ([every[1], every[3]], every)

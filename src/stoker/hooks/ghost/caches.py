@@ -9,19 +9,38 @@ import gc
 import itertools
 import types
 
-from . import private
-
 _FEED = "_stoker_next"
+
+
+def cached(function: object) -> list | None:
+    """[(key, result)] of an `lru_cache` in C, the one asked least lately first (without a limit: as they came); None where it does not
+    tell. The garbage collector is shown the links in their order, then the dictionary, then the function within."""
+    parts = gc.get_referents(function)
+    inner = getattr(function, "__wrapped__", None)
+    at = max((n for n, part in enumerate(parts) if part is inner), default=0)
+    known = parts[at - 1] if at else None
+    if type(known) is not dict:
+        return None
+    links = [part for part in parts[:at - 1] if not (type(part) is type and part.__name__.startswith("_lru_"))]
+    if not links:
+        return list(known.items())
+    found = list(zip(links[::2], links[1::2]))  # noqa: B905
+    return found if {id(key) for key, _ in found} == set(map(id, known)) else None
 
 
 def entries(cache: object) -> list | None:
     """[(args, kwargs, result)] of what it keeps, the one asked least lately first; None where that cannot be told, or not be filled."""
-    inner = getattr(cache, "__wrapped__", None)
-    known = private.cached(cache) if type(inner) is types.FunctionType else None
+    known = cached(cache) if type(_within(cache)) is types.FunctionType else None
     if known is None:
         return None
     typed, marks = cache.cache_parameters()["typed"], [id(part) for part in gc.get_referents(cache) if type(part) is object]
     return [(*_arguments(key, typed, marks), result) for key, result in known]
+
+
+def _within(cache: object) -> object:
+    """The function around which it stands; of a bound method too."""
+    inner = getattr(cache, "__wrapped__", None)
+    return inner.__func__ if type(inner) is types.MethodType else inner
 
 
 def flat(cache: object) -> tuple:
@@ -44,7 +63,7 @@ def _arguments(key: object, typed: bool, marks: list) -> tuple:
 def fill(cache: object, kept: list, info: tuple) -> None:
     """Make it keep these [(args, kwargs, result)], as if it had been asked as often as `info` (hits, misses, maxsize, currsize) says."""
     hits, misses, *_ = info
-    inner = cache.__wrapped__
+    inner = _within(cache)
     before = inner.__code__, inner.__kwdefaults__
     inner.__code__, inner.__kwdefaults__ = _feeder(len(inner.__code__.co_freevars)), {_FEED: _fail}
     try:

@@ -14,6 +14,7 @@ EFFECTS = ("remove", "unlink", "rename", "replace", "mkdir", "rmdir", "link", "s
            "mkfifo", "mknod", "setxattr", "removexattr")
 SHUTIL = ("copyfile", "copy", "copy2", "copytree", "move", "rmtree", "make_archive", "unpack_archive")
 
+heard = None  # in a loader worker: who is told of files that are written there past Python
 pickled = False  # tensors of the script became bytes in memory: as a ghost those of stand-ins, and what takes them up holds something else
 
 
@@ -124,6 +125,8 @@ def _save(old: object) -> object:
 
 def _aside(call: object, f: object) -> object:
     """By another thread, inside a shield, or when recording has stopped: no event, but what was there is kept."""
+    if heard is not None and isinstance(f, (str, os.PathLike)):
+        heard(os.fspath(f))
     if isinstance(f, (str, os.PathLike)) and (life.phase or journal.epoch or life.again):
         if tape.ghosting():
             return call() if get_ident() == life.main and not life.again else None

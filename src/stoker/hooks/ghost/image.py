@@ -24,6 +24,7 @@ from . import (
     life,
     pace,
     private,
+    reopened,
     store,
     walk,
     walk_closed,
@@ -135,6 +136,8 @@ def refusal(seen) -> str:
         why = image_memory.cannot(tensor)
         if why:
             return words.NOT_SAVED.format(what=f"{walk.tell(path, seen.frames)} is {why}")
+    if name := reopened.replaced(list(seen.arrays.values())):
+        return words.MAP_REPLACED.format(path=name)
     alive = graphs.alive(seen)
     if alive:
         return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames))
@@ -168,7 +171,9 @@ def _meta(seen, copy, where) -> dict:
             shifts.append((path, name, _shift_tree(seen, owner, name, path)))
     shifts = _whole(sorted(shifts, key=lambda shift: len(shift[0])))
     for path, name, tree in shifts:
-        if tree == ("same", f"{path}.{name}") and hash(tree[1]) not in _there and tree[1] not in seen.rngs:
+        if tree == ("same", path) and seen.facts.get(path, ("",))[0] == "lru_cache":
+            raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(path, seen.frames)))
+        if tree == ("same", f"{path}.{name}") and hash(tree[1]) not in _there and not _is_new_rng(seen.rngs.get(tree[1])):
             raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(tree[1], seen.frames)))
     saved = {name: _frozen(part.save(copy)) for name, part in parts()}  # from here on a new interval of the journal counts
     torch = sys.modules["torch"]
@@ -193,27 +198,37 @@ def _frozen(told):
     return marshal.loads(marshal.dumps(told, 2))
 
 
+def _is_in_place(owner, name: str) -> bool:
+    """Whether an attribute that is none of the dictionary's is kept elsewhere: in a slot, in C."""
+    place = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
+    try:
+        return hasattr(type(place), "__set__") and (place.__get__(owner), True)[1]
+    except AttributeError:  # an empty slot
+        return False
+
+
 def _shift_tree(seen, owner, name, path: str):
     if name is None:
         if isinstance(owner, bytearray):
             return ("value", bytes(owner))
-        filled = type(owner) in image_tree._KINDS or type(owner) is image_tree.CACHE
-        return image_tree.pack(seen, owner, path) if filled else ("same", path)
-    value = owner.__dict__.get(name) if name in (leaves.attributes(owner) or ()) else getattr(owner, name, None)
+        return image_tree.pack(seen, owner, path) if type(owner) in image_tree.FILLED else ("same", path)
+    held = leaves.attributes(owner) or {}
+    if name not in held and not isinstance(owner, type) and not _is_in_place(owner, name):
+        return ("absent",)
+    value = held[name] if name in held else getattr(owner, name, None)
     return image_tree.pack(seen, value, f"{path}.{name}")
 
 
-def rng_state(thing):
-    """A random generator's state as plain values."""
-    kind = type(thing).__mro__
-    names = [f"{k.__module__}.{k.__name__}" for k in kind]
+def rng_state(thing) -> tuple:
+    """(kind, state, class) of a random generator, in plain values."""
+    names = [leaves.name_of(kind) for kind in type(thing).__mro__]
     if "random.Random" in names or "_random.Random" in names:
-        return ("python", random.Random.getstate(thing) if "random.Random" in names else (0, thing.getstate(), None))
+        return "python", random.Random.getstate(thing) if "random.Random" in names else (0, thing.getstate(), None), names[0]
     if "torch._C.Generator" in names:
-        return ("torch", private.torch_rng(thing))
+        return "torch", private.torch_rng(thing), names[0]
     if "numpy.random.mtrand.RandomState" in names:
-        return ("numpy", _plain(thing.get_state(legacy=False)))
-    return ("bits", _plain(getattr(thing, "bit_generator", thing).state))
+        return "numpy", _plain(thing.get_state(legacy=False)), names[0]
+    return "bits", _plain(getattr(thing, "bit_generator", thing).state), names[0]
 
 
 def _plain(state):
@@ -222,6 +237,51 @@ def _plain(state):
     if hasattr(state, "tobytes") and getattr(state, "shape", ()) != ():
         return ("array", state.dtype.str, state.tobytes())
     return ("value", state.item() if hasattr(state, "item") else state)
+
+
+def set_rng(thing, state: tuple) -> None:
+    """Put a state of `rng_state` back."""
+    kind, value, _ = state
+    if kind == "python":
+        if isinstance(thing, random.Random):
+            random.Random.setstate(thing, value)
+        else:
+            thing.setstate(value[1])
+    elif kind == "torch":
+        private.set_torch_rng(value, thing)
+    elif kind == "numpy":
+        thing.set_state(_rich(value))
+    else:
+        getattr(thing, "bit_generator", thing).state = _rich(value)
+
+
+def new_rng(state: tuple):
+    """A generator of the kind that such a state is of, or None; its own state comes by `set_rng`."""
+    kind, value, name = state
+    if kind == "torch":
+        return sys.modules["torch"].Generator() if len(value) == len(private.torch_rng()) else None
+    if kind == "python":
+        return random.Random() if name == "random.Random" else None
+    numpy = sys.modules.get("numpy")
+    if kind == "numpy":
+        return numpy.random.RandomState() if name == "numpy.random.mtrand.RandomState" else None
+    if kind != "bits" or name != "numpy.random._generator.Generator":
+        return None
+    bits = getattr(numpy.random, dict(value[1])["bit_generator"][1], None)
+    return numpy.random.Generator(bits()) if bits is not None else None
+
+
+def _is_new_rng(thing) -> bool:
+    return thing is not None and new_rng(rng_state(thing)) is not None
+
+
+def _rich(value):
+    if value[0] == "dict":
+        return {key: _rich(inner) for key, inner in value[1]}
+    if value[0] == "array":
+        import numpy
+        return numpy.frombuffer(value[2], dtype=value[1]).copy()
+    return value[1]
 
 
 def _cuda_rngs(torch):

@@ -3,7 +3,9 @@ containers, tensors of the image, and references to objects that the script itse
 
 from __future__ import annotations
 
+import array
 import collections
+import enum
 import functools
 import sys
 import types
@@ -18,6 +20,8 @@ _KINDS.update({collections.Counter: "counter", collections.defaultdict: "default
 _MAKE = {word: kind for kind, word in _KINDS.items()}
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 CACHE = functools._lru_cache_wrapper
+FILLED = frozenset((*_KINDS, CACHE, array.array))  # in place
+WITHOUT_PARTS = frozenset("value memory named opened made scalar numbers absent".split())  # words of trees
 PAIRS = frozenset(_KINDS[kind] for kind in _DICTS)  # words of trees that hold pairs
 
 
@@ -31,9 +35,17 @@ def pack(walk, thing, path: str) -> tuple:
     if kind in PLAIN:
         return ("value", thing)
     if walk.seen.get(id(thing)) in (path, None) and (how := reopened.told(thing)) is not None:
-        return ("opened", how)
+        return ("opened", how, path)
+    if kind is tuple and PLAIN.issuperset(map(type, thing)):  # which one of equal ones it is shows nowhere
+        return ("tuple", [("value", value) for value in thing], None)
+    if kind is array.array:
+        return ("numbers", thing.typecode, thing.tobytes())
     if path in walk.tensors or path in walk.arrays:
         return ("memory", path)
+    if isinstance(thing, getattr(sys.modules.get("numpy"), "generic", ())) and thing.dtype.isbuiltin == 1 and not thing.dtype.hasobject:
+        return ("scalar", thing.dtype.str, thing.tobytes())
+    if _never_changes(kind) and (made := _made(thing)) is not None:
+        return made
     if walk.seen.get(id(thing)) not in (path, None):
         return ("same", walk.seen[id(thing)])
     if kind in _DICTS:
@@ -45,7 +57,9 @@ def pack(walk, thing, path: str) -> tuple:
         return (_KINDS[kind], pairs)
     if kind in (list, tuple, collections.deque):
         return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
-    if kind in (set, frozenset) and all(type(v) in PLAIN for v in thing):
+    if kind is set and all(type(v) in PLAIN for v in thing):
+        return (_KINDS[kind], [("value", v) for v in thing], leaves.table_of(thing))
+    if kind is frozenset and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing])
     if kind is CACHE and (known := caches.entries(thing)) is not None:
         return ("cache", [_entry(walk, entry, f"{path}[#{n}]") for n, entry in enumerate(known)], tuple(thing.cache_info()))
@@ -58,6 +72,25 @@ def _entry(walk, entry: tuple, where: str) -> tuple:
     values = [*args, *kwargs.values()]
     trees = [pack(walk, result, where), *[pack(walk, value, f"{where}<{n}>") for n, value in enumerate(values)]]
     return ("entry", trees, list(kwargs))
+
+
+def _made(thing) -> tuple | None:
+    """The tree of an object that never changes: a member of its class or module, or made of plain values as its `__reduce__` says."""
+    kind = type(thing)
+    if isinstance(kind, enum.EnumMeta):
+        return ("named", kind.__module__, f"{kind.__qualname__}.{thing._name_}") if _named(kind) and thing._name_ else None
+    if kind.__module__ == "torch" and getattr(sys.modules["torch"], str(thing).rpartition(".")[2], None) is thing:
+        return ("named", "torch", str(thing).rpartition(".")[2])
+    try:
+        maker, args, *more = thing.__reduce__()
+    except TypeError:
+        return None
+    plain = PLAIN.issuperset(type(part) for arg in args for part in (arg if type(arg) is tuple else (arg,)))
+    return ("made", *_named(kind)[1:], args) if maker is kind and not more and plain and _named(kind) else None
+
+
+def _never_changes(kind: type) -> bool:
+    return leaves.is_value(kind) or leaves.name_of(kind) == "torch.Size"
 
 
 def _named(thing) -> tuple | None:
@@ -78,16 +111,28 @@ def build(tree: tuple, find, now=None):
     if word in ("memory", "same"):
         return find(tree[1])
     if word == "named":
-        found = getattr(sys.modules.get(tree[1]), tree[2], None)
-        if found is None:
+        return _by_name(*tree[1:])
+    if word == "made":
+        kind = _by_name(*tree[1:3])
+        if not _never_changes(kind):
             raise CannotBuild(f"{tree[1]}.{tree[2]}")
-        return found
+        return kind(*tree[3])
+    if word == "scalar":
+        return sys.modules["numpy"].frombuffer(tree[2], tree[1])[0]
+    if word == "numbers":
+        made = array.array(tree[1], tree[2])
+        if type(now) is array.array and now.typecode == tree[1]:
+            now[:] = made
+            return now
+        return made
     if word == "opened":
-        return _opened(tree[1], now)
+        return find(tree[2])
     if word == "cache":
         if type(now) is not CACHE or caches.entries(now) is None:
             raise CannotBuild("what an lru_cache keeps")
-        caches.fill(now, [_call(entry, find) for entry in tree[1]], tree[2])
+        held = {_asked(args, kwargs): result for args, kwargs, result in caches.entries(now)}
+        held.pop(None, None)
+        caches.fill(now, [_call(entry, find, held) for entry in tree[1]], tree[2])
         return now
     kind = _MAKE[word]
     if kind in _DICTS:
@@ -99,35 +144,57 @@ def build(tree: tuple, find, now=None):
             key = build(key, find)  # noqa: PLW2901
             if type(key) is str:
                 key = sys.intern(key)  # noqa: PLW2901  # one object for one name, as torch has it: pickles tell the difference
-            pairs.append((key, build(value, find, old.get(key) if type(key) in PLAIN else None)))
+            pairs.append((key, build(value, find, old.get(key) if _is_plain(key) else None)))
         old.clear()
         (collections.OrderedDict if kind is collections.OrderedDict else dict).update(old, pairs)  # a Counter's own would count them
         return old
     held = list(now) if type(now) is kind else []
     values = [build(value, find, held[n] if n < len(held) and kind not in (set, frozenset) else None) for n, value in enumerate(tree[1])]
+    if kind is set:
+        place = now if type(now) is set else set()
+        if not leaves.refill(place, values, tree[2]):
+            raise CannotBuild("a set in its order")
+        return place
     if type(now) is not kind or kind in (tuple, frozenset):
         return collections.deque(values, tree[2]) if kind is collections.deque else kind(values)
-    if kind is set:
-        if not leaves.refill(now, values):
-            raise CannotBuild("a set in its order")
-        return now
     now.clear()
     now.extend(values)
     return now
 
 
-def _opened(how: tuple, now):
+def _by_name(module: str, names: str):
+    found = sys.modules.get(module)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    if found is None:
+        raise CannotBuild(f"{module}.{names}")
+    return found
+
+
+def open_again(how: tuple, now, known: dict):
+    """The file that `reopened.told` told so; what this life has there if it is the same. `known`: of h5py, those that were opened."""
     try:
-        return now if reopened.told(now) == how else reopened.open_again(how)
+        return now if reopened.told(now) == how else reopened.open_again(how, known)
     except (OSError, ValueError) as e:
         raise CannotBuild(f"a file ({e})") from e
 
 
-def _call(entry: tuple, find) -> tuple:
-    """(args, kwargs, result) of an entry of a cache."""
-    result, *values = [build(tree, find) for tree in entry[1]]
+def _call(entry: tuple, find, now: dict) -> tuple:
+    """(args, kwargs, result) of an entry of a cache; `now`: results that this life has, by what was asked."""
+    values = [build(tree, find) for tree in entry[1][1:]]
     named = len(values) - len(entry[2])
-    return tuple(values[:named]), dict(zip(entry[2], values[named:])), result  # noqa: B905
+    asked = tuple(values[:named]), dict(zip(entry[2], values[named:]))  # noqa: B905
+    return *asked, build(entry[1][0], find, now.get(_asked(*asked)))
+
+
+def _asked(args: tuple, kwargs: dict) -> object:
+    values = (*args, *kwargs.values())
+    return (values, *kwargs, *map(type, values)) if all(map(_is_plain, values)) else None
+
+
+def _is_plain(key) -> bool:
+    """Whether it may be looked up without code of the script's."""
+    return type(key) in PLAIN or isinstance(key, (type, enum.Enum)) or (type(key) is tuple and all(map(_is_plain, key)))
 
 
 def pack_optimizer(walk, optimizer, path: str) -> list:

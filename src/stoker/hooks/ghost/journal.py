@@ -148,6 +148,8 @@ def _touch(path: str, how: int) -> None:
         raise
     if how in (OVERWRITE, TRUNCATE) and now.st_nlink > 1 and stat.S_ISREG(now.st_mode):
         _part_from_keeps(now)
+        if _real_lstat(path).st_nlink > 1:
+            raise Impossible(words.UNDO_NAMES.format(path=path))
     if known is not None and known[0] != SIZE:
         return
     if stat.S_ISLNK(now.st_mode):

@@ -17,6 +17,8 @@ import types
 import zlib
 from collections import OrderedDict
 
+from . import private
+
 PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
 LONG = 400  # characters of a string that is kept by its checksum only
 BULK = 48  # elements of a list of numbers that is kept as one value
@@ -140,12 +142,20 @@ def has_order(values: list) -> bool:
         kinds <= _HASHED and os.environ.get("PYTHONHASHSEED", "").isdigit())
 
 
-def refill(place: set, values: list) -> bool:
-    """Put these plain values into a set; whether it is gone through in their order then, where that is the same in each life."""
+def refill(place: set, values: list, table: tuple | None) -> bool:
+    """Put these plain values into a set, with a table as it was (`table_of`); whether it is gone through in their order then."""
+    if table is not None:
+        private.lay_set(place, values, table)
+        return list(place) == values
     if list(place) != values:
         place.clear()
         place.update(values)
-    return not has_order(values) or list(place) == values
+    return True
+
+
+def table_of(thing: set) -> tuple | None:
+    """What says in which order a set of plain values is gone through, and will be; None where lives do not share it."""
+    return private.set_table(thing) if has_order(list(thing)) else None
 
 
 _NUMBERS = frozenset((int, float, bool, complex))

@@ -172,8 +172,10 @@ def _keep_within(call: _Call, f: object, begin: int) -> None:
 
 
 def opened_within(thing: object) -> _Call | None:
-    """How a file was opened that a forward or a data set has opened to read."""
-    return next((call for call, there, _ in _within if there() is thing), None)
+    """How a file was opened that a forward or a data set has opened to read, and that the script does not write meanwhile."""
+    found = next((call for call, there, _ in _within if there() is thing), None)
+    writers = [each for each in handles.opened() if each.writes] if handles is not None and found is not None else []
+    return None if any(each.path == found.path for each in writers) else found
 
 
 def open_within(how: tuple, place: int) -> object:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import ctypes
 import functools
-import gc
 import importlib
 import itertools
 import random
@@ -141,12 +140,51 @@ def _test_frame_memory() -> str:
     return "" if (make(), look())[1] else "frames lie otherwise in memory"
 
 
+# ---- sets: the table, which says in which order they are gone through, and what later changes make of it
+
+def set_table(thing: set) -> tuple:
+    """(mask, finger, places of its values in their order, places where one was taken out); the finger is where pop() goes on."""
+    _, _, mask, table, _, finger = (ctypes.c_ssize_t * 6).from_address(id(thing) + _HEAD)  # fill, used; the hash of a frozenset
+    words = (ctypes.c_ssize_t * (2 * mask + 2)).from_address(table)[:]
+    used = [n for n, (key, code) in enumerate(zip(words[::2], words[1::2])) if key]  # noqa: B905
+    return mask, finger, *(array("q", [n for n in used if (words[2 * n + 1] == -1) is out]).tobytes() for out in (False, True))
+
+
+def lay_set(thing: set, values: list, table: tuple) -> None:
+    """Make `thing` a set of these plain values, with such a table, of a life with equal hashes."""
+    mask, finger, there, out = table
+    thing.clear()
+    thing.update(set(range(mask // 2)) if mask > 7 else (0,))  # the next power of 2 of twice what comes
+    collections.deque(map(thing.discard, list(thing)), 0)
+    head = (ctypes.c_ssize_t * 6).from_address(id(thing) + _HEAD)
+    if head[2] != mask:
+        raise ValueError("a set of another size")
+    words = (ctypes.c_ssize_t * (2 * mask + 2)).from_address(head[3])
+    gone = next(key for key in words[::2] if key)  # what stands where a value was taken out
+    words[:] = [0] * len(words)
+    for n in array("q", out):
+        words[2 * n], words[2 * n + 1] = gone, -1
+    for n, value in zip(array("q", there), values):  # noqa: B905
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        words[2 * n], words[2 * n + 1] = id(value), hash(value)
+    head[0], head[1], head[5] = len(values) + len(out) // 8, len(values), finger
+
+
+def _test_sets() -> str:
+    one, two = set(range(200)), set()
+    one.pop()
+    lay_set(two, list(one), set_table(one))
+    one |= two | {1000, 77_777}
+    two |= {1000, 77_777}
+    return "" if list(one) == list(two) and one.pop() == two.pop() else "sets lie otherwise in memory"
+
+
 # ---- torch: generators as bytes
 
 def torch_rng(generator: object = None) -> bytes:
     """State of torch's CPU generator, or of `generator`."""
     import torch
-    state = (torch.default_generator if generator is None else generator).get_state()
+    state = (generator or torch.default_generator).get_state()
     try:
         return state.numpy().tobytes()
     except RuntimeError:  # torch without numpy
@@ -288,22 +326,6 @@ def lru_cache_info(function: object) -> tuple | None:
     return tuple(function.cache_info()) if hasattr(function, "cache_info") else None
 
 
-def cached(function: object) -> list | None:
-    """[(key, result)] of an `lru_cache` in C, the one asked least lately first (without a limit: as they came); None where it does not
-    tell. The garbage collector is shown the links in their order, then the dictionary, then the function within."""
-    parts = gc.get_referents(function)
-    inner = getattr(function, "__wrapped__", None)
-    at = max((n for n, part in enumerate(parts) if part is inner), default=0)
-    known = parts[at - 1] if at else None
-    if type(known) is not dict:
-        return None
-    links = [part for part in parts[:at - 1] if not (type(part) is type and part.__name__.startswith("_lru_"))]
-    if not links:
-        return list(known.items())
-    found = list(zip(links[::2], links[1::2]))  # noqa: B905
-    return found if {id(key) for key, _ in found} == set(map(id, known)) else None
-
-
 # ---- filters of warnings
 
 def filters_changed() -> None:
@@ -339,8 +361,8 @@ def _test_c_types() -> str:
 
 def self_test() -> str:
     """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
-    for test in (_test_interpreter, _test_frames, _test_frame_memory, _test_collector, _test_python_rng, _test_numpy_rng, _test_c_types,
-                 _test_parts, _test_torch_rng, _test_versions, _test_kernels, _test_graphs, _test_loader):
+    for test in (_test_interpreter, _test_frames, _test_frame_memory, _test_sets, _test_collector, _test_python_rng, _test_numpy_rng,
+                 _test_c_types, _test_parts, _test_torch_rng, _test_versions, _test_kernels, _test_graphs, _test_loader):
         try:
             wrong = test()
         except Exception as e:

@@ -10,10 +10,10 @@ import sys
 from . import opening
 
 _MARKS = ("st_size", "st_mtime_ns")
-
-
 def told(thing: object) -> tuple | None:
     """How to open it again, in plain values; None for what is no such file."""
+    if thing is None:
+        return None
     numpy, h5 = sys.modules.get("numpy"), sys.modules.get("h5py")
     try:
         if type(thing) is getattr(numpy, "memmap", None):
@@ -36,12 +36,40 @@ def _mapped(array: object) -> tuple | None:
     if array.mode != "r" or type(base.base) is not mmap.mmap or not array.flags.c_contiguous or array.dtype.names is not None:
         return None
     name, begin = str(array.filename), base.offset + array.ctypes.data - base.ctypes.data
-    return ("mapped", (name, array.dtype.str, begin, tuple(array.shape)), None, _marks(name))
+    return None if replaced([array]) else ("mapped", (name, array.dtype.str, begin, tuple(array.shape)), None, _marks(name))
+
+
+def replaced(arrays: list) -> str:
+    """The name of a file that one of these was mapped from, if another file has taken its place since, or nothing has; else ""."""
+    roots = {id(root): root for root in map(_root, arrays) if root is not None}
+    if not roots:
+        return ""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        found = [line.split(None, 5) for line in maps]
+    spans = [(*(int(word, 16) for word in where.split("-")), int(inode)) for where, _, _, _, inode, *_ in found]
+    for root in roots.values():
+        name, at = str(root.filename), root.ctypes.data
+        there = next((inode for low, high, inode in spans if low <= at < high), 0)
+        if not os.path.exists(name) or os.stat(name).st_ino != there:
+            return name
+    return ""
+
+
+def _root(array: object) -> object:
+    """The array that a file was mapped to, of one that lies in it; None of others."""
+    memmap, found = sys.modules["numpy"].memmap, None
+    while array is not None:
+        if isinstance(array, memmap):
+            found = array
+        array = getattr(array, "base", None)
+    return found if found is not None and found.filename is not None and found.size else None
 
 
 def _h5(thing: object) -> tuple | None:
     file = thing.file
     if file.mode != "r" or file.driver != "sec2":
+        return None
+    if not os.path.samestat(os.fstat(file.id.get_vfd_handle()), os.stat(file.filename)):  # another file took its place
         return None
     return ("h5", (type(thing).__name__, file.filename, thing.name), None, _marks(file.filename))
 
@@ -51,8 +79,9 @@ def _marks(file: object) -> tuple:
     return tuple(getattr(found, name) for name in _MARKS)
 
 
-def open_again(tree: tuple) -> object:
-    """The file of such a tree. OSError, ValueError: it is not there, or no longer the same."""
+def open_again(tree: tuple, known: dict) -> object:
+    """The file of such a tree. `known`: name -> file of h5py, which is closed once for all that was found in it. OSError, ValueError: it is
+    not there, or no longer the same."""
     kind, how, place, marks = tree
     if _marks(how[1] if kind == "h5" else how[0]) != tuple(marks):
         raise ValueError(how[0])
@@ -60,7 +89,9 @@ def open_again(tree: tuple) -> object:
         name, dtype, begin, shape = how
         return sys.modules["numpy"].memmap(name, dtype, "r", begin, tuple(shape))
     if kind == "h5":
-        _, name, inner = how
-        file = sys.modules["h5py"].File(name, "r")
-        return file if how[0] == "File" else file[inner]
+        what, name, inner = how
+        file = known.get(name)
+        if file is None:
+            file = known[name] = sys.modules["h5py"].File(name, "r")
+        return file if what == "File" else file[inner]
     return opening.open_within(how, place)

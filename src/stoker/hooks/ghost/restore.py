@@ -6,7 +6,6 @@ Whatever is not equal, and was not seen to change inside a shield, refuses; noth
 from __future__ import annotations
 
 import functools
-import random
 import re
 import sys
 import time
@@ -26,8 +25,7 @@ def resume(target) -> dict:
     with torch.no_grad():
         work.world()
         work.parts()
-    if reopen.ran_own_code:
-        work.once_more()
+    work.look_again()
     with torch.no_grad():
         work.shared()
         work.randomness()
@@ -62,6 +60,8 @@ class _Restore:
         facts, mark = self.meta["facts"].items(), (walk_values.SPARSE_GRAD,)
         self.sparse = {path: fact for path, fact in facts if type(fact) is tuple and fact[:1] == mark}  # gradients
         self.named_twice = set(self.meta["alias"].values())
+        self.files, self.opened = {tree[2]: tree[1] for tree in self._trees() if tree[0] == "opened"}, {}
+        self.h5: dict = {}
         self.free, self.kept = self._free(), self._kept()
 
     def _look(self) -> None:
@@ -82,18 +82,23 @@ class _Restore:
     def _kept(self) -> set:
         """Objects within what is put back that cannot be built again: the script's own, made anew by this life, take their place. They must
         be what they were."""
+        found, built = set(), set(self.files)
+        for tree in self._trees():
+            if tree[0] == "memory":
+                built.add(tree[1])
+            elif tree[0] == "same" and not self._makes_generator(tree[1]):
+                found.add(tree[1])
+        return found - built
+
+    def _trees(self) -> list:
+        """All trees of values of the image, with those within them."""
         trees = [tree for _, _, tree in self.meta["shifts"]] + [tree for entries in self.meta["optimizers"].values() for _, tree in entries]
-        found = set()
-        while trees:
-            tree = trees.pop()
-            if tree[0] == "same":
-                if not self._makes_generator(tree[1]):
-                    found.add(tree[1])
-            elif tree[0] in image_tree.PAIRS:
+        for tree in trees:  # grows
+            if tree[0] in image_tree.PAIRS:
                 trees += [part for pair in tree[1] for part in pair]
-            elif tree[0] not in ("value", "memory", "named", "opened"):
+            elif tree[0] not in (*image_tree.WITHOUT_PARTS, "same"):
                 trees += tree[1]
-        return found
+        return trees
 
     def is_free(self, path: str) -> bool:
         """Whether this is put back and need not be equal; the innermost that speaks of it decides."""
@@ -306,6 +311,8 @@ class _Restore:
 
     def _find(self, path: str):
         """What a tree means by a path: a tensor, array or object of this life, or a tensor made from the image."""
+        if path in self.files:
+            return self._file(path)
         member = self.meta["members"].get(path)
         if member is not None:
             if path in self.now.tensors and not self.is_rebuilt(path):
@@ -322,6 +329,12 @@ class _Restore:
             return self._new_generator(path)
         raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
 
+    def _file(self, path: str):
+        """One that is opened again, by whichever of its names comes first."""
+        if path not in self.opened:
+            self.opened[path] = image_tree.open_again(self.files[path], self.now.find(path), self.h5)
+        return self.opened[path]
+
     def _new_tensor(self, member, path: str):
         torch = sys.modules["torch"]
         if member[0] < 0 or not member[1][5]:
@@ -337,14 +350,13 @@ class _Restore:
         return made
 
     def _makes_generator(self, path: str) -> bool:
-        """Whether there was a generator of torch's for the CPU: one that a sampler made in its `__iter__` can be made anew."""
-        kind, state = self.meta["rngs"].get(path, ("", b""))
-        return kind == "torch" and len(state) == len(private.torch_rng()) and path not in self.named_twice
+        """Whether there was a generator that can be made anew: a sampler did in its `__iter__`, a data set at its first sample."""
+        return path in self.meta["rngs"] and path not in self.named_twice and image.new_rng(_tuples(self.meta["rngs"][path])) is not None
 
     def _new_generator(self, path: str):
         """Its state comes last, with that of all others."""
         if path not in self.now.rngs:
-            self.now.rngs[path] = sys.modules["torch"].Generator()
+            self.now.rngs[path] = image.new_rng(_tuples(self.meta["rngs"][path]))
         return self.now.rngs[path]
 
     def _new_array(self, path: str):
@@ -383,6 +395,10 @@ class _Restore:
         else:
             held = getattr(owner, "__dict__", {})
             before = held.get(name, _ABSENT)
+            if tree[0] == "absent":
+                if name in held or hasattr(owner, name):
+                    (held.pop if name in held else functools.partial(object.__delattr__, owner))(name)
+                return
             value = image_tree.build(tree, self._find, before)
             if before is not value:
                 write = type.__setattr__ if isinstance(owner, type) else object.__setattr__
@@ -396,14 +412,23 @@ class _Restore:
             if name in self.meta["parts"]:
                 part.load(self.meta["parts"][name], stored)
 
-    def once_more(self) -> None:
-        """What samplers and data sets of the script's did on the way back to their place they had done before the image already: the world
-        is put back a second time."""
+    def look_again(self) -> None:
+        """All must hang together as it did. What samplers and data sets of the script's did on the way back to their place they had done
+        before the image already: then the world is put back a second time."""
         self.now.close()
         self._look()
-        self.compare()
-        with sys.modules["torch"].no_grad():
-            self.world()
+        if reopen.ran_own_code:
+            self.compare()
+            with sys.modules["torch"].no_grad():
+                self.world()
+        then, now = self.meta["alias"], self.now.alias
+        for path in {**then, **now}:
+            first = then.get(path) or now.get(path)
+            if then.get(path) != now.get(path) and not self._is_of_a_file(path) and isinstance(self.now.find(first), walk.CONTAINERS):
+                self.differs(path, words.ALIAS + first if path in then else "another", "another" if path in then else words.ALIAS + first)
+
+    def _is_of_a_file(self, path: str) -> bool:
+        return any(path[:m.start()] in self.files for m in _JOINTS.finditer(path))
 
     def shared(self) -> None:
         """What lay in the memory of something else lies there again."""
@@ -417,7 +442,7 @@ class _Restore:
             return
         for path, state in self.meta["rngs"].items():
             if path in self.now.rngs:
-                set_rng(self.now.rngs[path], state)
+                image.set_rng(self.now.rngs[path], _tuples(state))
         torch = sys.modules["torch"]
         if self.meta["cuda"] is not None:
             torch.cuda.set_rng_state_all([_bytes_tensor(memoryview(bytearray(state))) for state in self.meta["cuda"]])
@@ -434,30 +459,6 @@ class _Restore:
                 told[id(tensor)] = tensor, version
         if told:
             private.set_versions([tensor for tensor, _ in told.values()], [version for _, version in told.values()])
-
-
-def set_rng(thing, state) -> None:
-    kind, value = state
-    if kind == "python":
-        if isinstance(thing, random.Random):
-            random.Random.setstate(thing, _tuples(value))
-        else:
-            thing.setstate(_tuples(value[1]))
-    elif kind == "torch":
-        private.set_torch_rng(value, thing)
-    elif kind == "numpy":
-        thing.set_state(_rich(value))
-    else:
-        getattr(thing, "bit_generator", thing).state = _rich(value)
-
-
-def _rich(value):
-    if value[0] == "dict":
-        return {key: _rich(inner) for key, inner in value[1]}
-    if value[0] == "array":
-        import numpy
-        return numpy.frombuffer(value[2], dtype=value[1]).copy()
-    return value[1]
 
 
 def _tuples(value):

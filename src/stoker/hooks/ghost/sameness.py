@@ -170,7 +170,7 @@ def _ordered(kept: object) -> object:
 def _sorted(tree: object) -> object:
     """A tree of image_tree.py in which sets have an order."""
     if isinstance(tree, (list, tuple)):
-        if len(tree) == 2 and tree[0] in ("set", "frozenset") and isinstance(tree[1], list):
+        if tree[:1] in (("set",), ("frozenset",)) and isinstance(tree[1], list) and tree[2:] in ((), (None,)):
             return (tree[0], sorted(map(repr, tree[1])))
         return tuple(map(_sorted, tree))
     return tree

@@ -52,7 +52,7 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
     if deep > DEEP:
         raise Unreadable(f"{path} is nested too deep")
     if kind is set and _PLAIN.issuperset(map(type, thing)):
-        return ("set", list(thing))
+        return ("set", list(thing), leaves.table_of(thing))
     if kind in _NESTS and _pure(thing, 0):
         return ("data", thing if kind in (tuple, frozenset) else marshal.loads(marshal.dumps(thing, 2)))
     if isinstance(thing, _CODE) or kind is range or leaves.is_value(kind):
@@ -136,7 +136,7 @@ def _changed(there: object, state: tuple) -> object:
     value = state[1]
     if state[0] == "set":
         place = there if type(there) is set else set()
-        _check(leaves.refill(place, value), "the order of a set")
+        _check(leaves.refill(place, value, state[2]), "the order of a set")
         return place
     if state[0] == "data" and type(there) is type(value) and type(value) in (list, dict):
         if type(value) is list:

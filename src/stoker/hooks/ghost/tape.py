@@ -215,11 +215,9 @@ def asked(frame: object, least: int = YES) -> bool:
     return False
 
 
-def script_asks(frame: object) -> bool:
-    """As `asked`, of the script's own code: installed packages are none of it."""
-    while frame is not None and classify(frame.f_code.co_filename) in (NO, THROUGH):
-        frame = frame.f_back
-    return frame is not None and not any(mark in frame.f_code.co_filename for mark in _PACKAGES)
+def is_the_scripts(filename: str) -> bool:
+    """Whether this is a file of the script's own, and of no installed package."""
+    return classify(filename) == YES and not any(mark in filename for mark in _PACKAGES)
 
 
 def classify(filename: str) -> int:

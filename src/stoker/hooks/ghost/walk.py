@@ -5,6 +5,7 @@ Two lives that stand at the same line of the same script give the same paths, so
 
 from __future__ import annotations
 
+import array
 import builtins
 import collections
 import functools
@@ -330,4 +331,4 @@ def _note(found: dict, now: Walk, path: str, replaced: bool = False) -> None:
 
 
 _SINGLES = {id(thing): repr(thing) for thing in (None, True, False, ..., NotImplemented, ())}  # whose addresses libraries keep too
-CONTAINERS = (list, dict, set, collections.deque, bytearray, functools._lru_cache_wrapper)
+CONTAINERS = (list, dict, set, collections.deque, bytearray, array.array, functools._lru_cache_wrapper)

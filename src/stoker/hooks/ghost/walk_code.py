@@ -106,7 +106,8 @@ def of_lru(walk, thing, path):
     walk.add_attributes(thing, path, _WORDS_OF_A_CACHE)
     for n, (args, kwargs, result) in enumerate(known):
         walk.add(result, f"{path}[#{n}]", thing, n, "item")
-        for m, part in enumerate((*args, *kwargs.items())):
+        walk.facts[f"{path}[#{n}]<asked>"] = (len(args), *kwargs)
+        for m, part in enumerate((*args, *kwargs.values())):
             walk.add(part, f"{path}[#{n}]<{m}>", thing, n, "item")
 
 

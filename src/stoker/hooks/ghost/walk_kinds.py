@@ -373,6 +373,10 @@ def _thread_local(walk, thing, path):
     walk.add(threading.local.__getattribute__(thing, "__dict__"), f"{path}.__dict__")
 
 
+def _lock(walk, thing, path):
+    walk.facts[path] = ("lock", thing.locked() if hasattr(thing, "locked") else thing._is_owned())
+
+
 def _weak(walk, thing, path):
     walk.weak.append((path, thing))
 
@@ -421,7 +425,7 @@ _EXACT.update({
     type: _type, types.ModuleType: of_module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
     types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
-    threading.local: _thread_local, threading.Event: of_instance,
+    threading.local: _thread_local, threading.Event: of_instance, type(threading.Lock()): _lock, type(threading.RLock()): _lock,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((
     types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
@@ -438,7 +442,7 @@ _BY_NAME = {
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("torch.nn.parameter", "UninitializedTensorMixin"): of_unmade,
     ("concurrent.futures._base", "Future"): of_instance, ("tempfile", "SpooledTemporaryFile"): of_instance,
-    ("_sre", "SRE_Scanner"): of_unknown,
+    ("_sre", "SRE_Scanner"): of_unknown, ("torch._C", "_NodeBase"): walk_library.of_graph_node,
     ("_socket", "socket"): walk_library.of_socket, ("asyncio.base_events", "BaseEventLoop"): walk_library.of_event_loop,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,
     ("logging", "Logger"): walk_library.of_logger, ("logging", "Handler"): walk_library.of_log_handler,

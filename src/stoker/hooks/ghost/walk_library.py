@@ -139,6 +139,15 @@ def of_h5_object(walk, thing, path):
     _all_but(walk, thing, path, ("_cache_props",))
 
 
+def of_graph_node(walk, thing, path):
+    """A node of a graph of torch.fx: its part in C tells all that it holds."""
+    _all_but(walk, thing, path, ())
+    base = next(kind for kind in type(thing).__mro__ if kind.__name__ == "_NodeBase")
+    for name, each in vars(base).items():
+        if type(each) is types.MemberDescriptorType:
+            walk.add(each.__get__(thing), f"{path}.{name}", thing, name, "attr")
+
+
 def of_member(walk, thing, path):
     """A member of an enumeration; one of the script's may hold more than its name."""
     from . import walk_kinds

@@ -40,7 +40,8 @@ def of_bytes_like(walk, thing, path):
         return
     try:
         view = memoryview(thing)
-        walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, zlib.crc32(view))
+        of_a_file = isinstance(thing, mmap.mmap) and view.readonly  # its content is the file's, which is judged elsewhere, and may be vast
+        walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, 0 if of_a_file else zlib.crc32(view))
         view.release()
         if isinstance(thing, mmap.mmap):
             walk.facts[path] += (thing.tell(),)

@@ -302,7 +302,7 @@ class Watch:
         wrapped = getattr(thing, "__wrapped__", None) if hasattr(kind, "cache_info") else None
         if wrapped is not None:
             self._queue.append((wrapped, path))
-        if wrapped is not None and caches.entries(thing) is not None:
+        if wrapped is not None:
             self._hold(path, lambda: caches.flat(thing), thing)
         return True
 

@@ -6,6 +6,7 @@ import ctypes
 import dis
 import gc
 import itertools
+import mmap
 import random
 import sys
 import types
@@ -80,6 +81,8 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
         if issubclass(kind, torch.Generator):
             return (lambda: private.torch_rng(thing)), None
     if numpy is not None and hasattr(numpy, "ndarray"):
+        if issubclass(kind, numpy.ndarray) and _is_read(thing):
+            return None, None
         if issubclass(kind, numpy.ndarray):
             return _memory_state(lambda: thing, thing.nbytes, thing.flags.writeable and thing.dtype != object)
         if kind.__name__ in ("Generator", "RandomState") and hasattr(kind, "bit_generator" if kind.__name__ == "Generator" else "seed"):
@@ -97,6 +100,16 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
     if files and module_of(kind) in ("_io", "io") and hasattr(kind, "tell"):
         return (lambda: _tell(thing)), None
     return None
+
+
+def _is_read(array: object) -> bool:
+    """Whether it lies in a file that is mapped to be read only: nobody changes it by this array, and the file may be shorter by now."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    if array is None or array.closed:
+        return False
+    with memoryview(array) as view:
+        return view.readonly
 
 
 def _tensor_state(tensor: object) -> tuple:

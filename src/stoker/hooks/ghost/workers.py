@@ -12,6 +12,9 @@ import sys
 from . import life, private, tape
 
 _original = None  # torch's worker loop, while `Loop` stands in its place
+_CHANGES = dict.fromkeys("os.truncate os.remove os.rmdir os.mkdir".split(), 0)  # audit events: which argument is the path
+_CHANGES.update(dict.fromkeys("os.rename os.link os.symlink".split(), 1))
+_NOBODYS = ("/dev/", "/proc/", os.path.expanduser("~/.cache/"), os.path.expanduser("~/.config/"))
 WRITES = "something writes"  # into a file: how that word begins
 NEWS = "_stoker_news"  # on what a worker sends instead of a batch
 
@@ -93,6 +96,8 @@ class _Desk:
     def listen(self) -> None:
         """For files that the script's own code writes, and for what it prints: nobody could put that back."""
         sys.addaudithook(self._audit)  # of this process only
+        if f"{__package__}.effects" in sys.modules:
+            sys.modules[f"{__package__}.effects"].heard = lambda path: self._changes(path, sys._getframe(1))
         handles = sys.modules.get(f"{__package__}.handles")
         for each in handles.opened() if handles is not None else ():  # by the process that has forked this one
             if each.writes:
@@ -116,11 +121,20 @@ class _Desk:
             self._wrote = f"{WRITES} {path}"
 
     def _audit(self, event: str, args: tuple) -> None:
-        if event != "open" or not args[2] & (os.O_WRONLY | os.O_RDWR):
+        if event in _CHANGES or (event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)):
+            path = args[_CHANGES.get(event, 0)]
+            path = path if isinstance(path, str) else os.fsdecode(path) if isinstance(path, bytes) else ""
+            self._changes(path, sys._getframe(1))
+
+    def _changes(self, path: str, frame: object) -> None:
+        """The script's own code, or a library that it has called, changes the file of this name; caches of libraries are their business."""
+        if not path or path.startswith(_NOBODYS) or path.endswith(".pyc"):
             return
-        path = args[0] if isinstance(args[0], str) else os.fsdecode(args[0]) if isinstance(args[0], bytes) else ""
-        if path and not path.startswith(("/dev/", "/proc/")) and tape.script_asks(sys._getframe(1)):
-            self._writes(path)
+        while frame is not None and frame.f_code is not Loop.__call__.__code__:  # further out is what had been running when this was forked
+            if tape.is_the_scripts(frame.f_code.co_filename):
+                self._writes(path)
+                return
+            frame = frame.f_back
 
     def before_batch(self) -> None:
         if not self.ready:

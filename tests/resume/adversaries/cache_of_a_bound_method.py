@@ -1,0 +1,43 @@
+# Tries: a data set wraps its own method by lru_cache in __init__, a forward a partial
+# expected: exact
+import functools
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+torch.manual_seed(0)
+
+class Data(Dataset):
+    def __init__(self):
+        self.x = torch.randn(640, 8)
+        self.load = functools.lru_cache(maxsize=100)(self._load)
+    def __len__(self):
+        return len(self.x)
+    def _load(self, i):
+        return self.x[i] + 0.1 * torch.randn(8)
+    def __getitem__(self, i):
+        return self.load(i % 160), self.x[i].sum()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.n = nn.Linear(8, 32), nn.Linear(32, 1), 0
+    def forward(self, x):
+        self.n += 1
+        return self.b(self.a(x).relu())
+
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+data_loader = DataLoader(Data(), 16, shuffle=True)
+step = 0
+
+for epoch in range(40):
+    for i, (x, y) in enumerate(data_loader):
+        loss = (m(x).squeeze(1) - y).pow(2).mean()
+        o.zero_grad()
+        loss.backward()
+        o.step()
+        step += 1
+
+        if i % 20 == 0:
+            print(epoch, i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()), data_loader.dataset.load.cache_info())

@@ -174,8 +174,7 @@ def _test_sets() -> str:
     one, two = set(range(200)), set()
     one.pop()
     lay_set(two, list(one), set_table(one))
-    one |= two | {1000, 77_777}
-    two |= {1000, 77_777}
+    one, two = one | {1000, 77_777}, two | {1000, 77_777}
     return "" if list(one) == list(two) and one.pop() == two.pop() else "sets lie otherwise in memory"
 
 

@@ -29,7 +29,7 @@ class Net(nn.Module):
     def forward(self, x):
         self.n += 1
         self.seen = Seen(self.seen.n + 1, self.seen.total + float(x.sum()))
-        self.stage = Stage.FULL if self.n > 30 else Stage.WARM
+        self.stage = Stage.FULL if self.n % 2 else Stage.WARM
         counts[self.n % 100] += self.n
         return self.b(self.a(x).relu()) * (1 if self.stage is Stage.FULL else 0.5)
 

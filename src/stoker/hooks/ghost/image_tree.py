@@ -57,6 +57,8 @@ def pack(walk, thing, path: str) -> tuple:
         return (_KINDS[kind], pairs)
     if kind in (list, tuple, collections.deque):
         return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
+    if isinstance(thing, tuple) and "_fields" in vars(kind) and _named(kind):  # a namedtuple
+        return ("record", [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], kind.__module__, kind.__qualname__)
     if kind is set and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing], leaves.table_of(thing))
     if kind is frozenset and all(type(v) in PLAIN for v in thing):
@@ -134,6 +136,8 @@ def build(tree: tuple, find, now=None):
         held.pop(None, None)
         caches.fill(now, [_call(entry, find, held) for entry in tree[1]], tree[2])
         return now
+    if word == "record":
+        return tuple.__new__(_by_name(*tree[2:]), [build(value, find) for value in tree[1]])
     kind = _MAKE[word]
     if kind in _DICTS:
         if kind is collections.defaultdict and type(now) is not kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import collections
 import mmap
 import sys
@@ -43,6 +44,8 @@ def of_bytes_like(walk, thing, path):
         of_a_file = isinstance(thing, mmap.mmap) and view.readonly  # its content is the file's, which is judged elsewhere, and may be vast
         walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, 0 if of_a_file else zlib.crc32(view))
         view.release()
+        if isinstance(thing, (bytearray, array.array)):
+            walk.things[path] = thing
         if isinstance(thing, mmap.mmap):
             walk.facts[path] += (thing.tell(),)
     except (ValueError, BufferError):

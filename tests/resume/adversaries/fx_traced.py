@@ -1,0 +1,36 @@
+# Tries: a model traced by torch.fx
+# expected: exact
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+torch.manual_seed(0)
+W = 0
+class Data(Dataset):
+    def __init__(self):
+        self.x = torch.randn(640, 8)
+    def __len__(self):
+        return len(self.x)
+    def __getitem__(self, i):
+        return self.x[i], self.x[i].sum()
+import torch.fx
+class Net0(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+    def forward(self, x):
+        return self.b(self.a(x).relu())
+def Net():
+    return torch.fx.symbolic_trace(Net0())
+m = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1)) if "Net" not in globals() else Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+loader = DataLoader(Data(), 16, shuffle=True, num_workers=W)
+for epoch in range(40):
+    for i, (x, y) in enumerate(loader):
+        loss = (m(x).squeeze(1) - y).pow(2).mean()
+        o.zero_grad()
+        loss.backward()
+        o.step()
+        if i % 25 == 0:
+            print(epoch, i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()))

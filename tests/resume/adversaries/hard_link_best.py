@@ -39,6 +39,8 @@ for epoch in range(40):
             with open("last.txt", "w") as f:
                 f.write(f"{step} {loss.item()}\n" * 3)
             if step == 50:
+                if os.path.exists("best.txt"):
+                    os.remove("best.txt")
                 os.link("last.txt", "best.txt")
 
         if i % 20 == 0:

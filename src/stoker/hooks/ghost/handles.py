@@ -177,10 +177,13 @@ def _nowhere(path: object, mode: str) -> int:
     """A descriptor for what is written nowhere. A new file that may be read, too, may be mapped into memory (`numpy.memmap`): it is one
     on the same disk that has no name."""
     if set("wx") & set(mode) and "+" in mode:
+        before, life.depth = life.depth, 1  # it is us who open it
         try:
             return _real_open_fd(os.path.dirname(os.path.abspath(path)), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError:  # of a file system that has no such
             pass
+        finally:
+            life.depth = before
     return _real_open_fd("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
 

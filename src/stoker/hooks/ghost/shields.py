@@ -13,7 +13,7 @@ import inspect
 import sys
 import weakref
 
-from . import fate, gradients, lazy, leaves, leavings, life, points, stand_ins, transforms, words, written
+from . import fate, gradients, graphs, lazy, leaves, leavings, life, points, stand_ins, transforms, words, written
 from .stand_ins import build, own_tensors, template
 
 __all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
@@ -35,6 +35,7 @@ def install() -> None:
         _kinds[name] = life.log.kind(name)
     _kinds["closure"] = life.log.kind("closure", placed=False)
     torch.nn.Module.__call__ = _module_call(torch.nn.Module.__call__)
+    graphs.backward = torch.autograd.backward
     torch.autograd.backward = _backward(torch.autograd.backward)
     torch.autograd.grad = _grad(torch.autograd.grad)
     torch.optim.Optimizer.profile_hook_step = staticmethod(_step_hook(torch.optim.Optimizer.profile_hook_step))

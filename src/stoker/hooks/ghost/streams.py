@@ -186,6 +186,12 @@ def _patch_text(which: int, stream: object) -> None:
             _own = before
 
     def flush() -> None:
+        if life.phase == life.TAIL and get_ident() == life.main and not life.depth:
+            _held.append((lambda _: flushed(), ""))  # before what is written past the stream
+            return
+        flushed()
+
+    def flushed() -> None:
         global _own
         before, _own = _own, True
         try:

@@ -80,6 +80,9 @@ class Reader:
         self.events, self.at = array("H"), 0
         self._values, self._value_at = [], 0
 
+    def __del__(self) -> None:
+        self._f.close()  # quietly: a script may be listening for warnings of files that are left open
+
     def _scan(self) -> bool:
         head = self._f.read(_HEAD)
         if len(head) < _HEAD:

@@ -196,7 +196,7 @@ def test_a_loop_over_a_list_goes_on_when_the_run_gets_nothing_to_read(ground: Gr
 
 
 def test_ctrl_c_on_pipes_is_what_python_gets(ground: Ground):
-    ground.script("train.py", "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
+    ground.script("train.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
     client = ground.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert client.stdout.readline() == b"begun\n"
     client.send_signal(signal.SIGINT)
@@ -217,7 +217,7 @@ def test_ctrl_c_code_of_a_run_that_dies_of_it(ground: Ground):
 
 def test_ctrl_c_ends_a_loop_in_the_shell(ground: Ground):
     ground.script("train.py", SLEEPER)
-    ground.script("saves.py", "import time\nprint('begun', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('saved')\n")
+    ground.script("saves.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('saved')\n")
     for name, tells, code in (("train.py", b"KeyboardInterrupt", -signal.SIGINT), ("saves.py", b"saved", 0)):
         loop = f"for lr in 1 2; do {shlex.quote(STOKER)} run --new {name}; test $lr$? = 10 && break; done"
         term = ground.terminal(argv=["bash", "-c", loop])

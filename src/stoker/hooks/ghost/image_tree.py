@@ -38,8 +38,6 @@ def pack(walk, thing, path: str) -> tuple:
         return ("opened", how, path)
     if kind is tuple and PLAIN.issuperset(map(type, thing)):  # which one of equal ones it is shows nowhere
         return ("tuple", [("value", value) for value in thing], None)
-    if kind is array.array:
-        return ("numbers", thing.typecode, thing.tobytes())
     if path in walk.tensors or path in walk.arrays:
         return ("memory", path)
     if isinstance(thing, getattr(sys.modules.get("numpy"), "generic", ())) and thing.dtype.isbuiltin == 1 and not thing.dtype.hasobject:
@@ -48,6 +46,8 @@ def pack(walk, thing, path: str) -> tuple:
         return made
     if walk.seen.get(id(thing)) not in (path, None):
         return ("same", walk.seen[id(thing)])
+    if kind is array.array:
+        return ("numbers", thing.typecode, thing.tobytes())
     if kind in _DICTS:
         pairs = []
         for n, (key, value) in enumerate(leaves.items(thing)):

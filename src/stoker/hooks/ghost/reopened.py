@@ -10,6 +10,9 @@ import sys
 from . import opening
 
 _MARKS = ("st_size", "st_mtime_ns")
+_GONE = " (deleted)"  # so the kernel marks the name of a mapped file that has none any more
+
+
 def told(thing: object) -> tuple | None:
     """How to open it again, in plain values; None for what is no such file."""
     if thing is None:
@@ -22,7 +25,7 @@ def told(thing: object) -> tuple | None:
             return _h5(thing)
         call = opening.opened_within(thing)
         if call is not None:
-            return ("file", (call.file, call.mode, *call.layers()), thing.tell(), _marks(thing.fileno()))
+            return ("file", (os.fspath(call.file), call.mode, *call.layers()), thing.tell(), _marks(thing.fileno()))
     except (OSError, ValueError, RuntimeError):  # closed, or of a place that it does not tell
         pass
     return None
@@ -46,11 +49,12 @@ def replaced(arrays: list) -> str:
         return ""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         found = [line.split(None, 5) for line in maps]
-    spans = [(*(int(word, 16) for word in where.split("-")), int(inode)) for where, _, _, _, inode, *_ in found]
+    spans = [(*(int(word, 16) for word in line[0].split("-")), int(line[4]), line[5].rstrip("\n")) for line in found if len(line) > 5]
     for root in roots.values():
         name, at = str(root.filename), root.ctypes.data
-        there = next((inode for low, high, inode in spans if low <= at < high), 0)
-        if not os.path.exists(name) or os.stat(name).st_ino != there:
+        inode, path = next(((inode, path) for low, high, inode, path in spans if low <= at < high), (0, name))
+        moved = path not in (name, os.path.realpath(name)) and os.path.exists(name) and os.stat(name).st_ino != inode  # the inode alone may
+        if moved or path.endswith(_GONE) or not os.path.exists(name):  # be another one in an overlay
             return name
     return ""
 

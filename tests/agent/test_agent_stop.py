@@ -51,7 +51,7 @@ def test_the_stages_of_the_ladder_come_in_order(new_run):
 
 
 def test_a_run_that_saves_within_its_grace_is_left_to_finish(new_run):
-    body = "import time\nprint('up', flush=True)\ntry: time.sleep(100)\nexcept KeyboardInterrupt:\n time.sleep(1); print('saved')"
+    body = "import time\ntry: print('up', flush=True); time.sleep(100)\nexcept KeyboardInterrupt:\n time.sleep(1); print('saved')"
     run = new_run([PY, "-c", body], grace_s=[20, 20])
     run.start()
     run.wait_out(b"up")

@@ -68,7 +68,7 @@ def test_working_folder_and_environment_are_those_of_the_shell(ground: Ground):
 
 
 def test_ctrl_c_reaches_the_run_as_plain_python_gets_it(ground: Ground):
-    ground.script("train.py", "import time\nprint('begun', flush=True)\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('bye', flush=True); raise SystemExit(3)\n")
+    ground.script("train.py", "import time\ntry:\n    print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    print('bye', flush=True); raise SystemExit(3)\n")
     term = ground.terminal("run", "train.py")
     term.expect(b"begun")
     term.send(b"\x03")

@@ -416,11 +416,13 @@ class _Restore:
         """All must hang together as it did. What samplers and data sets of the script's did on the way back to their place they had done
         before the image already: then the world is put back a second time."""
         self.now.close()
-        self._look()
         if reopen.ran_own_code:
+            self._look()
             self.compare()
             with sys.modules["torch"].no_grad():
                 self.world()
+        else:
+            self.now = walk.Walk().run()
         then, now = self.meta["alias"], self.now.alias
         for path in {**then, **now}:
             first = then.get(path) or now.get(path)

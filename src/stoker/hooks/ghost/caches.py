@@ -9,6 +9,7 @@ import gc
 import itertools
 import types
 
+CACHE = functools._lru_cache_wrapper
 _FEED = "_stoker_next"
 
 

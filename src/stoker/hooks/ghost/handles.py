@@ -191,11 +191,9 @@ def _count(raw: object, place: Place, path: str) -> None:
     there = raw.fileno() if stat.S_ISREG(os.fstat(raw.fileno()).st_mode) else None
 
     def write(data: object) -> int:
-        n = memoryview(data).nbytes
         if place.append:
             place.at = place.size
-        if there is not None:
-            os.pwrite(there, data, place.at)
+        n = memoryview(data).nbytes if there is None else os.pwrite(there, data, place.at)
         place.at += n
         place.size = max(place.size, place.at)
         return n

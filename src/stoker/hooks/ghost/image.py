@@ -8,13 +8,14 @@ from __future__ import annotations
 import _thread
 import marshal
 import os
-import random
 import sys
 import time
 import types
 
 from . import (
+    caches,
     fate,
+    generators,
     graphs,
     image_memory,
     image_tree,
@@ -163,33 +164,42 @@ def _meta(seen, copy, where) -> dict:
         copy.tensor(path, tensor)
     for path, array in seen.arrays.items():
         copy.array(path, array)
-    shifts = []
-    states = tuple(f"{path}.state" for path in seen.optimizers)
-    for owner, name in _shifts.values():
-        path = seen.seen.get(id(owner))
-        if path and not path.startswith(states):
-            shifts.append((path, name, _shift_tree(seen, owner, name, path)))
-    shifts = _whole(sorted(shifts, key=lambda shift: len(shift[0])))
-    for path, name, tree in shifts:
-        if tree == ("same", path) and seen.facts.get(path, ("",))[0] == "lru_cache":
-            raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(path, seen.frames)))
-        if tree == ("same", f"{path}.{name}") and hash(tree[1]) not in _there and not _is_new_rng(seen.rngs.get(tree[1])):
-            raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(tree[1], seen.frames)))
+    shifts = _shifts_of(seen)
     saved = {name: _frozen(part.save(copy)) for name, part in parts()}  # from here on a new interval of the journal counts
-    torch = sys.modules["torch"]
     return {
         "where": _frozen(where), "step": life.steps, "events": len(life.log), "frames": seen.frames,
         "facts": seen.facts, "alias": seen.alias, "members": copy.members, "groups": copy.groups, "arrays": copy.arrays,
-        "extra": copy.extra, "rngs": {path: rng_state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(),
-        "cuda": _cuda_rngs(torch),
+        "extra": copy.extra, "rngs": {path: generators.state(thing) for path, thing in seen.rngs.items()}, "world": private.rngs(),
+        "cuda": generators.of_gpus(),
         "optimizers": {path: image_tree.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
         "shared": joined.pairs(seen), "shifts": shifts, "parts": saved, "kept_graphs": graphs.kept(),
     }  # fmt: skip
 
 
+def _shifts_of(seen) -> list:
+    """[(path of the owner, name, tree)] of what was seen to change inside shields. `journal.Impossible`: what no later life could make."""
+    states = tuple(f"{path}.state" for path in seen.optimizers)
+    found = []
+    for owner, name in _shifts.values():
+        path = seen.seen.get(id(owner))
+        if path and not path.startswith(states):
+            found.append((path, name, _shift_tree(seen, owner, name, path), owner))
+    found = _whole(sorted(found, key=lambda shift: len(shift[0])))
+    for path, name, tree, owner in found:
+        if tree[0] == "same" and (type(owner) is caches.CACHE if name is None else _is_lost(seen, f"{path}.{name}", tree[1])):
+            raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(tree[1], seen.frames)))
+    return [(path, name, tree) for path, name, tree, _ in found]
+
+
+def _is_lost(seen, told: str, path: str) -> bool:
+    """Whether what was found at `told`, and has no other `path`, was made in a shield, and is nothing that a later life could make."""
+    return path == told and hash(path) not in _there and (
+        path not in seen.rngs or generators.maker(generators.state(seen.rngs[path])) is None)
+
+
 def _whole(shifts: list) -> list:
     """Without what is within a file that is opened anew."""
-    anew = [f"{path}.{name}" for path, name, tree in shifts if tree[0] == "opened"]
+    anew = [f"{path}.{name}" for path, name, tree, _ in shifts if tree[0] == "opened"]
     return [shift for shift in shifts if not any(shift[0] == path or shift[0].startswith((f"{path}.", f"{path}[")) for path in anew)]
 
 
@@ -201,93 +211,23 @@ def _frozen(told):
 def _is_in_place(owner, name: str) -> bool:
     """Whether an attribute that is none of the dictionary's is kept elsewhere: in a slot, in C."""
     place = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
+    if type(place) not in (types.MemberDescriptorType, types.GetSetDescriptorType):  # a property would run code of the script's
+        return False
     try:
-        return hasattr(type(place), "__set__") and (place.__get__(owner), True)[1]
+        place.__get__(owner)
     except AttributeError:  # an empty slot
         return False
+    return True
 
 
 def _shift_tree(seen, owner, name, path: str):
     if name is None:
-        if isinstance(owner, bytearray):
-            return ("value", bytes(owner))
         return image_tree.pack(seen, owner, path) if type(owner) in image_tree.FILLED else ("same", path)
     held = leaves.attributes(owner) or {}
     if name not in held and not isinstance(owner, type) and not _is_in_place(owner, name):
         return ("absent",)
     value = held[name] if name in held else getattr(owner, name, None)
     return image_tree.pack(seen, value, f"{path}.{name}")
-
-
-def rng_state(thing) -> tuple:
-    """(kind, state, class) of a random generator, in plain values."""
-    names = [leaves.name_of(kind) for kind in type(thing).__mro__]
-    if "random.Random" in names or "_random.Random" in names:
-        return "python", random.Random.getstate(thing) if "random.Random" in names else (0, thing.getstate(), None), names[0]
-    if "torch._C.Generator" in names:
-        return "torch", private.torch_rng(thing), names[0]
-    if "numpy.random.mtrand.RandomState" in names:
-        return "numpy", _plain(thing.get_state(legacy=False)), names[0]
-    return "bits", _plain(getattr(thing, "bit_generator", thing).state), names[0]
-
-
-def _plain(state):
-    if isinstance(state, dict):
-        return ("dict", [(key, _plain(value)) for key, value in state.items()])
-    if hasattr(state, "tobytes") and getattr(state, "shape", ()) != ():
-        return ("array", state.dtype.str, state.tobytes())
-    return ("value", state.item() if hasattr(state, "item") else state)
-
-
-def set_rng(thing, state: tuple) -> None:
-    """Put a state of `rng_state` back."""
-    kind, value, _ = state
-    if kind == "python":
-        if isinstance(thing, random.Random):
-            random.Random.setstate(thing, value)
-        else:
-            thing.setstate(value[1])
-    elif kind == "torch":
-        private.set_torch_rng(value, thing)
-    elif kind == "numpy":
-        thing.set_state(_rich(value))
-    else:
-        getattr(thing, "bit_generator", thing).state = _rich(value)
-
-
-def new_rng(state: tuple):
-    """A generator of the kind that such a state is of, or None; its own state comes by `set_rng`."""
-    kind, value, name = state
-    if kind == "torch":
-        return sys.modules["torch"].Generator() if len(value) == len(private.torch_rng()) else None
-    if kind == "python":
-        return random.Random() if name == "random.Random" else None
-    numpy = sys.modules.get("numpy")
-    if kind == "numpy":
-        return numpy.random.RandomState() if name == "numpy.random.mtrand.RandomState" else None
-    if kind != "bits" or name != "numpy.random._generator.Generator":
-        return None
-    bits = getattr(numpy.random, dict(value[1])["bit_generator"][1], None)
-    return numpy.random.Generator(bits()) if bits is not None else None
-
-
-def _is_new_rng(thing) -> bool:
-    return thing is not None and new_rng(rng_state(thing)) is not None
-
-
-def _rich(value):
-    if value[0] == "dict":
-        return {key: _rich(inner) for key, inner in value[1]}
-    if value[0] == "array":
-        import numpy
-        return numpy.frombuffer(value[2], dtype=value[1]).copy()
-    return value[1]
-
-
-def _cuda_rngs(torch):
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return None
-    return [bytes(state.tolist()) for state in torch.cuda.get_rng_state_all()]
 
 
 class _Writer:
@@ -326,8 +266,7 @@ class _Writer:
         """The constants are what they were at the end of set-up. Done here, beside training: a change in between is seen all the same."""
         proofs = []
         for address, size, value, _owner in self.copy.proofs:
-            now = store.checksum(store.memory(address, size))
-            if now != value:
+            if not image_memory.is_still(address, size, value):
                 self.error, self.changed = "memory that did not change since set-up has changed", True
                 return False
             proofs.append((size, value))

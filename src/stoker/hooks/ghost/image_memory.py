@@ -184,6 +184,11 @@ def _remember(owner, address: int, size: int) -> None:
     _constants.setdefault(address, (weakref.ref(owner), size, store.checksum(store.memory(address, size))))
 
 
+def is_still(address: int, size: int, value: object) -> bool:
+    """Whether the memory there has the checksum that it had."""
+    return store.checksum(store.memory(address, size)) == value
+
+
 def forget_constants() -> None:
     """One of them changed: from here on all memory is copied."""
     _constants.clear()

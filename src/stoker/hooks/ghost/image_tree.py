@@ -6,7 +6,6 @@ from __future__ import annotations
 import array
 import collections
 import enum
-import functools
 import sys
 import types
 
@@ -19,10 +18,7 @@ _KINDS.update({set: "set", frozenset: "frozenset", collections.deque: "deque"})
 _KINDS.update({collections.Counter: "counter", collections.defaultdict: "defaultdict"})
 _MAKE = {word: kind for kind, word in _KINDS.items()}
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
-CACHE = functools._lru_cache_wrapper
-FILLED = frozenset((*_KINDS, CACHE, array.array))  # in place
-WITHOUT_PARTS = frozenset("value memory named opened made scalar numbers absent".split())  # words of trees
-PAIRS = frozenset(_KINDS[kind] for kind in _DICTS)  # words of trees that hold pairs
+FILLED = frozenset((*_KINDS, caches.CACHE, array.array, bytearray))  # in place
 
 
 class CannotBuild(Exception):
@@ -46,8 +42,8 @@ def pack(walk, thing, path: str) -> tuple:
         return made
     if walk.seen.get(id(thing)) not in (path, None):
         return ("same", walk.seen[id(thing)])
-    if kind is array.array:
-        return ("numbers", thing.typecode, thing.tobytes())
+    if kind is array.array or kind is bytearray:
+        return ("numbers", getattr(thing, "typecode", ""), bytes(thing))
     if kind in _DICTS:
         pairs = []
         for n, (key, value) in enumerate(leaves.items(thing)):
@@ -63,7 +59,7 @@ def pack(walk, thing, path: str) -> tuple:
         return (_KINDS[kind], [("value", v) for v in thing], leaves.table_of(thing))
     if kind is frozenset and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing])
-    if kind is CACHE and (known := caches.entries(thing)) is not None:
+    if kind is caches.CACHE and (known := caches.entries(thing)) is not None:
         return ("cache", [_entry(walk, entry, f"{path}[#{n}]") for n, entry in enumerate(known)], tuple(thing.cache_info()))
     return _named(thing) or ("same", path)
 
@@ -80,7 +76,8 @@ def _made(thing) -> tuple | None:
     """The tree of an object that never changes: a member of its class or module, or made of plain values as its `__reduce__` says."""
     kind = type(thing)
     if isinstance(kind, enum.EnumMeta):
-        return ("named", kind.__module__, f"{kind.__qualname__}.{thing._name_}") if _named(kind) and thing._name_ else None
+        known = _named(kind) and kind._member_map_.get(thing._name_) is thing  # no flags together, which no class has
+        return ("named", kind.__module__, f"{kind.__qualname__}.{thing._name_}") if known else None
     if kind.__module__ == "torch" and getattr(sys.modules["torch"], str(thing).rpartition(".")[2], None) is thing:
         return ("named", "torch", str(thing).rpartition(".")[2])
     try:
@@ -108,62 +105,84 @@ def build(tree: tuple, find, now=None):
     """The value of a tree; containers that exist (`now`) are filled in place. `find(path)` gives tensors, arrays and objects, or raises
     CannotBuild."""
     word = tree[0]
-    if word == "value":
-        return tree[1]
-    if word in ("memory", "same"):
-        return find(tree[1])
-    if word == "named":
-        return _by_name(*tree[1:])
-    if word == "made":
-        kind = _by_name(*tree[1:3])
-        if not _never_changes(kind):
-            raise CannotBuild(f"{tree[1]}.{tree[2]}")
-        return kind(*tree[3])
-    if word == "scalar":
-        return sys.modules["numpy"].frombuffer(tree[2], tree[1])[0]
-    if word == "numbers":
-        made = array.array(tree[1], tree[2])
-        if type(now) is array.array and now.typecode == tree[1]:
-            now[:] = made
-            return now
+    if word in _LEAVES:
+        return _LEAVES[word](tree, find)
+    if word in _PLACES:
+        return _PLACES[word](tree, find, now)
+    return _elements(tree, find, now)
+
+
+def _made_again(tree: tuple, _find):
+    kind = _by_name(*tree[1:3])
+    if not _never_changes(kind):
+        raise CannotBuild(f"{tree[1]}.{tree[2]}")
+    return kind(*tree[3])
+
+
+def _numbers(tree: tuple, _find, now):
+    """An array of the standard library, or a bytearray."""
+    _, code, raw = tree
+    made = array.array(code, raw) if code else bytearray(raw)
+    if type(now) is not type(made) or (code and now.typecode != code):
         return made
-    if word == "opened":
-        return find(tree[2])
-    if word == "cache":
-        if type(now) is not CACHE or caches.entries(now) is None:
-            raise CannotBuild("what an lru_cache keeps")
-        held = {_asked(args, kwargs): result for args, kwargs, result in caches.entries(now)}
-        held.pop(None, None)
-        caches.fill(now, [_call(entry, find, held) for entry in tree[1]], tree[2])
-        return now
-    if word == "record":
-        return tuple.__new__(_by_name(*tree[2:]), [build(value, find) for value in tree[1]])
-    kind = _MAKE[word]
-    if kind in _DICTS:
-        if kind is collections.defaultdict and type(now) is not kind:
-            raise CannotBuild("a defaultdict")  # what it makes by default stands in no image
-        old = now if type(now) is kind else kind()
-        pairs = []
-        for key, value in tree[1]:
-            key = build(key, find)  # noqa: PLW2901
-            if type(key) is str:
-                key = sys.intern(key)  # noqa: PLW2901  # one object for one name, as torch has it: pickles tell the difference
-            pairs.append((key, build(value, find, old.get(key) if _is_plain(key) else None)))
-        old.clear()
-        (collections.OrderedDict if kind is collections.OrderedDict else dict).update(old, pairs)  # a Counter's own would count them
-        return old
-    held = list(now) if type(now) is kind else []
-    values = [build(value, find, held[n] if n < len(held) and kind not in (set, frozenset) else None) for n, value in enumerate(tree[1])]
-    if kind is set:
-        place = now if type(now) is set else set()
-        if not leaves.refill(place, values, tree[2]):
-            raise CannotBuild("a set in its order")
-        return place
+    try:
+        now[:] = made
+    except BufferError as e:  # of another length, while something looks at its memory
+        raise CannotBuild("memory that something else looks at") from e
+    return now
+
+
+def _cache(tree: tuple, find, now):
+    known = caches.entries(now) if type(now) is caches.CACHE else None
+    if known is None:
+        raise CannotBuild("what an lru_cache keeps")
+    held = {_asked(args, kwargs): result for args, kwargs, result in known}
+    held.pop(None, None)
+    caches.fill(now, [_call(entry, find, held) for entry in tree[1]], tree[2])
+    return now
+
+
+def _pairs(tree: tuple, find, now):
+    kind = _MAKE[tree[0]]
+    if kind is collections.defaultdict and type(now) is not kind:
+        raise CannotBuild("a defaultdict")  # what it makes by default stands in no image
+    old = now if type(now) is kind else kind()
+    pairs = []
+    for key_tree, value in tree[1]:
+        key = build(key_tree, find)
+        if type(key) is str:
+            key = sys.intern(key)  # one object for one name, as torch has it: pickles tell the difference
+        pairs.append((key, build(value, find, old.get(key) if _is_plain(key) else None)))
+    old.clear()
+    (collections.OrderedDict if kind is collections.OrderedDict else dict).update(old, pairs)  # a Counter's own would count them
+    return old
+
+
+def _set(tree: tuple, find, now):
+    place = now if type(now) is set else set()
+    if not leaves.refill(place, [build(value, find) for value in tree[1]], tree[2]):
+        raise CannotBuild("a set in its order")
+    return place
+
+
+def _elements(tree: tuple, find, now):
+    """A list or a deque, in place; a tuple or a frozenset, anew."""
+    kind = _MAKE[tree[0]]
+    held = list(now) if type(now) is kind and kind is not frozenset else []
+    values = [build(value, find, held[n] if n < len(held) else None) for n, value in enumerate(tree[1])]
     if type(now) is not kind or kind in (tuple, frozenset):
         return collections.deque(values, tree[2]) if kind is collections.deque else kind(values)
     now.clear()
     now.extend(values)
     return now
+
+
+def parts(tree: tuple) -> list:
+    """The trees within a tree."""
+    word = tree[0]
+    if _PLACES.get(word) is _pairs:
+        return [part for pair in tree[1] for part in pair]
+    return [] if word in _LEAVES or word in ("numbers", "absent") else tree[1]
 
 
 def _by_name(module: str, names: str):
@@ -226,3 +245,21 @@ def build_optimizer(optimizer, entries: list, find) -> None:
         state[owner] = build(tree, find, optimizer.state.get(owner))
     optimizer.state.clear()
     optimizer.state.update(state)
+
+
+_LEAVES = {  # words of trees without parts -> what makes the value, of (tree, find)
+    "value": lambda tree, _: tree[1],
+    "memory": lambda tree, find: find(tree[1]),
+    "same": lambda tree, find: find(tree[1]),
+    "opened": lambda tree, find: find(tree[2]),
+    "named": lambda tree, _: _by_name(*tree[1:]),
+    "made": _made_again,
+    "scalar": lambda tree, _: sys.modules["numpy"].frombuffer(tree[2], tree[1])[0],
+}
+_PLACES = {  # and of (tree, find, what this life has there)
+    "numbers": _numbers,
+    "cache": _cache,
+    "record": lambda tree, find, _: tuple.__new__(_by_name(*tree[2:]), [build(value, find) for value in tree[1]]),
+    "set": _set,
+    **{_KINDS[kind]: _pairs for kind in _DICTS},
+}

@@ -361,6 +361,10 @@ def forget(before: int) -> None:
     for number in epochs():
         if number < before:
             _drop(number)
+    undo = os.path.join(life.folder, "undo")
+    for name in _real_listdir(undo) if os.path.isdir(undo) else ():
+        if not name.isdigit():  # a life ended while it made one, or dropped one
+            remove(os.path.join(undo, name))
 
 
 def _drop(number: int) -> None:

@@ -145,7 +145,10 @@ def has_order(values: list) -> bool:
 def refill(place: set, values: list, table: tuple | None) -> bool:
     """Put these plain values into a set, with a table as it was (`table_of`); whether it is gone through in their order then."""
     if table is not None:
-        private.lay_set(place, values, table)
+        try:
+            private.lay_set(place, values, table)
+        except ValueError:  # this Python gives it another size
+            return False
         return list(place) == values
     if list(place) != values:
         place.clear()

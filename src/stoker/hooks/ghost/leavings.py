@@ -11,6 +11,7 @@ import sys
 import weakref
 
 from . import fate, life, stand_ins, written
+from .leaves import PLAIN
 
 MOST = 64  # in one call; of a model that leaves more behind a script reads few
 MODULES = 1000
@@ -35,7 +36,7 @@ def install() -> None:
     _handle = sys.modules["torch.utils.hooks"].RemovableHandle
     module = sys.modules["torch"].nn.Module
     real = module.__setattr__
-    kinds = frozenset((sys.modules["torch"].Tensor, list, tuple, dict)) | stand_ins.PLAIN
+    kinds = frozenset((sys.modules["torch"].Tensor, list, tuple, dict)) | PLAIN
     _set[:] = [real]
 
     @functools.wraps(real)
@@ -50,7 +51,7 @@ def install() -> None:
 
 
 def _same(before: object, value: object) -> bool:
-    return before is value or (type(before) is type(value) and type(value) in stand_ins.PLAIN and before == value)
+    return before is value or (type(before) is type(value) and type(value) in PLAIN and before == value)
 
 
 def begins(root: object) -> None:

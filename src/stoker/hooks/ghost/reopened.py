@@ -9,7 +9,6 @@ import sys
 
 from . import opening
 
-_MARKS = ("st_size", "st_mtime_ns")
 _GONE = " (deleted)"  # so the kernel marks the name of a mapped file that has none any more
 
 
@@ -80,7 +79,7 @@ def _h5(thing: object) -> tuple | None:
 
 def _marks(file: object) -> tuple:
     found = os.stat(file)
-    return tuple(getattr(found, name) for name in _MARKS)
+    return found.st_size, found.st_mtime_ns
 
 
 def open_again(tree: tuple, known: dict) -> object:

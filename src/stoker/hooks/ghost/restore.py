@@ -10,7 +10,7 @@ import re
 import sys
 import time
 
-from . import fate, gradients, image, image_memory, image_tree, joined, private, reopen, store, walk, walk_closed, walk_values, words
+from . import fate, generators, gradients, image, image_memory, image_tree, joined, private, reopen, walk, walk_closed, walk_values, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _JOINTS = re.compile(r"[.\[<{]")  # where a path goes on to a part
@@ -94,10 +94,7 @@ class _Restore:
         """All trees of values of the image, with those within them."""
         trees = [tree for _, _, tree in self.meta["shifts"]] + [tree for entries in self.meta["optimizers"].values() for _, tree in entries]
         for tree in trees:  # grows
-            if tree[0] in image_tree.PAIRS:
-                trees += [part for pair in tree[1] for part in pair]
-            elif tree[0] not in (*image_tree.WITHOUT_PARTS, "same"):
-                trees += tree[1]
+            trees += image_tree.parts(tree)
         return trees
 
     def is_free(self, path: str) -> bool:
@@ -241,8 +238,7 @@ class _Restore:
     def _fill(self, tensor, source, path: str) -> None:
         flat = image_memory.flat(tensor)
         if source[0] == "same":
-            size, value = self.meta["proofs"][source[2]]
-            if store.checksum(store.memory(flat.data_ptr(), size)) != value:
+            if not image_memory.is_still(flat.data_ptr(), *self.meta["proofs"][source[2]]):
                 self.differs(path, "the same since set-up", "other numbers")
             return
         if source[2]:
@@ -298,8 +294,7 @@ class _Restore:
             if source[0] == "file":
                 continue
             if source[0] == "same":
-                size, value = self.meta["proofs"][source[2]]
-                if store.checksum(store.memory(array.__array_interface__["data"][0], size)) != value:
+                if not image_memory.is_still(array.__array_interface__["data"][0], *self.meta["proofs"][source[2]]):
                     self.differs(path, "the same since set-up", "other numbers")
                 continue
             saved = import_numpy.frombuffer(self.bytes_of(source), dtype=array.dtype).reshape(tuple(told[1]))
@@ -351,12 +346,12 @@ class _Restore:
 
     def _makes_generator(self, path: str) -> bool:
         """Whether there was a generator that can be made anew: a sampler did in its `__iter__`, a data set at its first sample."""
-        return path in self.meta["rngs"] and path not in self.named_twice and image.new_rng(_tuples(self.meta["rngs"][path])) is not None
+        return path in self.meta["rngs"] and path not in self.named_twice and generators.maker(_tuples(self.meta["rngs"][path])) is not None
 
     def _new_generator(self, path: str):
         """Its state comes last, with that of all others."""
         if path not in self.now.rngs:
-            self.now.rngs[path] = image.new_rng(_tuples(self.meta["rngs"][path]))
+            self.now.rngs[path] = generators.maker(_tuples(self.meta["rngs"][path]))()
         return self.now.rngs[path]
 
     def _new_array(self, path: str):
@@ -388,9 +383,7 @@ class _Restore:
         owner = self._find(path)
         told = path if name is None else f"{path}.{name}"
         if name is None:
-            if isinstance(owner, bytearray):
-                owner[:] = tree[1]
-            elif tree[0] != "same":
+            if tree[0] != "same":
                 image_tree.build(tree, self._find, owner)
         else:
             held = getattr(owner, "__dict__", {})
@@ -444,7 +437,7 @@ class _Restore:
             return
         for path, state in self.meta["rngs"].items():
             if path in self.now.rngs:
-                image.set_rng(self.now.rngs[path], _tuples(state))
+                generators.put_back(self.now.rngs[path], _tuples(state))
         torch = sys.modules["torch"]
         if self.meta["cuda"] is not None:
             torch.cuda.set_rng_state_all([_bytes_tensor(memoryview(bytearray(state))) for state in self.meta["cuda"]])

@@ -12,8 +12,8 @@ import types
 import zlib
 
 from . import leaves, private
+from .leaves import PLAIN
 
-_PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
 _BY_OWNER = ("=", "data", "set")  # of states: the owner puts the value in its place
 _NESTS = frozenset((list, tuple, dict, set, frozenset))
 _CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
@@ -42,7 +42,7 @@ def restore(state: tuple, sampler: object, generator: object) -> None:
 
 def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
     kind = type(thing)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return ("=", thing)
     if id(thing) in seen:
         return seen[id(thing)]
@@ -51,7 +51,7 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
         return ("data set",)
     if deep > DEEP:
         raise Unreadable(f"{path} is nested too deep")
-    if kind is set and _PLAIN.issuperset(map(type, thing)):
+    if kind is set and PLAIN.issuperset(map(type, thing)):
         return ("set", list(thing), leaves.table_of(thing))
     if kind in _NESTS and _pure(thing, 0):
         return ("data", thing if kind in (tuple, frozenset) else marshal.loads(marshal.dumps(thing, 2)))
@@ -163,9 +163,9 @@ def _pure(nest: object, deep: int) -> bool:
     kinds = set(map(type, nest))
     if type(nest) is dict:
         kinds |= set(map(type, nest.values()))
-    if _PLAIN.issuperset(kinds):
+    if PLAIN.issuperset(kinds):
         return True
-    if not kinds <= _PLAIN | _NESTS:
+    if not kinds <= PLAIN | _NESTS:
         return False
     inner = [*nest, *nest.values()] if type(nest) is dict else nest
     return all(_pure(each, deep + 1) for each in inner if type(each) in _NESTS)

@@ -11,10 +11,10 @@ import sys
 
 from ..entry import unnumbered
 from . import fate, log, words
+from .leaves import PLAIN
 
 SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
 CONTENT_MAX = 1 << 20  # bytes of an integer tensor that are kept as the sample of its template
-PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
 _ids: dict = {}  # (structure, more) -> number of the template
 _quick: dict = {}  # what can be seen of an output at a glance -> number of its template
 _known: list = []  # number -> (structure, samples), samples made when first needed

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import logging
 import re
 import sys
 import warnings
 
-from . import private
+from . import caches, private
 from .leaves import PLAIN
 
 _PLACE = "__warningregistry__"  # in the globals of a module: what was shown there, as (text, class, line)
@@ -58,13 +56,12 @@ def _called() -> list:
     for home in sys.modules.keys() - _looked_through:
         _looked_through.add(home)
         names = getattr(sys.modules.get(home), "__dict__", None) or {}
-        _once.extend((home, name) for name, thing in list(names.items()) if type(thing) is _Cached and name.endswith("_once"))
+        _once.extend((home, name) for name, thing in list(names.items()) if type(thing) is caches.CACHE and name.endswith("_once"))
     found = []
     for home, name in _once:
         thing = getattr(sys.modules.get(home), name, None)
-        if type(thing) is _Cached and thing.cache_info().currsize:
-            caches = [each for each in gc.get_referents(thing) if type(each) is dict and "__wrapped__" not in each]
-            keys = [key if type(key) is tuple else (key,) for each in caches for key in each]
+        if type(thing) is caches.CACHE and thing.cache_info().currsize:
+            keys = [key if type(key) is tuple else (key,) for key, _ in caches.cached(thing) or ()]
             calls = [[_argument(each) for each in key] for key in keys]
             found.append((home, name, [call for call in calls if None not in call]))
     return found
@@ -83,13 +80,12 @@ def _call(told: list) -> None:
     try:
         for home, name, calls in told:
             thing = getattr(sys.modules.get(home), name, None)
-            for call in calls if type(thing) is _Cached else ():
+            for call in calls if type(thing) is caches.CACHE else ():
                 thing(*(logging.getLogger(value) if kind == "logger" else value for kind, value in call))
     finally:
         logging.disable(before)
 
 
-_Cached = functools._lru_cache_wrapper
 _once: list = []  # (module, name)
 _looked_through: set = set()  # names of modules
 

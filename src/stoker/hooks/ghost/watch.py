@@ -14,11 +14,11 @@ import types
 import zlib
 
 from . import caches, leaves
+from .leaves import PLAIN
 from .watch_kinds import (
     ATOMS,
     BETWEEN,
     HANDLES,
-    PLAIN,
     cell_content,
     content_of,
     global_generators,
@@ -73,6 +73,7 @@ class Watch:
         self._keep: list = []
         self._small: list = []  # Held, compared element by element at each look
         self._large: list = []  # Held, compared now and then
+        self._caches: list = []  # Held of what an lru_cache keeps, and how often it was asked: no change to `look`, which counts misses
         self._states: list = []  # (path, state(), remembered state)
         self._deep: list = []  # (path, state(), remembered state), compared now and then
         self._shared: list = []  # (path, state(), remembered state) of memory that other processes see
@@ -109,7 +110,7 @@ class Watch:
         if deep:
             self._next_deep = self._looks * 2
         found = []
-        for held in (*self._small, *self._large) if deep else self._small:
+        for held in (*self._small, *self._caches, *self._large) if deep else (*self._small, *self._caches):
             now = held.values()
             if len(now) != len(held.then) or not all(map(operator.is_, now, held.then)):
                 found += held.differences(now)
@@ -301,9 +302,10 @@ class Watch:
         self._order.append((leaves.name_of(kind), content))
         wrapped = getattr(thing, "__wrapped__", None) if hasattr(kind, "cache_info") else None
         if wrapped is not None:
+            kept = Held(path, lambda: caches.flat(thing), thing)
+            self._caches.append(kept)
             self._queue.append((wrapped, path))
-        if wrapped is not None:
-            self._hold(path, lambda: caches.flat(thing), thing)
+            self._descend(kept.then, path)
         return True
 
     def _add_foreign(self, thing: object, kind: type, path: str) -> None:

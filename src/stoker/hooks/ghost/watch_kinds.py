@@ -21,7 +21,6 @@ PAGE = 4096
 ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex, type(...), range, slice, types.CodeType,
                     types.ModuleType, property, types.WrapperDescriptorType, types.MethodDescriptorType,
                     types.GetSetDescriptorType, types.MemberDescriptorType, type(NotImplemented), type(type.__call__)))
-PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
 # What may be opened late and read from: handles and C objects that are not expected to remember anything that shows in a sample.
 HANDLES = frozenset(
     "_io io h5py lmdb zarr pyarrow mmap zipfile tarfile zlib gzip bz2 lzma sqlite3 _sqlite3 tokenizers sentencepiece PIL cv2 "

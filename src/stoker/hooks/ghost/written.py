@@ -17,6 +17,7 @@ import types
 import weakref
 
 from . import leaves, stand_ins
+from .leaves import PLAIN
 from .watch_kinds import is_users, names_of
 
 MOST = 64  # values that one call may write into one place; more are left out
@@ -129,7 +130,7 @@ class _Places:
 
     def look(self, key: str, value: object, deep: int) -> None:
         kind = type(value)
-        if kind in stand_ins.PLAIN or kind is stand_ins.torch_tensor() or id(value) in self._seen or len(self.found) >= PLACES:
+        if kind in PLAIN or kind is stand_ins.torch_tensor() or id(value) in self._seen or len(self.found) >= PLACES:
             return
         if kind in _LISTS or kind in _DICTS or kind is set:
             self._seen.add(id(value))
@@ -303,9 +304,9 @@ def _now(place: object) -> object:
     if kind in _LISTS:
         return (len(place), _held(place[-1]) if place else None, [*map(_held, place)] if len(place) <= MOST else None)
     if kind is set:
-        return set(place) if len(place) <= MOST and stand_ins.PLAIN.issuperset(map(type, place)) else None
+        return set(place) if len(place) <= MOST and PLAIN.issuperset(map(type, place)) else None
     if kind in _DICTS:
-        return {name: _held(value) for name, value in place.items() if type(name) in stand_ins.PLAIN} if len(place) <= PLACES else None
+        return {name: _held(value) for name, value in place.items() if type(name) in PLAIN} if len(place) <= PLACES else None
     return _held(_content(place))
 
 
@@ -324,12 +325,12 @@ def _change(place: object, then: object) -> tuple | None:
     if kind in _LISTS:
         return _change_of_list(place, *then)
     if kind is set:
-        known = then is not None and stand_ins.PLAIN.issuperset(map(type, place))
+        known = then is not None and PLAIN.issuperset(map(type, place))
         return (_WHOLE, (), [*place], ()) if known and then != place and len(place) <= MOST else None
     if kind in _DICTS:
         if then is None:
             return None
-        now = [name for name in place if type(name) in stand_ins.PLAIN]
+        now = [name for name in place if type(name) in PLAIN]
         new = [(name, place[name]) for name in now if not _is(then.get(name, _ABSENT), place[name])]
         gone = tuple(name for name in then if name not in place)
         if len(now) <= MOST // 2 and now != [name for name in then if name in place] + [name for name, _ in new if name not in then]:

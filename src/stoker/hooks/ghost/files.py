@@ -10,7 +10,7 @@ import builtins
 import io
 import os
 
-from . import at_exit, descriptors, effects, journal, life, opening, streams, tape, words
+from . import at_exit, descriptors, effects, journal, life, opening, programs, streams, tape, words
 
 put_back: list = []  # the paths that were put back at the start of this life
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
@@ -24,6 +24,7 @@ def install_early() -> None:
     tape.replace(os, "open", opening.os_open, tape.Of("os"))
     at_exit.install_early()
     effects.install_early()
+    programs.install_early()
     descriptors.install_early()
     streams.install_early()
 

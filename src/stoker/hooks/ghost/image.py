@@ -39,7 +39,6 @@ _wall = getattr(time.time, "__wrapped__", time.time)
 TAIL_VALUES = 3  # comparable events behind an image, at least
 _shifts: dict = {}  # (id of owner, name) -> (owner, name): what was seen to change inside a shield
 _SHIFTS_MAX = 4096
-_there: set = set()  # hashes of the paths of all that was there when set-up ended
 _writer = None  # the image that is being written
 _last_n = 0
 
@@ -73,7 +72,7 @@ def at_setup_end() -> None:
     seen = walk.Walk().run()
     image_memory.remember_constants(seen)
     walk_closed.know(seen)
-    _there.update(map(hash, seen.seen.values()))
+    image_tree.there.update((hash(path), number) for number, path in seen.seen.items())
     seen.close()
 
 
@@ -180,7 +179,8 @@ def _shifts_of(seen) -> list:
     """[(path of the owner, name, tree)] of what was seen to change inside shields. `journal.Impossible`: what no later life could make."""
     states = tuple(f"{path}.state" for path in seen.optimizers)
     found = []
-    for owner, name in _shifts.values():
+    from . import leavings
+    for owner, name in {**_shifts, **{(id(owner), name): (owner, name) for owner, name in leavings.moved()}}.values():
         path = seen.seen.get(id(owner))
         if path and not path.startswith(states):
             found.append((path, name, _shift_tree(seen, owner, name, path), owner))
@@ -193,7 +193,7 @@ def _shifts_of(seen) -> list:
 
 def _is_lost(seen, told: str, path: str) -> bool:
     """Whether what was found at `told`, and has no other `path`, was made in a shield, and is nothing that a later life could make."""
-    return path == told and hash(path) not in _there and (
+    return path == told and hash(path) not in image_tree.there and (
         path not in seen.rngs or generators.maker(generators.state(seen.rngs[path])) is None)
 
 
@@ -208,23 +208,18 @@ def _frozen(told):
     return marshal.loads(marshal.dumps(told, 2))
 
 
-def _is_in_place(owner, name: str) -> bool:
+def is_in_place(owner, name: str) -> bool:
     """Whether an attribute that is none of the dictionary's is kept elsewhere: in a slot, in C."""
     place = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
-    if type(place) not in (types.MemberDescriptorType, types.GetSetDescriptorType):  # a property would run code of the script's
-        return False
-    try:
-        place.__get__(owner)
-    except AttributeError:  # an empty slot
-        return False
-    return True
+    in_c = type(place) in (types.MemberDescriptorType, types.GetSetDescriptorType)  # a property would run code of the script's
+    return in_c and leaves.is_filled(place, owner)
 
 
 def _shift_tree(seen, owner, name, path: str):
     if name is None:
         return image_tree.pack(seen, owner, path) if type(owner) in image_tree.FILLED else ("same", path)
     held = leaves.attributes(owner) or {}
-    if name not in held and not isinstance(owner, type) and not _is_in_place(owner, name):
+    if name not in held and not isinstance(owner, type) and not is_in_place(owner, name):
         return ("absent",)
     value = held[name] if name in held else getattr(owner, name, None)
     return image_tree.pack(seen, value, f"{path}.{name}")

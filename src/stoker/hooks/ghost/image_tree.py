@@ -11,14 +11,19 @@ import types
 
 from . import caches, leaves, reopened
 from .leaves import PLAIN
-from .walk_kinds import ordinals
+from .walk_kinds import find as handler_of
+from .walk_kinds import of_instance, ordinals
 
+DEEP = 100  # objects that hold each other in a row, and are made again: five calls each
 _KINDS = {list: "list", tuple: "tuple", dict: "dict", collections.OrderedDict: "ordered"}
 _KINDS.update({set: "set", frozenset: "frozenset", collections.deque: "deque"})
 _KINDS.update({collections.Counter: "counter", collections.defaultdict: "defaultdict"})
 _MAKE = {word: kind for kind, word in _KINDS.items()}
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 FILLED = frozenset((*_KINDS, caches.CACHE, array.array, bytearray))  # in place
+
+
+there: dict = {}  # hash of the path of all that was there when set-up ended -> its id
 
 
 class CannotBuild(Exception):
@@ -61,7 +66,42 @@ def pack(walk, thing, path: str) -> tuple:
         return (_KINDS[kind], [("value", v) for v in thing])
     if kind is caches.CACHE and (known := caches.entries(thing)) is not None:
         return ("cache", [_entry(walk, entry, f"{path}[#{n}]") for n, entry in enumerate(known)], tuple(thing.cache_info()))
-    return _named(thing) or ("same", path)
+    return _named(thing) or _object(walk, thing, path) or ("same", path)
+
+
+def _object(walk, thing, path: str) -> tuple | None:
+    """The tree of an object that is nothing but its class and its attributes, if it was not there when set-up ended."""
+    kind = type(thing)
+    if there.get(hash(path)) == id(thing) or handler_of(kind) is not of_instance or isinstance(thing, sys.modules["torch"].nn.Module):
+        return None
+    known = _named(kind) if leaves.made_by_python(kind) and leaves.solid(kind) is object else None
+    if known is None or path.count(".") > DEEP:
+        return None
+    held = [(name, value, False) for name, value in (leaves.attributes(thing) or {}).items()]
+    held += [(name, descriptor.__get__(thing), True) for name, descriptor in leaves.slots(kind) if leaves.is_filled(descriptor, thing)]
+    trees = [pack(walk, value, f"{path}.{name}") for name, value, _ in held]
+    return ("object", trees, path, known[1:], [(name, slot) for name, _, slot in held])
+
+
+def place_of(tree: tuple, now):
+    """Where such an object is to be: the one that this life has there, or a new one, still without attributes."""
+    kind = _by_name(*tree[3])
+    return now if type(now) is kind else object.__new__(kind)
+
+
+def fill(thing, tree: tuple, find) -> None:
+    """Give it the attributes that the tree tells of."""
+    attributes, values = leaves.attributes(thing), {}
+    attributes = {} if attributes is None else attributes  # of one with slots only
+    for (name, _), part in zip(tree[4], tree[1]):  # noqa: B905
+        values[name] = build(part, find, attributes.get(name))
+    attributes.clear()
+    attributes.update((name, values[name]) for name, slot in tree[4] if not slot)
+    for name, descriptor in leaves.slots(type(thing)):
+        if name in values:
+            descriptor.__set__(thing, values[name])
+        elif leaves.is_filled(descriptor, thing):
+            descriptor.__delete__(thing)
 
 
 def _entry(walk, entry: tuple, where: str) -> tuple:
@@ -182,7 +222,7 @@ def parts(tree: tuple) -> list:
     word = tree[0]
     if _PLACES.get(word) is _pairs:
         return [part for pair in tree[1] for part in pair]
-    return [] if word in _LEAVES or word in ("numbers", "absent") else tree[1]
+    return tree[1] if word == "object" or word not in (*_LEAVES, "numbers", "absent") else []
 
 
 def _by_name(module: str, names: str):
@@ -252,6 +292,7 @@ _LEAVES = {  # words of trees without parts -> what makes the value, of (tree, f
     "memory": lambda tree, find: find(tree[1]),
     "same": lambda tree, find: find(tree[1]),
     "opened": lambda tree, find: find(tree[2]),
+    "object": lambda tree, find: find(tree[2]),
     "named": lambda tree, _: _by_name(*tree[1:]),
     "made": _made_again,
     "scalar": lambda tree, _: sys.modules["numpy"].frombuffer(tree[2], tree[1])[0],

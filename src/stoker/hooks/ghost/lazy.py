@@ -1,13 +1,17 @@
-"""Lazy modules get their parameters in their first call: a ghost, which skips calls, has to make that one, for the script goes on to use
-what it made.
+"""What a call of a module makes of modules: parameters of lazy ones, and layers that a forward makes when it first knows a size. A ghost,
+which skips calls, has to make such a call, for the script goes on to use what it made.
 """
 
 from __future__ import annotations
 
 import functools
+from _thread import get_ident
+
+from . import life
 
 _MADE = "made"
 _made = False  # since this was last asked
+_joined: list = []  # modules that got a part where they had none; they may be of no use to anybody
 
 
 def install() -> None:
@@ -22,11 +26,44 @@ def install() -> None:
         _made = True
         real(self, *args, **kwargs)
     mixin._infer_parameters = _infer_parameters
+    for name in ("register_parameter", "register_buffer", "add_module"):
+        setattr(torch.nn.Module, name, _joining(getattr(torch.nn.Module, name)))
 
 
-def told(value: object) -> object:
-    """For the log: the value of a module's call, marked if parameters were made in it."""
+def _joining(real: object) -> object:
+    @functools.wraps(real)
+    def register(self: object, name: str, *args: object, **kwargs: object) -> None:
+        joins(real, self, name, *args, **kwargs)
+    return register
+
+
+def joins(real: object, module: object, name: str, *args: object, **kwargs: object) -> None:
+    """`real(module, name, ...)` gives the module a part; noted if this happens in a call, where it had none."""
+    if not life.depth or life.phase not in (life.RECORD, life.TAIL) or get_ident() != life.main:
+        real(module, name, *args, **kwargs)
+        return
+    before = _has(module, name)
+    real(module, name, *args, **kwargs)
+    if not before and _has(module, name):
+        _joined.append(module)
+
+
+def _has(module: object, name: str) -> bool:
+    return any(module.__dict__.get(where, {}).get(name) is not None for where in ("_modules", "_parameters", "_buffers"))
+
+
+def begins() -> None:
+    """A call that the script makes."""
+    _joined.clear()
+
+
+def told(value: object, module: object) -> object:
+    """For the log: the value of a module's call, marked if something was made in it."""
     global _made
+    if _joined:
+        inside = set(map(id, module.modules()))
+        _made = _made or any(id(each) in inside for each in _joined)
+        _joined.clear()
     if not _made:
         return value
     _made = False

@@ -227,6 +227,15 @@ def slots(kind: type) -> list:
     return found
 
 
+def is_filled(descriptor: types.MemberDescriptorType | types.GetSetDescriptorType, thing: object) -> bool:
+    """Whether there is something in this slot of `thing`."""
+    try:
+        descriptor.__get__(thing)
+    except AttributeError:
+        return False
+    return True
+
+
 def attributes(thing):
     """The instance dictionary, or None; past any `__getattr__` of the user's."""
     try:

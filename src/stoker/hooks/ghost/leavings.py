@@ -10,7 +10,7 @@ import functools
 import sys
 import weakref
 
-from . import fate, life, stand_ins, written
+from . import fate, lazy, life, stand_ins, written
 from .leaves import PLAIN
 
 MOST = 64  # in one call; of a model that leaves more behind a script reads few
@@ -21,6 +21,8 @@ left: dict = {}  # (id of a module, name) -> (module, name, value): set in the c
 _places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
 _writers: dict = {}  # id of a module that the script calls -> (how far hooks were counted, a weak reference, its written.Writers)
 _UNKNOWN = (-1, None, None)
+_touched: dict = {}  # id of a module -> (a weak reference, names of the attributes that were set in calls)
+_UNTOUCHED = (lambda: None, frozenset())
 _backward = (None, None)  # (how far hooks were counted, how many modules were called), and the written.Writers of a backward
 _set: list = []  # torch's own __setattr__
 _kind = -1  # of our events
@@ -41,13 +43,37 @@ def install() -> None:
 
     @functools.wraps(real)
     def __setattr__(self: object, name: str, value: object) -> None:
-        if not life.depth or life.phase not in (life.RECORD, life.TAIL) or type(value) not in kinds:
+        if not life.depth or life.phase not in (life.RECORD, life.TAIL):
             return real(self, name, value)
+        if isinstance(value, module):
+            return lazy.joins(real, self, name, value)
         before = self.__dict__.get(name, _NOTHING)
         real(self, name, value)
-        if name in self.__dict__ and len(left) < MOST and not _same(before, value):
-            left[id(self), name] = (self, name, value)
+        if name in self.__dict__ and not _same(before, value):
+            _touch(self, name)
+            if len(left) < MOST and (type(value) in kinds or written.has_attributes(type(value))):
+                left[id(self), name] = (self, name, value)
     module.__setattr__ = __setattr__
+
+
+def _touch(module: object, name: str) -> None:
+    known, names = _touched.get(id(module), _UNTOUCHED)
+    if known() is not module:
+        if len(_touched) > MODULES:
+            for number in [number for number, (other, _) in _touched.items() if other() is None]:
+                del _touched[number]
+        _touched[id(module)] = weakref.ref(module), {name}
+    else:
+        names.add(name)
+
+
+def moved() -> list:
+    """[(owner, name)] of what calls were seen to change, each of them: attributes of modules, and what hooks and forwards write to."""
+    modules = [(known(), names) for known, names in _touched.values()]
+    pairs = [(module, name) for module, names in modules if module is not None for name in names]
+    for writers in [*(each for _, of, each in _writers.values() if of() is not None), _backward[1]]:
+        pairs += writers.moved() if writers is not None else []
+    return pairs
 
 
 def _same(before: object, value: object) -> bool:
@@ -140,7 +166,9 @@ def _writers_of(root: object) -> written.Writers:
     if count != _handle.next_id or of() is not root:
         if len(_writers) > MODULES:  # a script that makes a module for each step
             _writers.clear()
-        writers = written.of_module(root)
+        known, writers = writers if of is not None and of() is root else None, written.of_module(root)
+        if known is not None:
+            writers.changed.update(known.changed)
         _writers[id(root)] = (_handle.next_id, weakref.ref(root), writers)
     return writers
 
@@ -167,7 +195,9 @@ def hand_out_of_data(track: object) -> None:
 def _writers_of_backward(roots: object, count: int) -> written.Writers:
     global _backward
     if _backward[0] != (_handle.next_id, count):
+        changed = _backward[1].changed if _backward[1] is not None else {}
         _backward = ((_handle.next_id, count), written.of_backward(roots()))
+        _backward[1].changed.update(changed)
     return _backward[1]
 
 

@@ -60,20 +60,20 @@ class _Restore:
         facts, mark = self.meta["facts"].items(), (walk_values.SPARSE_GRAD,)
         self.sparse = {path: fact for path, fact in facts if type(fact) is tuple and fact[:1] == mark}  # gradients
         self.named_twice = set(self.meta["alias"].values())
-        self.files, self.opened = {tree[2]: tree[1] for tree in self._trees() if tree[0] == "opened"}, {}
-        self.h5: dict = {}
+        self.files, self.opened, self.h5 = {tree[2]: tree[1] for tree in self._trees() if tree[0] == "opened"}, {}, {}
+        self.anew = {tree[2]: tree for tree in self._trees() if tree[0] == "object"}
         self.free, self.kept = self._free(), self._kept()
 
     def _look(self) -> None:
         gradients.drop_sparse()
-        self.now, self.made = walk.Walk().run(), {}
+        self.now, self.made, self.objects = walk.Walk().run(), {}, {}
 
     # -- what may differ
 
     def _free(self) -> dict:
         """Where differences are put back, and how far below: {path: marks of what follows it}. Optimizer state, and what recording saw
         change inside shields."""
-        found = {f"{path}.state": "[" for path in self.meta["optimizers"]}
+        found = {f"{path}.state": "[" for path in self.meta["optimizers"]} | {f"T:{'.'.join(tree[3])}": "=" for tree in self.anew.values()}
         for path, name, _tree in self.meta["shifts"]:
             told, marks = (path, "=[") if name is None else (f"{path}.{name}", "=.[<{")
             found[told] = found.get(told, "") + marks
@@ -82,7 +82,7 @@ class _Restore:
     def _kept(self) -> set:
         """Objects within what is put back that cannot be built again: the script's own, made anew by this life, take their place. They must
         be what they were."""
-        found, built = set(), set(self.files)
+        found, built = set(), {*self.files, *self.anew}
         for tree in self._trees():
             if tree[0] == "memory":
                 built.add(tree[1])
@@ -308,6 +308,8 @@ class _Restore:
         """What a tree means by a path: a tensor, array or object of this life, or a tensor made from the image."""
         if path in self.files:
             return self._file(path)
+        if path in self.anew:
+            return self._object(path)
         member = self.meta["members"].get(path)
         if member is not None:
             if path in self.now.tensors and not self.is_rebuilt(path):
@@ -329,6 +331,13 @@ class _Restore:
         if path not in self.opened:
             self.opened[path] = image_tree.open_again(self.files[path], self.now.find(path), self.h5)
         return self.opened[path]
+
+    def _object(self, path: str):
+        """One of a class of Python's, which may hold itself."""
+        if path not in self.objects:
+            self.objects[path] = image_tree.place_of(self.anew[path], self.now.find(path))
+            image_tree.fill(self.objects[path], self.anew[path], self._find)
+        return self.objects[path]
 
     def _new_tensor(self, member, path: str):
         torch = sys.modules["torch"]
@@ -389,8 +398,10 @@ class _Restore:
             held = getattr(owner, "__dict__", {})
             before = held.get(name, _ABSENT)
             if tree[0] == "absent":
-                if name in held or hasattr(owner, name):
-                    (held.pop if name in held else functools.partial(object.__delattr__, owner))(name)
+                if name in held:
+                    held.pop(name)
+                elif image.is_in_place(owner, name):
+                    object.__delattr__(owner, name)
                 return
             value = image_tree.build(tree, self._find, before)
             if before is not value:
@@ -400,10 +411,9 @@ class _Restore:
         self.put_back.append(walk.tell(told, self.now.frames))
 
     def parts(self) -> None:
-        stored = Stored(self)
         for name, part in image.parts():
             if name in self.meta["parts"]:
-                part.load(self.meta["parts"][name], stored)
+                part.load(self.meta["parts"][name], Stored(self))
 
     def look_again(self) -> None:
         """All must hang together as it did. What samplers and data sets of the script's did on the way back to their place they had done
@@ -419,7 +429,8 @@ class _Restore:
         then, now = self.meta["alias"], self.now.alias
         for path in {**then, **now}:
             first = then.get(path) or now.get(path)
-            if then.get(path) != now.get(path) and not self._is_of_a_file(path) and isinstance(self.now.find(first), walk.CONTAINERS):
+            other = then.get(path) != now.get(path) and not self._is_of_a_file(path)
+            if other and (first in self.anew or isinstance(self.now.find(first), walk.CONTAINERS)):
                 self.differs(path, words.ALIAS + first if path in then else "another", "another" if path in then else words.ALIAS + first)
 
     def _is_of_a_file(self, path: str) -> bool:

@@ -133,6 +133,7 @@ def _module_call(real: object) -> object:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
             leavings.begins(self)
+            lazy.begins()
             out = real(self, *args, **kwargs)
             if life.phase:
                 _fenced(type(self).__name__, _put_module, kind, self, args, out)
@@ -147,7 +148,7 @@ def _module_call(real: object) -> object:
 
 
 def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
-    life.log.put(kind, lazy.told(_told(module, args, out)))
+    life.log.put(kind, lazy.told(_told(module, args, out), module))
     leavings.told(module, (out, *args))
 
 

@@ -252,7 +252,7 @@ def done(name: str, key: object, call: object, told: bool = True) -> object:
         raise
     finally:
         life.depth = 0
-    put(name, (key, result if told and isinstance(result, (str, bytes, int, float)) else None))
+    put(name, (key, result if told and isinstance(result, (str, bytes, int, float, tuple)) else None))
     return result
 
 

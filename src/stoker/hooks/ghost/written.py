@@ -24,7 +24,7 @@ MOST = 64  # values that one call may write into one place; more are left out
 PLACES = 256
 FUNCTIONS = 64
 DEEP = 2  # containers within containers, attributes of attributes
-_APPENDED, _WHOLE, _NAMES, _VARIABLE = range(4)  # what happened to a place
+_APPENDED, _WHOLE, _NAMES, _VARIABLE, _MUCH = range(5)  # what happened to a place; _MUCH: more than is told
 _LISTS = (list, collections.deque)
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _MUTATORS = frozenset("""
@@ -43,6 +43,7 @@ class Writers:
         self._partials: list = []  # (key, the partial), weakly
         self._seen: set = set()
         self._write = False
+        self.changed: dict = {}  # key of a place that was seen to change -> the names in it that did
 
     def __bool__(self) -> bool:
         return self._write
@@ -81,7 +82,7 @@ class Writers:
             if type(thing) is types.FunctionType:
                 self._function(key + name, thing, None)
         for name, thing in [*near, ("", owner)]:
-            if thing is owner or _has_attributes(type(thing)):
+            if thing is owner or has_attributes(type(thing)):
                 for word in sorted(others):
                     helper = _of_class(type(thing), word)
                     if type(helper) is types.FunctionType:
@@ -89,6 +90,22 @@ class Writers:
 
     def places(self) -> dict:
         """{key: what these functions can write to now}, the same keys in each life."""
+        return self._look().found
+
+    def moved(self) -> list:
+        """[(owner, name; None: all that it holds)] of the containers and objects that were seen to change in calls."""
+        found = self._look() if self.changed else _Places()
+        pairs: list = []
+        for key, names in self.changed.items():
+            place = found.found.get(key)
+            owner = found.owners.get(id(place))
+            if owner is not None:
+                pairs += [(owner, name) for name in names]
+            elif type(place) in (*_LISTS, *_DICTS, set):
+                pairs.append((place, None))
+        return pairs
+
+    def _look(self) -> _Places:
         found = _Places()
         for key, function, owner in self._functions:
             if function() is not None:
@@ -97,7 +114,7 @@ class Writers:
         for key, partial in self._partials:
             if partial() is not None:
                 found.of_partial(key, partial())
-        return found.found
+        return found
 
 
 def _nobody() -> None:
@@ -122,6 +139,7 @@ class _Global:
 class _Places:
     def __init__(self) -> None:
         self.found: dict = {}
+        self.owners: dict = {}  # id of the attributes of an object -> the object
         self._seen: set = set()
 
     def put(self, key: str, place: object) -> None:
@@ -138,7 +156,7 @@ class _Places:
             if deep and kind is not set and len(value) <= MOST:
                 for name, inner in list(value.items() if kind in _DICTS else enumerate(value)):
                     self.look(f"{key}[{name!r}]" if type(name) in (int, str) else key, inner, deep - 1)
-        elif deep and _has_attributes(kind):
+        elif deep and has_attributes(kind):
             self._seen.add(id(value))
             self._attributes(key, value, deep)
 
@@ -177,6 +195,7 @@ class _Places:
 
     def _attributes(self, key: str, value: object, deep: int) -> None:
         self.put(key, vars(value))
+        self.owners[id(vars(value))] = value
         for name, inner in list(vars(value).items()):
             self.look(f"{key}.{name}", inner, deep - 1)
 
@@ -249,18 +268,21 @@ def _may_run(kind: type) -> bool:
 
 
 def before(writers: Writers) -> list:
-    """[(key, place, how it is now)], to be held until `told`."""
-    return [(key, place, _now(place)) for key, place in writers.places().items()] if writers else []
+    """[(key, place, how it is now, where changes are noted)], to be held until `told`."""
+    return [(key, place, _now(place), writers.changed) for key, place in writers.places().items()] if writers else []
 
 
 def told(looked: list, known: tuple) -> tuple:
     """For the log: what has changed since `before`. `known`: tensors that a ghost has at hand (what the call gave, what it was given)."""
     at_hand = {id(each): n for n, each in enumerate(known) if type(each) is stand_ins.torch_tensor()}
     found = []
-    for key, place, then in looked:
+    for key, place, then, changed in looked:
         change = _change(place, then)
         if change is not None:
             what, names, values, gone = change
+            changed.setdefault(key, set()).update((*names, *gone))
+            if what == _MUCH:
+                continue
             forms = [_form(value, at_hand) for value in values]
             if None not in forms:
                 found.append((key, what, names, tuple(forms), gone))
@@ -320,13 +342,13 @@ def _is(held: object, value: object) -> bool:
 
 
 def _change(place: object, then: object) -> tuple | None:
-    """(what happened, names, values, names that are gone), None for nothing and for too much."""
+    """(what happened, names, values, names that are gone), None for nothing."""
     kind = type(place)
     if kind in _LISTS:
         return _change_of_list(place, *then)
     if kind is set:
         known = then is not None and PLAIN.issuperset(map(type, place))
-        return (_WHOLE, (), [*place], ()) if known and then != place and len(place) <= MOST else None
+        return _some(_WHOLE, [*place]) if known and then != place else None
     if kind in _DICTS:
         if then is None:
             return None
@@ -335,7 +357,10 @@ def _change(place: object, then: object) -> tuple | None:
         gone = tuple(name for name in then if name not in place)
         if len(now) <= MOST // 2 and now != [name for name in then if name in place] + [name for name, _ in new if name not in then]:
             new, gone = [(name, place[name]) for name in now], tuple(then)  # one has moved to the end
-        return (_NAMES, tuple(name for name, _ in new), [value for _, value in new], gone) if 0 < len(new) + len(gone) <= MOST else None
+        names, values = tuple(name for name, _ in new), [value for _, value in new]
+        if not names and not gone:
+            return None
+        return (_NAMES, names, values, gone) if len(names) + len(gone) <= MOST else (_MUCH, names, (), gone)
     now = _content(place)
     return None if _is(then, now) or now is _ABSENT else (_VARIABLE, (), [now], ())
 
@@ -343,14 +368,18 @@ def _change(place: object, then: object) -> tuple | None:
 def _change_of_list(place: object, length: int, last: object, copy: list | None) -> tuple | None:
     if type(place) is collections.deque and place.maxlen == length and place:  # it loses one for each that comes
         added = next((n for n in range(min(len(place), MOST)) if _is(last, place[-1 - n])), 0)
-        return (_APPENDED, (), list(place)[len(place) - added:], ()) if added else None
+        return _some(_APPENDED, list(place)[len(place) - added:]) if added else None
     added = len(place) - length
     kept = added >= 0 and (not length or _is(last, place[length - 1]))
     if copy is not None and kept:
         kept = all(_is(held, place[n]) for n, held in enumerate(copy))
     if kept:
-        return (_APPENDED, (), [place[n] for n in range(length, len(place))], ()) if 0 < added <= MOST else None
-    return (_WHOLE, (), [*place], ()) if len(place) <= MOST else None
+        return _some(_APPENDED, [place[n] for n in range(length, len(place))]) if added else None
+    return _some(_WHOLE, [*place])
+
+
+def _some(what: int, values: list) -> tuple:
+    return (what, (), values, ()) if len(values) <= MOST else (_MUCH, (), (), ())
 
 
 def _content(cell: object) -> object:
@@ -395,7 +424,7 @@ def _of_class(kind: type, name: str) -> object:
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
-def _has_attributes(kind: type) -> bool:
+def has_attributes(kind: type) -> bool:
     """Whether it is one of the script's, or a plain bag of names."""
     if kind is types.SimpleNamespace:
         return True

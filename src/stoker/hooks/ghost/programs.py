@@ -1,0 +1,73 @@
+"""Programs that set-up runs to their end by `subprocess.run` and what is made of it: run once, as their outcome says in each later life."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import life, tape
+
+_getframe = sys._getframe
+
+
+def install_early() -> None:
+    """Before anybody can take these by name."""
+    from ..entry import imports
+
+    imports.after("subprocess", _patch)
+
+
+def _patch(module: object) -> None:
+    of = tape.Of("subprocess")
+    tape.replace(module, "run", _run(module, module.run), of)
+    tape.replace(module, "call", _call(module, module.call), of)
+
+
+def _run(module: object, old: object) -> object:
+    def run(_of: object, *args: object, check: bool = False, **kwargs: object) -> object:
+        def ended() -> tuple:
+            done = old(*args, **kwargs)
+            return done.returncode, done.stdout, done.stderr
+
+        told = _asked(module, _getframe(1), args, kwargs)
+        if told is None:
+            return old(*args, check=check, **kwargs)
+        completed = module.CompletedProcess(_command(args, kwargs), *_once("subprocess.run", told, ended))
+        if check:
+            completed.check_returncode()
+        return completed
+    return run
+
+
+def _call(module: object, old: object) -> object:
+    def call(_of: object, *args: object, **kwargs: object) -> int:
+        told = _asked(module, _getframe(1), args, kwargs)
+        return old(*args, **kwargs) if told is None else _once("subprocess.call", told, lambda: old(*args, **kwargs))
+    return call
+
+
+def _once(name: str, told: object, run: object) -> object:
+    here = tape.mode(name)
+    if not here:
+        return run()
+    return tape.outcome(name, told) if here >= tape.GHOST else tape.done(name, told, run)
+
+
+def _asked(module: object, frame: object, args: tuple, kwargs: dict) -> object:
+    """The words of a program that the script, or a library of its own, wants to run here; None: none of our business."""
+    if not (life.phase or tape.early):
+        return None
+    while frame is not None and frame.f_globals is vars(module):  # check_output, check_call and the like
+        frame = frame.f_back
+    if not tape.asked(frame):
+        return None
+    command = _command(args, kwargs)
+    try:
+        told = os.fsdecode(command) if isinstance(command, (str, bytes, os.PathLike)) else tuple(map(os.fsdecode, command))
+    except TypeError:  # its error is Python's own
+        return None
+    return told
+
+
+def _command(args: tuple, kwargs: dict) -> object:
+    return args[0] if args else kwargs.get("args")

@@ -1,0 +1,38 @@
+# Tries: a layer that the first forward of the loop makes, after the optimizer of the others was made; it joins by add_param_group
+# expected: exact
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(8, 32)
+        self.head = None
+
+    def forward(self, x):
+        x = self.a(x).relu()
+        if self.head is None:
+            self.head = nn.Linear(x.shape[1], 1)
+            self.register_buffer("seen", torch.zeros(()))
+        self.seen += 1
+        return self.head(x).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = None
+for i in range(1600):
+    x = X[(i * 16) % 320:][:16]
+    y = m(x)
+    if o is None:
+        o = torch.optim.Adam(m.parameters(), 1e-2)
+    loss = (y - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print("final", sum(p.double().sum().item() for p in m.parameters()))

@@ -80,6 +80,9 @@ def _object(walk, thing, path: str) -> tuple | None:
     held = [(name, value, False) for name, value in (leaves.attributes(thing) or {}).items()]
     held += [(name, descriptor.__get__(thing), True) for name, descriptor in leaves.slots(kind) if leaves.is_filled(descriptor, thing)]
     trees = [pack(walk, value, f"{path}.{name}") for name, value, _ in held]
+    own = {f"{path}.{name}" for name, _, _ in held}
+    if any(tree[0] == "same" and tree[1] in own and hash(tree[1]) not in there and tree[1] not in walk.rngs for tree in trees):
+        return None  # a part of it cannot be made
     return ("object", trees, path, known[1:], [(name, slot) for name, _, slot in held])
 
 

@@ -47,9 +47,13 @@ def install() -> None:
             return real(self, name, value)
         if isinstance(value, module):
             return lazy.joins(real, self, name, value)
-        before = self.__dict__.get(name, _NOTHING)
+        buffers = self.__dict__.get("_buffers") or {}
+        before = buffers[name] if name in buffers else self.__dict__.get(name, _NOTHING)
         real(self, name, value)
-        if name in self.__dict__ and not _same(before, value):
+        if name in buffers:
+            if getattr(before, "shape", None) != getattr(value, "shape", None):  # else its memory is filled, whatever stands there
+                _touch(self, "_buffers")
+        elif name in self.__dict__ and not _same(before, value):
             _touch(self, name)
             if len(left) < MOST and (type(value) in kinds or written.has_attributes(type(value))):
                 left[id(self), name] = (self, name, value)

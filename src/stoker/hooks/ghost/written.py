@@ -280,7 +280,9 @@ def told(looked: list, known: tuple) -> tuple:
         change = _change(place, then)
         if change is not None:
             what, names, values, gone = change
-            changed.setdefault(key, set()).update((*names, *gone))
+            moved = changed.setdefault(key, set())
+            if len(moved) < PLACES:  # of a dict with ever other names they are of no use
+                moved.update((*names, *gone))
             if what == _MUCH:
                 continue
             forms = [_form(value, at_hand) for value in values]

@@ -1,4 +1,6 @@
-"""Programs that set-up runs to their end by `subprocess.run` and what is made of it: run once, as their outcome says in each later life."""
+"""Programs that set-up runs to their end by `subprocess.run` and what is made of it: run once, as their outcome says in each later life.
+Those with a long output run again, as do those that it starts by `Popen`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import sys
 
 from . import life, tape
 
+LONG = 1 << 20  # characters or bytes of output
 _getframe = sys._getframe
 
 
@@ -25,9 +28,10 @@ def _patch(module: object) -> None:
 
 def _run(module: object, old: object) -> object:
     def run(_of: object, *args: object, check: bool = False, **kwargs: object) -> object:
-        def ended() -> tuple:
+        def ended() -> tuple | list:
             done = old(*args, **kwargs)
-            return done.returncode, done.stdout, done.stderr
+            told = [done.returncode, done.stdout, done.stderr]
+            return tuple(told) if sum(map(len, filter(None, told[1:]))) <= LONG else told  # a list stands in no log
 
         told = _asked(module, _getframe(1), args, kwargs)
         if told is None:
@@ -50,7 +54,10 @@ def _once(name: str, told: object, run: object) -> object:
     here = tape.mode(name)
     if not here:
         return run()
-    return tape.outcome(name, told) if here >= tape.GHOST else tape.done(name, told, run)
+    if here < tape.GHOST:
+        return tape.done(name, told, run)
+    value = tape.outcome(name, told)
+    return run() if value is None else value
 
 
 def _asked(module: object, frame: object, args: tuple, kwargs: dict) -> object:

@@ -9,7 +9,7 @@ from torch import nn
 torch.manual_seed(0)
 text = subprocess.run([sys.executable, "-S", "-c", "print(' '.join(str(n * 7919 % 1000) for n in range(500000)))"], capture_output=True, text=True, check=True).stdout
 numbers = torch.tensor([int(word) for word in text.split()[:4096]], dtype=torch.float32).reshape(-1, 8) / 1000
-cores = int(subprocess.getoutput("echo 4"))
+cores = int(subprocess.check_output(["echo", "4"], text=True))  # noqa: S607
 with subprocess.Popen(["sh", "-c", "cat > names.txt"], stdin=subprocess.PIPE, text=True) as program:  # noqa: S607
     program.communicate("a\nb\n")
 names = open("names.txt").read().split()

@@ -1,5 +1,6 @@
 """Values that shields change, as trees of plain data: written into an image, built again from it. No pickle: a tree can only make builtin
-containers, tensors of the image, and references to objects that the script itself has made again, or to functions and classes by name."""
+containers, tensors of the image, objects of Python's classes without a call of their code, and references to what the script itself has
+made again, or to functions and classes by name."""
 
 from __future__ import annotations
 
@@ -21,7 +22,6 @@ _KINDS.update({collections.Counter: "counter", collections.defaultdict: "default
 _MAKE = {word: kind for kind, word in _KINDS.items()}
 _DICTS = (dict, collections.OrderedDict, collections.Counter, collections.defaultdict)
 FILLED = frozenset((*_KINDS, caches.CACHE, array.array, bytearray))  # in place
-
 
 there: dict = {}  # hash of the path of all that was there when set-up ended -> its id
 

@@ -70,10 +70,9 @@ def _asked(module: object, frame: object, args: tuple, kwargs: dict) -> object:
         return None
     command = _command(args, kwargs)
     try:
-        told = os.fsdecode(command) if isinstance(command, (str, bytes, os.PathLike)) else tuple(map(os.fsdecode, command))
-    except TypeError:  # its error is Python's own
+        return tuple(map(os.fsdecode, command)) if isinstance(command, (list, tuple)) else os.fsdecode(command)
+    except TypeError:  # words that are read only once; or none, and then the error is Python's own
         return None
-    return told
 
 
 def _command(args: tuple, kwargs: dict) -> object:

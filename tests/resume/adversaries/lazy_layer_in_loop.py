@@ -15,10 +15,15 @@ class Net(nn.Module):
     def forward(self, x):
         x = self.a(x).relu()
         if self.head is None:
-            self.head = nn.Linear(x.shape[1], 1)
+            del self.head
+            self.add_module(name="head", module=nn.Linear(x.shape[1], 1))
+            self.register_parameter(name="scale", param=nn.Parameter(torch.ones(())))
+            with open("built.txt", "a") as file:
+                file.write("built\n")
             self.register_buffer("seen", torch.zeros(()))
         self.seen += 1
-        return self.head(x).squeeze(1)
+        self.norm = nn.LayerNorm(x.shape[1:], elementwise_affine=False)
+        return self.head(self.norm(x)).squeeze(1) * self.scale
 
 
 X = torch.randn(320, 8)

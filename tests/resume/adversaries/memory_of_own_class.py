@@ -1,6 +1,8 @@
 # Tries: a forward makes an object of a class of the script's own, and keeps tensors and counts in it from call to call
 # short: yes
 # expected: exact
+from collections import defaultdict
+
 import torch
 from torch import nn
 
@@ -11,11 +13,13 @@ class Memory:
     def __init__(self, width):
         self.keys = torch.zeros(4, width)
         self.at = 0
-        self.seen = []
+        self.seen, self.counts, self.by_number = [], defaultdict(int), defaultdict(list)
 
     def add(self, row):
         self.keys[self.at % 4] = row
         self.at += 1
+        self.counts[f"n{self.at // 40}"] += 1
+        self.by_number[self.at // 90].append(self.at)
         self.seen = [*self.seen[-3:], self.at]
 
 
@@ -45,4 +49,4 @@ for i in range(1600):
     o.step()
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()), m.memory.at)
+print("final", sum(p.double().sum().item() for p in m.parameters()), m.memory.at, len(m.memory.counts), len(m.memory.by_number))

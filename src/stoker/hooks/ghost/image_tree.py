@@ -55,7 +55,7 @@ def pack(walk, thing, path: str) -> tuple:
             odd = type(key) not in PLAIN or (type(key) is int and key > 0xFFFFFFFF)
             where = f"{path}[#{n}]" if odd else f"{path}[{key!r}]"
             pairs.append((pack(walk, key, where + "<key>") if odd else ("value", key), pack(walk, value, where)))
-        return (_KINDS[kind], pairs)
+        return (_KINDS[kind], pairs, _factory(thing))
     if kind in (list, tuple, collections.deque):
         return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
     if isinstance(thing, tuple) and "_fields" in vars(kind) and _named(kind):  # a namedtuple
@@ -105,6 +105,12 @@ def fill(thing, tree: tuple, find) -> None:
             descriptor.__set__(thing, values[name])
         elif leaves.is_filled(descriptor, thing):
             descriptor.__delete__(thing)
+
+
+def _factory(thing) -> tuple | None:
+    """What a defaultdict makes by default; None where no life would find it."""
+    factory = getattr(thing, "default_factory", None)
+    return ("value", None) if factory is None else _named(factory)
 
 
 def _entry(walk, entry: tuple, where: str) -> tuple:
@@ -187,9 +193,11 @@ def _cache(tree: tuple, find, now):
 
 def _pairs(tree: tuple, find, now):
     kind = _MAKE[tree[0]]
-    if kind is collections.defaultdict and type(now) is not kind:
-        raise CannotBuild("a defaultdict")  # what it makes by default stands in no image
     old = now if type(now) is kind else kind()
+    if kind is collections.defaultdict and old.default_factory is None:  # new, or of a ghost
+        if tree[2] is None:
+            raise CannotBuild("a defaultdict")
+        old.default_factory = build(tree[2], find)
     pairs = []
     for key_tree, value in tree[1]:
         key = build(key_tree, find)

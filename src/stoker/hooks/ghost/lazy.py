@@ -5,6 +5,7 @@ which skips calls, has to make such a call, for the script goes on to use what i
 from __future__ import annotations
 
 import functools
+import sys
 from _thread import get_ident
 
 from . import life
@@ -12,6 +13,7 @@ from . import life
 _MADE = "made"
 _made = False  # since this was last asked
 _joined: list = []  # modules that got a part where they had none; they may be of no use to anybody
+_instead: set = set()  # ids of modules that took the place of others: a ghost has those, which are compared
 
 
 def install() -> None:
@@ -32,12 +34,13 @@ def install() -> None:
 
 def _joining(real: object) -> object:
     @functools.wraps(real)
-    def register(self: object, name: str, *args: object, **kwargs: object) -> None:
+    def register(self: object, *args: object, **kwargs: object) -> None:
+        name, args = (args[0], args[1:]) if args else (kwargs.pop("name", ""), args)
         joins(real, self, name, *args, **kwargs)
     return register
 
 
-def joins(real: object, module: object, name: str, *args: object, **kwargs: object) -> None:
+def joins(real: object, module: object, name: str, /, *args: object, **kwargs: object) -> None:
     """`real(module, name, ...)` gives the module a part; noted if this happens in a call, where it had none."""
     if not life.depth or life.phase not in (life.RECORD, life.TAIL) or get_ident() != life.main:
         real(module, name, *args, **kwargs)
@@ -46,6 +49,8 @@ def joins(real: object, module: object, name: str, *args: object, **kwargs: obje
     real(module, name, *args, **kwargs)
     if not before and _has(module, name):
         _joined.append(module)
+    elif before and isinstance(part := module._modules.get(name), sys.modules["torch"].nn.Module):
+        _instead.update(map(id, part.modules()))
 
 
 def _has(module: object, name: str) -> bool:
@@ -55,13 +60,14 @@ def _has(module: object, name: str) -> bool:
 def begins() -> None:
     """A call that the script makes."""
     _joined.clear()
+    _instead.clear()
 
 
 def told(value: object, module: object) -> object:
     """For the log: the value of a module's call, marked if something was made in it."""
     global _made
     if _joined:
-        inside = set(map(id, module.modules()))
+        inside = set(map(id, module.modules())) - _instead
         _made = _made or any(id(each) in inside for each in _joined)
         _joined.clear()
     if not _made:
@@ -75,6 +81,10 @@ def call(value: object, module_call: object, module: object, args: tuple, kwargs
     global _made
     if type(value) is not tuple or value[0] != _MADE:
         return value
-    module_call(module, *args, **kwargs)
+    life.again = True  # what it writes is there already
+    try:
+        module_call(module, *args, **kwargs)
+    finally:
+        life.again = False
     _made = False
     return value[1]

@@ -51,13 +51,17 @@ def install() -> None:
         before = buffers[name] if name in buffers else self.__dict__.get(name, _NOTHING)
         real(self, name, value)
         if name in buffers:
-            if getattr(before, "shape", None) != getattr(value, "shape", None):  # else its memory is filled, whatever stands there
+            if _form(before) != _form(value):  # else its memory is filled, whatever stands there
                 _touch(self, "_buffers")
         elif name in self.__dict__ and not _same(before, value):
             _touch(self, name)
             if len(left) < MOST and (type(value) in kinds or written.has_attributes(type(value))):
                 left[id(self), name] = (self, name, value)
     module.__setattr__ = __setattr__
+
+
+def _form(buffer: object) -> tuple:
+    return getattr(buffer, "shape", None), getattr(buffer, "dtype", None)
 
 
 def _touch(module: object, name: str) -> None:
@@ -111,7 +115,7 @@ def told(root: object, known: tuple) -> None:
         if place is not None and owner.__dict__.get(name) is new:
             try:
                 forms.append((*place, name, stand_ins.template(new)))
-            except stand_ins.NotUnderstood:  # what the script does not read is no obstacle
+            except (stand_ins.NotUnderstood, RecursionError):  # what the script does not read is no obstacle
                 pass
     left.clear()
     changes = written.told(_looked, known)

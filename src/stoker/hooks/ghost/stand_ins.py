@@ -7,6 +7,7 @@ Backward through a stand-in, once the real tensors are back, would be a graph fr
 
 from __future__ import annotations
 
+import collections
 import sys
 
 from ..entry import unnumbered
@@ -254,6 +255,8 @@ class _Builder:
             made = object.__new__(kind)
             vars(made).update(pairs)
             return made
+        if issubclass(kind, collections.defaultdict):
+            return kind(None, pairs)
         try:
             return kind(**dict(pairs))
         except TypeError:

@@ -110,7 +110,8 @@ class Watch:
         if deep:
             self._next_deep = self._looks * 2
         found = []
-        for held in (*self._small, *self._caches, *self._large) if deep else (*self._small, *self._caches):
+        asked = self._caches if deep else [held for held in self._caches if len(held.then) <= MANY]
+        for held in (*self._small, *asked, *(self._large if deep else ())):
             now = held.values()
             if len(now) != len(held.then) or not all(map(operator.is_, now, held.then)):
                 found += held.differences(now)

@@ -1,4 +1,5 @@
-# Tries: a layer that the first forward of the loop makes, after the optimizer of the others was made; it joins by add_param_group
+# Tries: a layer and a parameter that the first forward of the loop makes, by keywords, with a line in a file; another layer is made anew each time
+# short: yes
 # expected: exact
 import torch
 from torch import nn

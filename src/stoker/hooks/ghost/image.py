@@ -177,24 +177,17 @@ def _meta(seen, copy, where) -> dict:
 
 def _shifts_of(seen) -> list:
     """[(path of the owner, name, tree)] of what was seen to change inside shields. `journal.Impossible`: what no later life could make."""
-    states = tuple(f"{path}.state" for path in seen.optimizers)
-    found = []
     from . import leavings
+    states, found = tuple(f"{path}.state" for path in seen.optimizers), []
     for owner, name in {**_shifts, **{(id(owner), name): (owner, name) for owner, name in leavings.moved()}}.values():
         path = seen.seen.get(id(owner))
         if path and not path.startswith(states):
             found.append((path, name, _shift_tree(seen, owner, name, path), owner))
     found = _whole(sorted(found, key=lambda shift: len(shift[0])))
     for path, name, tree, owner in found:
-        if tree[0] == "same" and (type(owner) is caches.CACHE if name is None else _is_lost(seen, f"{path}.{name}", tree[1])):
+        if tree[0] == "same" and (type(owner) is caches.CACHE if name is None else image_tree.is_lost(seen, tree, f"{path}.{name}")):
             raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(tree[1], seen.frames)))
     return [(path, name, tree) for path, name, tree, _ in found]
-
-
-def _is_lost(seen, told: str, path: str) -> bool:
-    """Whether what was found at `told`, and has no other `path`, was made in a shield, and is nothing that a later life could make."""
-    return path == told and hash(path) not in image_tree.there and (
-        path not in seen.rngs or generators.maker(generators.state(seen.rngs[path])) is None)
 
 
 def _whole(shifts: list) -> list:

@@ -10,7 +10,7 @@ import enum
 import sys
 import types
 
-from . import caches, leaves, reopened
+from . import caches, generators, leaves, reopened
 from .leaves import PLAIN
 from .walk_kinds import find as handler_of
 from .walk_kinds import of_instance, ordinals
@@ -80,10 +80,15 @@ def _object(walk, thing, path: str) -> tuple | None:
     held = [(name, value, False) for name, value in (leaves.attributes(thing) or {}).items()]
     held += [(name, descriptor.__get__(thing), True) for name, descriptor in leaves.slots(kind) if leaves.is_filled(descriptor, thing)]
     trees = [pack(walk, value, f"{path}.{name}") for name, value, _ in held]
-    own = {f"{path}.{name}" for name, _, _ in held}
-    if any(tree[0] == "same" and tree[1] in own and hash(tree[1]) not in there and tree[1] not in walk.rngs for tree in trees):
-        return None  # a part of it cannot be made
+    if any(is_lost(walk, tree, f"{path}.{name}") for (name, _, _), tree in zip(held, trees)):  # noqa: B905
+        return None
     return ("object", trees, path, known[1:], [(name, slot) for name, _, slot in held])
+
+
+def is_lost(walk, tree: tuple, path: str) -> bool:
+    """Whether what was found at `path`, and has no other, was made in a shield, and is nothing that a later life could make."""
+    return tree == ("same", path) and hash(path) not in there and (
+        path not in walk.rngs or generators.maker(generators.state(walk.rngs[path])) is None)
 
 
 def place_of(tree: tuple, now):
@@ -233,7 +238,7 @@ def parts(tree: tuple) -> list:
     word = tree[0]
     if _PLACES.get(word) is _pairs:
         return [part for pair in tree[1] for part in pair]
-    return tree[1] if word == "object" or word not in (*_LEAVES, "numbers", "absent") else []
+    return [] if word in _LEAVES or word in ("numbers", "absent") else tree[1]
 
 
 def _by_name(module: str, names: str):
@@ -303,7 +308,6 @@ _LEAVES = {  # words of trees without parts -> what makes the value, of (tree, f
     "memory": lambda tree, find: find(tree[1]),
     "same": lambda tree, find: find(tree[1]),
     "opened": lambda tree, find: find(tree[2]),
-    "object": lambda tree, find: find(tree[2]),
     "named": lambda tree, _: _by_name(*tree[1:]),
     "made": _made_again,
     "scalar": lambda tree, _: sys.modules["numpy"].frombuffer(tree[2], tree[1])[0],
@@ -311,6 +315,7 @@ _LEAVES = {  # words of trees without parts -> what makes the value, of (tree, f
 _PLACES = {  # and of (tree, find, what this life has there)
     "numbers": _numbers,
     "cache": _cache,
+    "object": lambda tree, find, _: find(tree[2]),
     "record": lambda tree, find, _: tuple.__new__(_by_name(*tree[2:]), [build(value, find) for value in tree[1]]),
     "set": _set,
     **{_KINDS[kind]: _pairs for kind in _DICTS},

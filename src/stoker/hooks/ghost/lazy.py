@@ -35,8 +35,10 @@ def install() -> None:
 def _joining(real: object) -> object:
     @functools.wraps(real)
     def register(self: object, *args: object, **kwargs: object) -> None:
-        name, args = (args[0], args[1:]) if args else (kwargs.pop("name", ""), args)
-        joins(real, self, name, *args, **kwargs)
+        if not args and "name" not in kwargs:
+            return real(self, **kwargs)  # its error is torch's own
+        name, rest = (args[0], args[1:]) if args else (kwargs.pop("name"), ())
+        return joins(real, self, name, *rest, **kwargs)
     return register
 
 

@@ -283,7 +283,6 @@ class _Restore:
     # -- arrays, values, generators
 
     def arrays(self) -> None:
-        import_numpy = sys.modules.get("numpy")
         for path, (told, source) in self.meta["arrays"].items():
             array = self.now.arrays.get(path)
             if array is None:
@@ -297,7 +296,7 @@ class _Restore:
                 if not image_memory.is_still(array.__array_interface__["data"][0], *self.meta["proofs"][source[2]]):
                     self.differs(path, "the same since set-up", "other numbers")
                 continue
-            saved = import_numpy.frombuffer(self.bytes_of(source), dtype=array.dtype).reshape(tuple(told[1]))
+            saved = sys.modules["numpy"].frombuffer(self.bytes_of(source), dtype=array.dtype).reshape(tuple(told[1]))
             if saved.tobytes() == array.tobytes():
                 continue
             if not array.flags.writeable:
@@ -364,11 +363,10 @@ class _Restore:
         return self.now.rngs[path]
 
     def _new_array(self, path: str):
-        import numpy
         told, source = self.meta["arrays"][path]
         if source[0] != "data" or told[0][0] not in "<>|=" or tuple(told[3:]) != (True,):  # fields; an order in memory that is not kept
             raise image_tree.CannotBuild(walk.tell(path, self.now.frames))
-        return numpy.frombuffer(bytearray(self.bytes_of(source)), dtype=told[0]).reshape(tuple(told[1]))
+        return sys.modules["numpy"].frombuffer(bytearray(self.bytes_of(source)), dtype=told[0]).reshape(tuple(told[1]))
 
     def values(self) -> None:
         try:

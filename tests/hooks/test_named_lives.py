@@ -16,7 +16,7 @@ from harness import Kill, Stage, read, vendored  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 OUTCOMES = dict.fromkeys((
     "collected_in_a_comprehension", "count_in_a_text_stream", "data_set_that_tells", "functional_state", "gradient_penalty_kept",
-    "hooks_that_collect", "iterable_notes", "library_warning_once", "logger_in_workers", "loss_kept_in_modules", "optimizer_around_another",
+    "handlers_remembered", "hooks_that_collect", "iterable_notes", "library_warning_once", "logger_in_workers", "loss_kept_in_modules", "optimizer_around_another",
     "parametrized", "pictures_in_a_list", "plots_of_losses", "rate_by_version", "sampler_stats", "sampler_that_tells", "sparse_gradients",
     "steps_inside_a_module", "table_of_rows", "tee_before_torch", "tensor_view_in_forward", "waits_to_be_collected", "warned_once",
     "weights_by_hand", "written_when_python_ends",
@@ -34,5 +34,5 @@ def test_killed_behind_an_image(name, short_tmp):
     straight = stage.plain()
     assert straight.rc == 0, straight.err.decode()
     assert not straight.differs(stage.recorded(), stage.script)
-    trial = stage.trial([Kill("bare image", 0.2, BEHIND.get(name, 1))], straight)
+    trial = stage.trial([Kill("image", 0.1, BEHIND.get(name, 1))], straight)
     assert trial.outcome == OUTCOMES[name], trial.line()

@@ -40,7 +40,24 @@ def _begin(fate: object, private: object, words: object) -> str:
 
 
 def _install(fate: object, words: object) -> str:
-    from . import allow, checks, ending, files, image, lenient, loader, log, points, shields, tape, values, walk_heap, walk_library, world
+    from . import (
+        allow,
+        bars,
+        checks,
+        ending,
+        files,
+        image,
+        lenient,
+        loader,
+        log,
+        points,
+        shields,
+        tape,
+        values,
+        walk_heap,
+        walk_library,
+        world,
+    )
     atexit.register(_let_go)
     fate.remember_start()
     checks.install()
@@ -74,6 +91,7 @@ def _install(fate: object, words: object) -> str:
     walk_heap.baseline()
     walk_library.remember_names()
     allow.install()
+    bars.install()
     life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen, lenient.install]
     life.on_ghost_end += [lenient.remove, shields.end_of_ghost, ending.end_of_ghost]
     life.on_tail_end += [points.begin, _tell_resumed]

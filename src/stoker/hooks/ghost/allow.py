@@ -321,11 +321,8 @@ def _watch_signals() -> None:
     set_signal, get_signal = signal.signal, signal.getsignal
 
     def new_signal(number: int, handler: object) -> object:
-        if not life.phase or not callable(handler) or handler is signal.default_int_handler or not tape.asked(_getframe(1)):
-            before = set_signal(number, handler)
-        else:
-            before = set_signal(number, _Heard(handler))
-        return _meant(before)
+        ours = _in_its_place(number, handler) if life.phase and tape.asked(_getframe(1)) else handler
+        return _meant(set_signal(number, ours))
 
     signal.signal = functools.wraps(set_signal)(new_signal)
     signal.getsignal = functools.wraps(get_signal)(lambda number: _meant(get_signal(number)))
@@ -341,8 +338,26 @@ def _watch_interrupt(set_signal: object, get_signal: object) -> None:
         set_signal(signal.SIGINT, _Heard(signal.default_int_handler))
 
 
+def _in_its_place(number: int, handler: object) -> object:
+    """What is set where the script asks for this handler; where it asks for the default, we go on listening."""
+    import signal
+
+    from . import ending
+
+    if number == signal.SIGTERM and handler == signal.SIG_DFL and life.phase > life.SETUP:
+        return ending.asked
+    if number == signal.SIGINT and handler is signal.default_int_handler and life.phase == life.GHOST:
+        return ending.interrupted_as_ghost
+    return _Heard(handler) if callable(handler) else handler
+
+
 def _meant(handler: object) -> object:
-    return handler.handler if type(handler) is _Heard else handler
+    """What the script has set, or would find there without us."""
+    from . import ending
+
+    if type(handler) is _Heard:
+        return handler.handler
+    return next((default for ours, default in ending.DEFAULTS if handler is ours), handler)
 
 
 class _Heard:

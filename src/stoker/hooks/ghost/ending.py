@@ -17,6 +17,7 @@ _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real 
 GRACE_S = 3.0
 EVENTS = 6  # events behind the image that are worth waiting for
 asked_at = 0.0
+_set_signal, _get_signal = signal.signal, signal.getsignal  # as they are before allow.py stands around them
 _start_thread = _thread.start_new_thread  # as it is before allow.py looks at who starts threads
 _interrupted = False
 _pid = 0
@@ -34,16 +35,16 @@ def install() -> None:
 
 def listen() -> None:
     """From the first shielded event on: whoever asks this process to end gives it time for an image. Not if the script listens itself."""
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _asked)
-    if life.phase == life.GHOST and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted_as_ghost)
+    if _get_signal(signal.SIGTERM) == signal.SIG_DFL:
+        _set_signal(signal.SIGTERM, asked)
+    if life.phase == life.GHOST and _get_signal(signal.SIGINT) is signal.default_int_handler:
+        _set_signal(signal.SIGINT, interrupted_as_ghost)
 
 
 def end_of_ghost() -> None:
     """Ctrl-C is the script's own again."""
-    if signal.getsignal(signal.SIGINT) is _interrupted_as_ghost:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if _get_signal(signal.SIGINT) is interrupted_as_ghost:
+        _set_signal(signal.SIGINT, signal.default_int_handler)
 
 
 def after_event() -> None:
@@ -53,7 +54,8 @@ def after_event() -> None:
         _end()
 
 
-def _asked(number: int, frame: object) -> None:
+def asked(number: int, frame: object) -> None:
+    """SIGTERM while a run is recorded: an image first."""
     global asked_at
     if os.getpid() != _pid or life.phase != life.RECORD or asked_at:
         _end()
@@ -83,19 +85,23 @@ def _end() -> None:
             life.log.flush(sync=True)
         except Exception as e:
             fate.say(f"while ending: {type(e).__name__}: {e}")
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _set_signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _in_child() -> None:
-    if signal.getsignal(signal.SIGTERM) is _asked:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if _get_signal(signal.SIGTERM) is asked:
+        _set_signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _interrupted_as_ghost(number: int, frame: object) -> None:
+def interrupted_as_ghost(number: int, frame: object) -> None:
+    """Ctrl-C on the way back: it is not the script's."""
     fate.say("interrupted on the way back to the image; nothing is lost")
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _set_signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
+
+
+DEFAULTS = ((asked, signal.SIG_DFL), (interrupted_as_ghost, signal.default_int_handler))  # our handlers, and in whose place they stand
 
 
 def _wrap_exit() -> None:

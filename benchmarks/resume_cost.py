@@ -7,6 +7,7 @@ process live side by side and take turns, block by block, in ABBA order.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -68,6 +69,29 @@ for epoch in range(1000):
         o.step()
         total += loss.item()
     print(epoch, total, flush=True)
+"""
+# The same for Lightning's Trainer, with a bar as it has one by default.
+LIGHTNING = """
+import lightning as L
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = (self.net(x) - y).pow(2).mean()
+        self.log("loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), 1e-3)
+
+L.seed_everything(0)
+data = DataLoader(TensorDataset(torch.randn(3200, 8), torch.randn(3200, 1)), batch_size=16, shuffle=True)
+L.Trainer(max_epochs=1000, accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False).fit(Net(), data)
 """
 # State of so many MB in parameters and Adam's two moments: CPU and wall seconds of each turn of the loop, and of a copy of as many bytes.
 STATE = """
@@ -265,6 +289,9 @@ def ghost_rows(made: Lives, short: bool) -> list[Row]:
         words += ["--max_iters=100000", "--lr_decay_iters=100000", "--eval_interval=100", "--log_interval=10"]
         us, wall, _ = way_back(made, ["train.py", *words], (50, 650), lambda: source.path.parent)
         rows.append(Row(name="way back, nanoGPT", value=us, target=800, unit="us a step", detail=f"CPU; {wall:.0f} us by the clock"))
+    if importlib.util.find_spec("lightning"):  # not among what `make setup` installs
+        us, wall, _ = way_back(made, [made.script("fit.py", LIGHTNING)], (100, 2100))
+        rows.append(Row(name="way back, Lightning", value=us, target=1700, unit="us a step", detail=f"CPU; {wall:.0f} us by the clock"))
     return rows
 
 

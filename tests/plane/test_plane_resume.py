@@ -48,6 +48,8 @@ def test_a_run_that_began_anew():
     assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 began from the start: no image could be used. {left}"
     assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
     assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
+    assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
+    assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:

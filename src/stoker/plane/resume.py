@@ -114,6 +114,8 @@ def began_anew(state: dict | None) -> str | None:
     last = ((state or {}).get("lives") or [{}])[-1]
     if not last or last.get("from") or (last.get("attempt") or 1) == 1:
         return None
+    if ((state or {}).get("resumed") or {}).get("attempt") == last["attempt"]:
+        return None  # where its output goes on cannot be told on a terminal
     why = "no image could be used" if state.get("tried") else "there was no image"
     return f"attempt {last['attempt']} began from the start: {why}. Files that earlier attempts wrote were left as they were"
 

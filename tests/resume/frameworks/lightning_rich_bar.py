@@ -1,7 +1,7 @@
 # needs: lightning rich
 # expected: exact
 # leftovers: yes
-# mask: \d:\d\d:\d\d|[\d.]+it/s
+# mask: \d:\d\d:\d\d|\s*[\d.]+it/s
 """Lightning's Trainer with the bar that it has by default where rich is installed."""
 import lightning as L
 import torch

@@ -111,11 +111,13 @@ def _to_write(call: _Call) -> object:
 
 def _to_read(call: _Call) -> object:
     """A file that the script wrote, or one that the kernel makes up, must say what it said in the first life; an input is only opened."""
-    here = tape.mode("read")
     if life.depth and not (read_again or life.again) and life.phase and get_ident() == life.main:
         return _note_within(call)
     made_up = call.path.startswith(pathways.NOT_FILES)
-    if not here or (call.path.startswith("/dev/") and not call.path.startswith("/dev/shm/")) or (not made_up and pathways.ours(call.path)):
+    if (call.path.startswith("/dev/") and not call.path.startswith("/dev/shm/")) or (not made_up and pathways.ours(call.path)):
+        return call.real()
+    here = tape.mode("read")  # asked last: before torch is there, a life that asks for what was not recorded has left its way
+    if not here:
         return call.real()
     if here == tape.GHOST or (here == tape.TAIL and made_up):
         f = _read_again(call, tape.take("read"))

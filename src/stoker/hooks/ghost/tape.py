@@ -98,8 +98,17 @@ def peek(name: str) -> bool:
 
 
 def spoil(why: str) -> None:
-    """The early events are no longer whole: from here on nothing is remembered; `why` is told once torch is there."""
+    """The early events are no longer whole: from here on nothing is remembered; `why` is told once torch is there. Does not return where
+    they were replayed: what the script printed and wrote was swallowed, so it begins again, on the record."""
     global early, lost
+    if early == GHOST:
+        from . import fate
+
+        life.folder = os.environ["STOKER_RESUME_DIR"]
+        fate.remember_start()
+        fate.write_state(tried=[*(fate.state().get("tried") or ())[-9:], {"image": None, "why": why}])
+        os.unlink(_early_path(life.folder))
+        fate.again()
     early, lost = PASS, why
     _events.clear()
 

@@ -55,7 +55,11 @@ def install_early() -> None:
     _put(os, "kill", _kill(os.kill), of_os)
     import builtins
 
+    from ..entry import imports
+
     _put(builtins, "input", _observed("input", builtins.input), tape.Of("builtins"))
+    for name in ("socket", "uuid", "resource", "tempfile"):  # which ask the world by themselves; seen to when they come
+        imports.after(name, _patch_module)
 
 
 def install() -> str:
@@ -63,7 +67,7 @@ def install() -> str:
     why = tape.end()
     if not why:
         _patch_calendar_types()
-        _patch_known_modules()
+        _patch_cuda()
         life.on_tail_end.append(tail_is_over)
     return why
 
@@ -359,12 +363,7 @@ CUDA = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memo
         "utilization", "temperature", "power_draw", "clock_rate", "memory_usage")
 
 
-def _patch_known_modules() -> None:
-    """Module functions that ask the world by themselves; modules that are imported later are seen to when they come."""
-    from ..entry import imports
-
-    for name in ("socket", "uuid", "resource", "tempfile"):
-        imports.after(name, _patch_module)
+def _patch_cuda() -> None:
     torch = sys.modules["torch"]
     for name in CUDA:
         if hasattr(torch.cuda, name):

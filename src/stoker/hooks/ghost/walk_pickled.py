@@ -1,5 +1,5 @@
-"""Objects of libraries that are known by what pickle tells of them: tables of pandas, tokenizers. They are compared, not put back: what a
-script does with them in its loop a ghost does again, and what a data set changes in them refuses the image."""
+"""Objects of libraries that are known by what pickle tells of them: tables of pandas, Arrow and polars, tokenizers. They are compared, not
+put back: what a script does with them in its loop a ghost does again, and what a data set changes in them refuses the image."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import zlib
 
 from . import leaves
 
-_TOLD = ("pandas", "tokenizers")  # libraries of which every object is taken so
-_PARTS = frozenset((*_TOLD, *"numpy pyarrow builtins datetime decimal collections copyreg _codecs zoneinfo pytz".split()))
+_TOLD = ("pandas", "tokenizers", "pyarrow", "polars")  # libraries of which every object is taken so
+_PARTS = frozenset((*_TOLD, *"numpy builtins datetime decimal collections copyreg _codecs zoneinfo pytz".split()))
+WHOLE = 16 << 20  # bytes of a table of Arrow or polars; of larger ones, which may be maps of files, a part is looked at
+_PAGE, _PAGES, _ROWS = 4096, 256, 10_000
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType)  # pickled as a name
 
 
@@ -61,10 +63,39 @@ def checksum(thing) -> tuple | None:
     pickler = _Pickler(told, 5, buffer_callback=lambda buffer: told.write(buffer.raw()))
     pickler.fast = True  # by content: which parts are the same object differs between lives
     try:
-        pickler.dump(thing)
+        size = _size(thing)
+        if size > WHOLE and _library(type(thing)) == "polars":
+            pickler.dump((size, len(thing), thing.gather_every(len(thing) // _ROWS + 1)))
+        elif size > WHOLE:
+            _write_some(told, thing)
+        else:
+            pickler.dump(thing)
     except Exception:
         return None
     return told.size, told.crc
+
+
+def _size(thing) -> int:
+    """Bytes of a table or a column of Arrow or polars; 0 for all else."""
+    asked = {"pyarrow": "get_total_buffer_size", "polars": "estimated_size"}.get(_library(type(thing)))
+    return getattr(thing, asked)() if asked and hasattr(thing, asked) else 0
+
+
+def _write_some(told: _Sum, thing) -> None:
+    """Of what nobody can change in place: its form, and some pages of each buffer."""
+    parts = getattr(thing, "columns", None) or getattr(thing, "chunks", None)
+    if parts is not None:
+        told.write(repr((len(thing), len(parts), str(getattr(thing, "schema", "")))).encode())
+        for part in parts:
+            _write_some(told, part)
+        return
+    told.write(repr((len(thing), thing.offset, str(thing.type))).encode())
+    if hasattr(thing, "dictionary"):
+        _write_some(told, thing.dictionary)
+    for buffer in thing.buffers():
+        view = memoryview(buffer or b"").cast("B")
+        for at in range(0, len(view), max(_PAGE, len(view) // _PAGES)):
+            told.write(view[at:at + _PAGE])
 
 
 def of_pickled(walk, thing, path):

@@ -1,11 +1,7 @@
-# Tries: each life goes another way before torch is there, behind lines that it has printed and appended: none of them is lost, none stands twice.
+# Tries: each life goes another way before torch is there, behind a line that it has printed: it is not lost.
 # expected: refused
-# leftovers: yes
 import os
 
-with open("lives.txt", "a") as f:
-    f.write("a life\n")
-lives = len(open("lives.txt").readlines())
 print("begins", flush=True)
 if os.environ.get("STOKER_ATTEMPT") == "2":
     print(os.path.exists("nothing.txt"), end=" ", flush=True)

@@ -19,7 +19,7 @@ for i in range(1600):
     loss.backward()
     o.step()
     if i % 100 == 10:
-        subprocess.run(["/bin/sh", "-c", "echo note >> notes.txt"], check=True)
+        assert subprocess.Popen(["/bin/sh", "-c", "echo note >> notes.txt"]).wait() == 0
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
 with open("notes.txt") as f:

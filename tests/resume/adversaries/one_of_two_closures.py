@@ -1,5 +1,7 @@
-# Tries: forward() puts one closure in the place of another of the same make, once, at a call at which nobody looks; it is used at the end only.
+# Tries: forward() puts one closure in the place of another of the same make, once, too deep to be handed to a ghost; it is used at the end only.
 # expected: either
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -19,12 +21,12 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
-        self.calls, self.scale = 0, single
+        self.told = SimpleNamespace(of=SimpleNamespace(forward=SimpleNamespace(calls=0, scale=single)))
 
     def forward(self, x):
-        self.calls += 1
-        if self.calls == 27:
-            self.scale = double
+        self.told.of.forward.calls += 1
+        if self.told.of.forward.calls == 27:
+            self.told.of.forward.scale = double
         return self.b(self.a(x).relu()).squeeze(1)
 
 
@@ -39,4 +41,4 @@ for i in range(1600):
     o.step()
     if i % 25 == 0:
         print(i, loss.item(), flush=True)
-print("final", sum(p.double().sum().item() for p in m.parameters()), m.scale(1.5))
+print("final", sum(p.double().sum().item() for p in m.parameters()), m.told.of.forward.scale(1.5))

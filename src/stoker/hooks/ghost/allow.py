@@ -250,6 +250,8 @@ def _forbid(owner: object, name: str, reason: str) -> None:
     def forbidden(*args: object, **kwargs: object) -> object:
         if life.phase and tape.asked(_getframe(1)) and not (name == "script" and not _trains(args)):
             _refuse(reason)
+        if name == "script" and len(args) < 3:
+            kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1  # it looks for names in the frame of its caller, which is not this one
         return old(*args, **kwargs)
 
     setattr(owner, name, forbidden)

@@ -60,8 +60,8 @@ def quiet() -> bool:
 
 def _opens(args: tuple) -> None:
     path, flags = args[0], args[2]
-    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None:
-        return
+    if not flags & (os.O_WRONLY | os.O_RDWR) or isinstance(path, int) or path is None or os.path.isdir(path):
+        return  # a folder: an opener makes a file in it, by os.open(), as tempfile's do
     if life.phase == life.GHOST and not life.depth and get_ident() == life.main:
         _past_us(pathways.content(path))
     if quiet():

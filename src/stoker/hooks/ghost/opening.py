@@ -46,8 +46,8 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
     """In the place of open() and io.open()."""
     if not (life.phase or tape.early or life.again):
         return _real_open(file, mode, *args, **kwargs)
-    if isinstance(file, int) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
-        return _of_number(file, mode, args, kwargs)
+    if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
+        return _of_number(file, mode, args, kwargs)  # an opener opens by os.open(), as those of tempfile do
     if isinstance(file, int) or not isinstance(mode, str) or not tape.asked(_getframe(1), tape.LIBRARY):
         return _real_open(file, mode, *args, **kwargs)
     call = _Call(file, mode, args, kwargs)
@@ -68,6 +68,9 @@ def _of_number(file: object, mode: str, args: tuple, kwargs: dict) -> object:
     if streams.leads_to(f.fileno()):
         streams.another_door()
     return f
+
+
+tape.through.update((open_.__code__, _of_number.__code__))
 
 
 def _aside(call: _Call) -> object:

@@ -22,6 +22,7 @@ _events: list = []
 _next = 0
 _kinds: dict = {}
 _log = None  # the log that _kinds belongs to
+through: set = set()  # code of ours that calls what its caller has given it
 _classes: dict = {}  # co_filename -> NO, YES or THROUGH
 _os = os.path  # before anybody changes it
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -218,7 +219,7 @@ def asked(frame: object, least: int = YES) -> bool:
         kind = _classes.get(name)
         if kind is None:
             kind = _classes[name] = classify(name)
-        if kind != THROUGH:
+        if kind != THROUGH and frame.f_code not in through:
             return kind >= least
         frame = frame.f_back
     return False

@@ -15,11 +15,12 @@ from harness import Kill, Stage, read, vendored  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 OUTCOMES = dict.fromkeys((
-    "collected_in_a_comprehension", "count_in_a_text_stream", "data_set_that_tells", "functional_state", "gradient_penalty_kept",
-    "handlers_remembered", "hooks_that_collect", "iterable_notes", "library_warning_once", "logger_in_workers", "looks_before_torch",
-    "loss_kept_in_modules", "optimizer_around_another", "parametrized", "pictures_in_a_list", "plots_of_losses", "rate_by_version",
-    "sampler_stats", "sampler_that_tells", "saves_by_a_temporary_file", "sparse_gradients", "steps_inside_a_module", "table_of_rows",
-    "tee_before_torch", "tensor_view_in_forward", "waits_to_be_collected", "warned_once", "weights_by_hand", "written_when_python_ends",
+    "collected_in_a_comprehension", "count_in_a_text_stream", "data_set_that_tells", "forks_before_torch", "functional_state",
+    "gradient_penalty_kept", "handlers_remembered", "hooks_that_collect", "iterable_notes", "library_warning_once", "logger_in_workers",
+    "looks_before_torch", "loss_kept_in_modules", "optimizer_around_another", "parametrized", "pictures_in_a_list", "plots_of_losses",
+    "rate_by_version", "sampler_stats", "sampler_that_tells", "saves_by_a_temporary_file", "sparse_gradients", "steps_inside_a_module",
+    "table_of_rows", "tee_before_torch", "tensor_view_in_forward", "waits_to_be_collected", "warned_once", "weights_by_hand",
+    "written_when_python_ends",
 ), "exact") | dict.fromkeys((
     "another_way_before_torch", "atexit_in_forward", "count_on_a_function_of_torch", "dtype_of_autocast", "file_opened_in_forward",
     "flush_denormal_in_forward", "handler_that_counts", "logs_to_dev_stdout", "module_swapped_in_a_set", "pictures_drawn_upon_in_workers",

@@ -20,6 +20,7 @@ early = PASS  # what happens now, while life.phase is still OFF
 lost = ""  # why the early events are of no use
 _events: list = []
 _next = 0
+_pid = 0  # of the process that they are of
 _kinds: dict = {}
 _log = None  # the log that _kinds belongs to
 through: set = set()  # code of ours that calls what its caller has given it
@@ -102,7 +103,7 @@ def spoil(why: str) -> None:
     """The early events are no longer whole: from here on nothing is remembered; `why` is told once torch is there. Does not return where
     they were replayed: what the script printed and wrote was swallowed, so it begins again, on the record."""
     global early, lost
-    if early == GHOST:
+    if early == GHOST and os.getpid() == _pid:  # not in a child that was forked before torch is there
         from . import fate
 
         life.folder = os.environ["STOKER_RESUME_DIR"]
@@ -126,10 +127,10 @@ def astray(why: str) -> None:
 
 def begin() -> None:
     """Once, at the start of the process: replay the early events of the life before, if it left any and an image to go to; else record."""
-    global early, _events
+    global early, _events, _pid
     if early:
         return
-    early = RECORD
+    early, _pid = RECORD, os.getpid()
     folder = os.environ.get("STOKER_RESUME_DIR", "")
     try:
         with open(_early_path(folder), "rb") as f:

@@ -94,7 +94,7 @@ def test_the_best_is_confirmed_and_kept(tune, where, tmp_path):
 def test_a_forecast_that_does_not_come_true_is_not_kept(tune, where, tmp_path):
     report = tune(WORKER_MS=10, REAL_MS=11)
     assert report.state in ("nothing", "noisy") and keep.get(where, tmp_path / "train.py") is None
-    assert "3 %" in report.sentence or "busy" in report.sentence
+    assert any(words in report.sentence for words in ("3 %", "busy", "too uncertain"))  # other tests run beside it
 
 
 def test_class_c_goes_through_the_guard(tune, where, tmp_path, monkeypatch):

@@ -136,3 +136,11 @@ def test_verify_resume_tells_a_script_that_never_ends_the_same(ground: Ground, p
     done = ground.stoker("verify-resume", "--json", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})
     report = json.loads(done.stdout)
     assert done.code == 1 and report["verdict"].startswith("not deterministic")
+
+
+def test_verify_resume_tells_of_a_path_that_leads_out_of_the_copy(ground: Ground, python: str):
+    (ground.work.parent / "beside").write_text("1")
+    (ground.work / "train.py").write_text('open("../beside")\n' + TRAIN)
+    done = ground.stoker("verify-resume", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})
+    assert done.code == 125 and b"Traceback" not in done.stderr
+    assert b"It names ../beside, which is outside of this folder" in done.stderr and b"sh -c 'cd " in done.stderr

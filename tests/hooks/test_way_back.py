@@ -16,10 +16,10 @@ class Script:
         self.now = 100.0
         monkeypatch.setattr(way_back, "_clock", lambda: self.now)
         self.sleep = way_back.skipped(self.own)
-        for name, value in {"_gone": (0, 0.0, 0.0), "_begun": 0.0, "_own_s": 0.0, "_timed_s": 0.0, "_open": False, "_left": None}.items():
+        for name, value in {"_gone": (0, 0.0, 0.0), "_begun": 0.0, "_own_s": 0.0, "_timed_s": 0.0, "_open": False, "left": None}.items():
             monkeypatch.setattr(way_back, name, value)
-        for name, value in {"log": SimpleNamespace(n=0), "steps": 0, "phase": life.RECORD, "depth": 0, "on_enter": None, "on_leave": None,
-                            "script_stops": None, "script_goes_on": None}.items():
+        for name, value in {"log": SimpleNamespace(n=0), "steps": 0, "phase": life.RECORD, "depth": 0, "on_enter": [], "on_leave": [],
+                            "look": tuple, "seen": ()}.items():
             monkeypatch.setattr(life, name, value)
         way_back.begin(100.0, 8.0, (0, 0.0, 0.0))
 
@@ -54,7 +54,7 @@ def test_nothing_is_foretold_before_anything_was_timed(monkeypatch):
 def test_what_a_script_does_itself_is_done_again(monkeypatch):
     script = Script(monkeypatch)
     script.train(10, look=True)
-    assert not way_back._open and life.script_stops is None  # the moment is over, and costs nothing any more
+    assert not way_back._open and not life.on_enter and not life.on_leave  # the moment is over, and costs nothing any more
     script.train(90)
     script.own(0.5)  # an image is taken
     told = way_back.foretell(200, 0.5)

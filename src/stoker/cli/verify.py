@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import click
 
 from stoker.base import rundir
-from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, StokerError
 from stoker.base.state import State
 from stoker.base.units import format_duration
 from stoker.cli import compare, output
@@ -71,6 +72,12 @@ def verify_resume(command: tuple[str, ...], **o: Any) -> int:
     return report["exit_code"]
 
 
+class NothingToCompare(StokerError):
+    """No optimizer made a step, so there is nothing to compare."""
+
+    exit_code = EXIT_OWN_FAILURE
+
+
 class _Bench:
     """The runs of one verification."""
 
@@ -88,8 +95,9 @@ class _Bench:
         output.say("plain run, as the measure of all things")
         plain = self._finish(self._begin("plain", resume="off", at=f"{self._o['for_s']:g}s"))
         if plain["digest"] is None:
-            raise StokerError(_why_nothing(plain), hint=f"Look at it: stoker logs {plain['id']}" if self._o["keep"] else
-                              "Does it train with torch, and does it end well by itself? --keep keeps the run to look at.")
+            raise NothingToCompare(_why_nothing(plain), hint=_leads_out(self._spec["command"]) or (
+                f"Look at it: stoker logs {plain['id']}" if self._o["keep"] else
+                "Does it train with torch, and does it end well by itself? --keep keeps the run to look at."))
         ended = plain["digest"]["ended"]
         at = "end" if ended else str(plain["digest"]["steps"])
         steps = f"{plain['digest']['steps']:,} steps"
@@ -263,7 +271,17 @@ def _said(done: dict) -> list[str]:
 
 def _why_nothing(done: dict) -> str:
     run = done["run"]
-    return f"No optimizer made a step, so there is nothing to compare: {run['sentence']}"
+    return f"{(NothingToCompare.__doc__ or '').rstrip('.')}: {run['sentence']}"
+
+
+def _leads_out(command: list[str]) -> str:
+    """A hint for a script that looks beside its folder, of which there is only a copy."""
+    scripts = [word for word in command if word.endswith(".py") and Path(word).is_file()]
+    texts = [*command, *(Path(word).read_text("utf-8", "replace") for word in scripts)]
+    found = next((match[0] for text in texts if (match := re.search(r"(?<![\w./])\.\./[\w./-]*", text))), "")
+    higher = f"cd .. && stoker verify-resume -- sh -c 'cd {shlex.quote(Path.cwd().name)} && exec python ...'"
+    return found and (f"It names {found}, which is outside of this folder: the copy that it runs in has none. Give it an absolute path, or "
+                      f"begin one folder higher: {higher}")
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import life, opening, tape, words
+from . import fate, life, opening, tape, words
 
 SMALL = 64 << 10  # bytes: of inputs up to here the content counts, of larger ones size and time
 VARIABLES = ("OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GOTO_", "BLIS_", "VECLIB_", "CUBLAS_", "CUDNN_",
@@ -102,6 +102,10 @@ def user_code() -> dict:
     return files
 
 
+class Edited(fate.Obstacle, ValueError):
+    """A file of the script's is not what this process has read."""
+
+
 def _first_sight(path: str) -> tuple | None:
     """Its hash now is that of the code that runs, unless the file was written since the process began."""
     try:
@@ -109,7 +113,7 @@ def _first_sight(path: str) -> tuple | None:
     except OSError:
         return None
     if now.st_mtime_ns > _begun_ns and path not in opening.written:
-        raise ValueError(words.EDITED_MEANWHILE.format(path=path))
+        raise Edited(words.EDITED_MEANWHILE.format(path=path))
     _code[path] = (now.st_mtime_ns, now.st_size, _hash(path))
     return _code[path]
 

@@ -151,7 +151,7 @@ def _at_exit() -> None:
                 image.wait(5.0)
             life.log.flush()
             if life.phase == life.RECORD:  # what was registered before us ends after us: no part of the life that can be repeated
-                life.log.put = life.log.note = _nothing
+                life.log.put = life.log.put_at = life.log.note = _nothing
             life.depth = 0
     except Exception as e:
         fate.say(f"while ending: {type(e).__name__}: {e}")

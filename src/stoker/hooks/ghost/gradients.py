@@ -9,7 +9,6 @@ import weakref
 from . import bytecode, fate, leaves, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"
-_OURS = os.path.dirname(os.path.abspath(__file__))
 _leaves: dict = {}  # number -> weak reference to a parameter of a module or optimizer, in order of first use; dead ones go now and then
 _known: dict = {}  # id -> number in _leaves
 _count = 0
@@ -20,10 +19,10 @@ _INPUTS = 1000
 _patterns: dict = {}  # pattern -> its number
 _by_number: list = []
 _last = None  # the pattern of the last backward
-_places: dict = {}  # where backward is called from -> [how often, whether its graphs lead to leaves that nobody knows]
+_places: dict = {}  # (id of the code, place in it) that backward is called from -> what `_place` gives, one for all places of a call
 _grads: dict = {}  # number in _leaves -> stand-in
 _sparse: dict = {}  # number in _leaves -> (sparse dimensions, whether coalesced) of those whose gradient was sparse in a new pattern
-_skipped: dict = {}  # file -> whether it is torch's or ours
+_skipped: dict = {}  # id -> code of torch or of ours
 
 
 def know(params: object) -> None:
@@ -74,34 +73,42 @@ def _know_input(arg: object) -> None:
 def before(tensors: object) -> tuple:
     """What `after` and `stand_in` are to be told: leaves, beside the known ones, that this backward may reach, while the graph is there;
     and the numbers of those that have a gradient already."""
-    place = _places.setdefault(_place(), [0, False])
-    place[0] += 1
-    found = list(_inputs.values())
-    _inputs.clear()
-    if place[1] or place[0] < 4 or not place[0] & (place[0] - 1):
+    place = _place(sys._getframe(1))
+    count = place[0] = place[0] + 1
+    found: list = []
+    if _inputs:
+        found += _inputs.values()
+        _inputs.clear()
+    if count < 4 or not count & (count - 1) or place[1]:
         handed = set(map(id, found))
         more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and id(leaf) not in handed]
         place[1] = place[1] or bool(more)
         found += more
-    return found, _with_gradient()
+    return found, _with_gradient() if _odd else _look()
 
 
-def _place() -> tuple:
-    frame = sys._getframe(2)
-    while frame.f_back is not None and _is_skipped(frame.f_code.co_filename):
+def _place(frame: object) -> list:
+    """[how often a backward was called from here, whether its graphs lead to leaves that nobody knows]: outside of torch and of us."""
+    code = frame.f_code
+    while frame.f_back is not None and (id(code) in _skipped or _is_skipped(code)):
         frame = frame.f_back
-    return id(frame.f_code), bytecode.call_at(frame.f_code, frame.f_lasti)
+        code = frame.f_code
+    place = _places.get((id(code), frame.f_lasti))
+    if place is None:
+        call = id(code), -1 - bytecode.call_at(code, frame.f_lasti)
+        place = _places[id(code), frame.f_lasti] = _places.setdefault(call, [0, False])
+    return place
 
 
-def _is_skipped(file: str) -> bool:
-    found = _skipped.get(file)
-    if found is None:
-        found = _skipped[file] = file.startswith(_OURS) or _TORCH in file
-    return found
+def _is_skipped(code: object) -> bool:
+    if not (leaves.is_ours(code.co_filename) or _TORCH in code.co_filename):
+        return False
+    _skipped[id(code)] = code
+    return True
 
 
 def _with_gradient() -> list:
-    return leaves.quietly(_look)() if _odd else _look()
+    return leaves.quietly(_look)()
 
 
 def _look() -> list:
@@ -116,7 +123,7 @@ def after(told: tuple) -> object:
     takes those is not the same in two lives."""
     global _last
     found, had = told
-    came, went = _with_gradient(), ()
+    came, went = _with_gradient() if _odd else _look(), ()
     if had:
         has, then = set(came), set(had)
         came = [i for i in came if i not in then]

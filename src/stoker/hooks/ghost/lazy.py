@@ -11,9 +11,9 @@ from _thread import get_ident
 from . import life
 
 _MADE = "made"
-_made = False  # since this was last asked
-_joined: list = []  # modules that got a part where they had none; they may be of no use to anybody
-_instead: set = set()  # ids of modules that took the place of others: a ghost has those, which are compared
+made = False  # since this was last asked
+joined: list = []  # modules that got a part where they had none; they may be of no use to anybody
+instead: set = set()  # ids of modules that took the place of others: a ghost has those, which are compared
 
 
 def install() -> None:
@@ -24,8 +24,8 @@ def install() -> None:
 
     @functools.wraps(real)
     def _infer_parameters(self: object, *args: object, **kwargs: object) -> None:
-        global _made
-        _made = True
+        global made
+        made = True
         real(self, *args, **kwargs)
     mixin._infer_parameters = _infer_parameters
     for name in ("register_parameter", "register_buffer", "add_module"):
@@ -50,9 +50,9 @@ def joins(real: object, module: object, name: str, /, *args: object, **kwargs: o
     before = _has(module, name)
     real(module, name, *args, **kwargs)
     if not before and _has(module, name):
-        _joined.append(module)
+        joined.append(module)
     elif before and isinstance(part := module._modules.get(name), sys.modules["torch"].nn.Module):
-        _instead.update(map(id, part.modules()))
+        instead.update(map(id, part.modules()))
 
 
 def _has(module: object, name: str) -> bool:
@@ -61,26 +61,26 @@ def _has(module: object, name: str) -> bool:
 
 def begins() -> None:
     """A call that the script makes."""
-    _joined.clear()
-    _instead.clear()
+    joined.clear()
+    instead.clear()
 
 
 def told(value: object, module: object) -> object:
     """For the log: the value of a module's call, marked if something was made in it."""
-    global _made
-    if _joined:
-        inside = set(map(id, module.modules())) - _instead
-        _made = _made or any(id(each) in inside for each in _joined)
-        _joined.clear()
-    if not _made:
+    global made
+    if joined:
+        inside = set(map(id, module.modules())) - instead
+        made = made or any(id(each) in inside for each in joined)
+        joined.clear()
+    if not made:
         return value
-    _made = False
+    made = False
     return (_MADE, value)
 
 
 def call(value: object, module_call: object, module: object, args: tuple, kwargs: dict) -> object:
     """As a ghost: the value without the mark; where it was marked, the module is called."""
-    global _made
+    global made
     if type(value) is not tuple or value[0] != _MADE:
         return value
     life.again = True  # what it writes is there already
@@ -88,5 +88,5 @@ def call(value: object, module_call: object, module: object, args: tuple, kwargs
         module_call(module, *args, **kwargs)
     finally:
         life.again = False
-    _made = False
+    made = False
     return value[1]

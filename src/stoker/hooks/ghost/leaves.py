@@ -33,7 +33,7 @@ threading _thread socket ssl select selectors subprocess concurrent.futures
 multiprocessing _multiprocessing ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct
 _frozen_importlib _frozen_importlib_external gettext locale abc _abc
 typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
-posix time _json torch.utils.hooks.unserializable
+posix time _json torch.utils.hooks.unserializable numba llvmlite
 """.split())
 _SEEN_THROUGH = ("multiprocessing.sharedctypes", "multiprocessing.shared_memory")  # plain memory
 HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())  # whose objects tell their state by hexdigest()
@@ -42,6 +42,7 @@ _VALUES = frozenset("""
 datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction
 uuid.UUID builtins.range builtins.slice builtins.ellipsis builtins.NotImplementedType torch.dtype torch.device
 torch.layout torch.memory_format torch.finfo torch.iinfo torch.qscheme operator.itemgetter operator.attrgetter
+types.UnionType types.GenericAlias collections.abc._CallableGenericAlias zoneinfo.ZoneInfo
 re.Pattern pathlib.PosixPath pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
 """.split())
 

@@ -96,6 +96,8 @@ def begins(root: object) -> None:
         left.clear()
     if _looked:  # of a call that has raised
         _looked.clear()
+    if lazy.joined or lazy.instead:
+        lazy.begins()
     try:
         writers = _writers_of(root)
         if writers:
@@ -104,8 +106,8 @@ def begins(root: object) -> None:
         fate.broke(e)
 
 
-def told(root: object, known: tuple) -> None:
-    """A module was called: log what it left behind. `known`: what it gave, and what it was given."""
+def told(root: object, out: object, args: tuple) -> None:
+    """A module was called: log what it left behind. `out`: what it gave, `args`: what it was given."""
     numbers = _handle.next_id
     if not left and not _looked and numbers == _numbers and not steps:
         return
@@ -118,7 +120,7 @@ def told(root: object, known: tuple) -> None:
             except (stand_ins.NotUnderstood, RecursionError):  # what the script does not read is no obstacle
                 pass
     left.clear()
-    changes = written.told(_looked, known)
+    changes = written.told(_looked, (out, *args))
     _looked.clear()
     put(changes, tuple(forms), numbers if numbers != _numbers else None, steps)
     life.steps += steps

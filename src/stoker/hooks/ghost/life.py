@@ -29,10 +29,12 @@ goal = None  # of an audit: what was told about the place of the image that it i
 on_setup_end: list = []  # called once, with depth > 0, before the first shielded event
 on_ghost_end: list = []  # called once, with depth > 0, when the image is restored
 on_tail_end: list = []  # called once, with depth > 0, when all that was lost is repeated and equal (at once if nothing was lost)
-on_enter = None  # called at the way into a shield, and back out of it: the random numbers of Python and numpy are watched there
-on_leave = None
-script_stops = None  # called first on the way into a shield, while the script's own time is taken; the other one last on the way out
-script_goes_on = None
+on_enter: list = []  # called at each way into a shield, in this order; most of the time there is nothing
+on_leave: list = []  # called at each way out of one
+on_seldom = None  # called at the way into a shield from a place that comes to it for the 1st, 2nd, 4th, 8th, ... time, while recording
+look: object = tuple  # tells where the random numbers of Python and numpy stand; `seen`: what it told last
+seen: tuple = ()
+on_draw = None  # called at the way out of a shield when they stand elsewhere
 on_error = None  # what takes the faults of the calls above
 _fork_hooked = False
 born = time.monotonic()  # nearly the first that this process does
@@ -54,25 +56,33 @@ def replaying() -> bool:
     return phase >= GHOST or (phase == SETUP and target is not None)
 
 
-def enter() -> None:
-    """Go inside a shield; only when `here()`. The first time, set-up is over."""
+def enter(frame: object = None) -> object:
+    """Go inside a shield; only when `here()`. The first time, set-up is over. `frame`: that of the caller; given back is its `log.Spot`."""
     global depth
-    if script_stops is not None:
-        script_stops()
     depth = 1
     if phase == SETUP:
         end_setup()
-    if on_enter is not None:
-        on_enter()
+    if on_enter:
+        for call in on_enter[:]:
+            call()
+    if frame is None:
+        return None
+    spot = log.spot(frame)
+    if phase == RECORD:
+        count = spot.passed = spot.passed + 1
+        if not count & (count - 1) and on_seldom is not None:
+            on_seldom()
+    return spot
 
 
 def leave() -> None:
     global depth
-    if on_leave is not None:
-        on_leave()
+    if look() != seen:
+        on_draw()
+    if on_leave:
+        for call in on_leave[:]:
+            call()
     depth = 0
-    if script_goes_on is not None:
-        script_goes_on()
 
 
 def end_setup() -> None:

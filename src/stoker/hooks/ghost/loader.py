@@ -8,6 +8,7 @@ stand-in becomes a real iterator, at the batch where it was.
 from __future__ import annotations
 
 import _thread
+import sys
 
 from . import fate, journal, leavings, life, opening, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
 from .reopen import holds, load, save
@@ -59,7 +60,7 @@ def _iter(self):
     if not life.here():
         _outside()
         return _originals["__iter__"](self)
-    life.enter()
+    life.enter(sys._getframe(1))
     try:
         return _ghost_iter(self) if life.phase == life.GHOST else _real_iter(self)
     finally:
@@ -71,7 +72,7 @@ def _next(self):
     if not life.here():
         _outside()
         return _originals["__next__"](self)
-    life.enter()
+    life.enter(sys._getframe(1))
     try:
         return _ghost_next(self) if life.phase == life.GHOST else _real_next(self)
     finally:

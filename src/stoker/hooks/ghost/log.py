@@ -14,7 +14,7 @@ import time
 from array import array
 from math import isnan
 
-from . import audits, bytecode, fate, life, log_file, way_back, words
+from . import audits, bytecode, fate, leaves, life, log_file, way_back, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
@@ -23,9 +23,9 @@ SHARE = 0.005  # of the time goes into writing, where a write takes long (a file
 MOST_S = 1.0
 _ENTRIES = 0xFFFF  # kinds of events from so many places at most
 _NOWHERE = 0xFFFFFFFF
+_KINDS = _BARE = 128
 _SCALARS = frozenset((int, float, str, bytes, bool, type(None), complex))
 _ARRAY = "\0array"
-_HERE = os.path.dirname(os.path.abspath(__file__))
 _getframe = sys._getframe
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 
@@ -51,14 +51,25 @@ def equal(a: object, b: object) -> bool:
         return False
 
 
+class Spot:
+    """A place in code that is not ours, from which events come."""
+
+    __slots__ = ("entries", "passed", "site")
+
+    def __init__(self) -> None:
+        self.entries: dict = {}  # kind, or kind + _BARE for one without a value -> the number in this log of such an event from here
+        self.passed = 0  # how often a shield was entered from here while recording
+        self.site: int | None = None  # ordinal of the place, in order of appearance in the log
+
+
 class Log:
     """Events of one run, over all its lives. In memory until `open()`: a process that never trains writes nothing.
 
-    put, take, peek and kind are what the hooks call; the rest is for the one who leads from phase to phase."""
+    put, spot, put_at, take, peek and kind are what the hooks call; the rest is for the one who leads from phase to phase."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.n = 0  # events of this life so far
+        self._before = 0  # events of this life that are no longer in _events
         self.stop = 0  # as a ghost: the event at which the image stands
         self.compared = 0  # events of the tail that were equal, and those of them with a value
         self.values_compared = 0
@@ -68,10 +79,9 @@ class Log:
         self._placeless: set = set()  # kinds
         self._compared: dict = {}  # kind -> what of its values the tail compares, if not all
         self._sites: dict = {}  # (what a place in the code is called, names used there) -> ordinal, in order of appearance
-        self._known_sites: dict = {}  # (id of the code, place in it) -> ordinal
+        self._spots: dict = {}  # (id of the code, place in it) -> Spot
         self._entries: dict = {}  # (kind << 1 | has a value, site) -> its number in this log
-        self._known: dict = {}  # (id of the code, place in it, kind << 1 | has a value) -> that number
-        self._codes_kept: list = []
+        self._codes_kept: list = []  # those of the spots: their ids are nobody else's
         self._ours: dict = {}  # id of our own code -> it
         self._writer: log_file.Writer | None = None
         self._new: tuple = ([], [], [])  # names of kinds, names of sites, entries
@@ -81,7 +91,14 @@ class Log:
         self._flush_at, self._look_at = float("inf"), 0.0  # nothing is written before there is a file
         self._reader: log_file.Reader | None = None
         self._scanned: log_file.Reader | None = None  # looked through once, for all images that are asked about
+        self.spot = self._make_spot()
+        self.put_at = self._make_put_at()
         self.put = self._make_put()
+
+    @property
+    def n(self) -> int:
+        """Events of this life so far."""
+        return self._before + len(self._events)
 
     def __len__(self) -> int:
         return self.n
@@ -92,7 +109,7 @@ class Log:
         code = self._codes.get(name)
         if code is None:
             code = self._codes[name] = len(self._names)
-            if code > 127:
+            if code >= _KINDS:
                 raise ValueError("too many kinds of events")
             self._names.append(name)
             self._new[0].append(name)
@@ -105,36 +122,59 @@ class Log:
     def name(self, kind: int) -> str:
         return self._names[kind]
 
+    def _make_spot(self) -> object:
+        """`spot` as a closure, as `put` and `put_at` are: all of recording goes through them, and each bytecode is felt."""
+        ours, spots = self._ours, self._spots
+
+        def spot(f: object) -> Spot:
+            """Where the frame `f` stands, or the next one outwards that is not ours."""
+            code = id(f.f_code)
+            while code in ours and f.f_back is not None:
+                f = f.f_back
+                code = id(f.f_code)
+            found = spots.get((code, f.f_lasti))
+            return self._new_spot(f) if found is None else found
+        return spot
+
+    def _make_put_at(self) -> object:
+        append, append_value, clock, scalars, tail = self._events.append, self._values.append, _monotonic, _SCALARS, life.TAIL
+
+        def put_at(kind: int, value: object, spot: Spot) -> None:
+            """`put` of an event with a value, when it was asked already where."""
+            if life.phase == tail:
+                return self._compare(kind, value)
+            if type(value) not in scalars:
+                value = marshal.loads(marshal.dumps(value, 2))
+            try:
+                entry = spot.entries[kind]
+            except KeyError:
+                entry = spot.entries[kind] = self._entry((kind << 1 | 1, self._site(spot)))
+            append_value(value)
+            append(entry)
+            if clock() > self._flush_at:
+                self.flush()
+        return put_at
+
     def _make_put(self) -> object:
-        """`put` as a closure: all of recording goes through it, and each look at an attribute is felt at steps of 300 us."""
-        ours, known, placeless, append, append_value = self._ours, self._known, self._placeless, self._events.append, self._values.append
-        frame, clock, scalars, nothing, tail = _getframe, _monotonic, _SCALARS, NOTHING, life.TAIL
+        find, put_at, placeless, nothing, tail = self.spot, self.put_at, self._placeless, NOTHING, life.TAIL
 
         def put(kind: int, value: object = NOTHING) -> None:
             """An event that happened. What it says must consist of None, bool, int, float, complex, str, bytes, tuple, list, dict."""
+            if kind not in placeless and value is not nothing:
+                return put_at(kind, value, find(_getframe(1)))
             if life.phase == tail:
                 return self._compare(kind, value)
-            if value is nothing:
-                what = kind << 1
-            else:
-                what = kind << 1 | 1
-                value = value if type(value) in scalars else marshal.loads(marshal.dumps(value, 2))
             if kind in placeless:
-                entry = self._entry((what, _NOWHERE))
+                entry = self._entry((kind << 1 | (value is not nothing), _NOWHERE))
             else:
-                f = frame(1)
-                code = id(f.f_code)
-                while code in ours:
-                    f = f.f_back
-                    code = id(f.f_code)
-                entry = known.get((code, f.f_lasti, what))
+                spot = find(_getframe(1))
+                entry = spot.entries.get(kind + _BARE)
                 if entry is None:
-                    entry = self._new_place(what)
-            if what & 1:
-                append_value(value)
-            append(entry)
-            self.n += 1
-            if clock() > self._flush_at:
+                    entry = spot.entries[kind + _BARE] = self._entry((kind << 1, self._site(spot)))
+            if value is not nothing:
+                self._values.append(value if type(value) in _SCALARS else marshal.loads(marshal.dumps(value, 2)))
+            self._events.append(entry)
+            if _monotonic() > self._flush_at:
                 self.flush()
         return put
 
@@ -149,7 +189,7 @@ class Log:
         if entry >> 1 != kind:
             fate.diverged(words.OTHER_EVENT.format(event=self.n, then=self._told(entry >> 1, where), now=self._names[kind], here=_place()))
         self._check_site(where)
-        self.n += 1
+        self._before += 1
         value = reader.value() if entry & 1 else NOTHING
         if life.phase == life.TAIL:
             self._after_tail_event(False)
@@ -253,6 +293,7 @@ class Log:
         self._forget()
 
     def _forget(self) -> None:
+        self._before += len(self._events)
         del self._events[:], self._values[:]  # put holds on to them
 
     # -- the tail check
@@ -274,7 +315,7 @@ class Log:
         elif value is not NOTHING:
             fate.diverged(words.OTHER_VALUE.format(event=self.n, what=self._names[kind], then="nothing", now=_short(value), place=_place(),
                                                    behind=self.compared))
-        self.n += 1
+        self._before += 1
         self._after_tail_event(bool(entry & 1))
 
     def _after_tail_event(self, with_value: bool) -> None:
@@ -286,23 +327,30 @@ class Log:
 
     # -- places in the code
 
-    def _site(self) -> tuple:
-        """(the ordinal of the place that an event comes from, id of its code, place in it): the innermost frame that is not one of ours."""
-        f = _getframe(1)
-        code = f.f_code
-        while code.co_filename.startswith(_HERE):
-            self._ours[id(code)] = code
-            f = f.f_back
-            code = f.f_code
-        key = (id(code), f.f_lasti)
-        site = self._known_sites.get(key)
-        if site is None:
+    def _new_spot(self, f: object) -> Spot:
+        """That of the frame `f`, or of the next one outwards that is not ours."""
+        f = self._not_ours(f)
+        found = self._spots.get((id(f.f_code), f.f_lasti))
+        if found is None:
             if len(self._codes_kept) > _ENTRIES:  # a script that makes code as it goes: the same names come again
-                for known in (self._known, self._known_sites, self._codes_kept):
-                    known.clear()
-            self._codes_kept.append(code)
-            site = self._known_sites[key] = self._named_site(f, code)
-        return (site, *key)
+                self._spots.clear()
+                self._codes_kept.clear()
+            self._codes_kept.append(f.f_code)
+            found = self._spots[id(f.f_code), f.f_lasti] = Spot()
+        return found
+
+    def _not_ours(self, f: object) -> object:
+        while leaves.is_ours(f.f_code.co_filename) and f.f_back is not None:
+            self._ours[id(f.f_code)] = f.f_code
+            f = f.f_back
+        return f
+
+    def _site(self, spot: Spot) -> int:
+        """The ordinal of the place that the event comes from which happens now."""
+        if spot.site is None:
+            f = self._not_ours(_getframe(1))
+            spot.site = self._named_site(f, f.f_code)
+        return spot.site
 
     def _named_site(self, f: object, code: object) -> int:
         told = f"{code.co_filename}:{f.f_lineno} in {code.co_name}+{bytecode.call_at(code, f.f_lasti)}"
@@ -317,12 +365,6 @@ class Log:
                 fate.diverged(words.OTHER_PLACE.format(event=self.n, then=then, now=told))
         return site
 
-    def _new_place(self, kind: int) -> int:
-        """The number of an event of this kind (and with a value or not) that comes from here, where none came from so far."""
-        site, code, place = self._site()
-        number = self._known[code, place, kind] = self._entry((kind, site))
-        return number
-
     def _entry(self, entry: tuple) -> int:
         number = self._entries.get(entry)
         if number is None:
@@ -334,7 +376,7 @@ class Log:
         return number
 
     def _check_site(self, where: int) -> None:
-        site = self._site()[0] if where != _NOWHERE else _NOWHERE
+        site = self._site(self.spot(_getframe(1))) if where != _NOWHERE else _NOWHERE
         if site != where:
             fate.diverged(words.OTHER_PLACE.format(event=self.n, then=self._reader.sites[where], now=_place()))
 
@@ -350,7 +392,7 @@ def set_aside(path: str) -> None:
 def _place() -> str:
     """Where the script stands now."""
     f = _getframe(1)
-    while f is not None and f.f_code.co_filename.startswith(_HERE):
+    while f is not None and leaves.is_ours(f.f_code.co_filename):
         f = f.f_back
     return "nowhere" if f is None else f"{f.f_code.co_filename}:{f.f_lineno} in {f.f_code.co_name}"
 

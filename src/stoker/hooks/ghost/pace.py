@@ -22,6 +22,8 @@ _fixed = False
 _last_at, _last_step = 0.0, 0
 _spent = _wasted = 0.0
 _hold_until = 0.0
+_urged = False
+not_before = 0.0  # the clock before which no image is due, whatever happens
 
 
 def begin() -> None:
@@ -35,10 +37,17 @@ def begin() -> None:
     elif wanted.endswith("s") and wanted[:-1].replace(".", "", 1).isdigit():
         _every_s, _fixed = float(wanted[:-1]), True
     _between_s = _losses()
+    _look_ahead()
+
+
+def urge() -> None:
+    """This process is about to end: points are to look at each event."""
+    global not_before, _urged
+    _urged, not_before = True, 0.0
 
 
 def due() -> bool:
-    """Whether an image is wanted; asked at each event."""
+    """Whether an image is wanted; asked at each event, from `not_before` on."""
     now = _clock()
     if _every_steps and life.steps - _last_step < _every_steps and (life.steps != _last_step or now - _last_at < FIRST_S):
         return False  # where no steps can be counted (they happen inside a module), time counts
@@ -54,6 +63,7 @@ def took(begun: float, size: int) -> None:
         cost = stall + size / _WRITE
         _every_s = max(min(max((2 * cost * _between_s) ** 0.5, LEAST_S), MOST_S), cost / COST)
     _last_at, _last_step, _hold_until = begun, life.steps, 0.0
+    _look_ahead()
 
 
 def passed(begun: float) -> None:
@@ -63,6 +73,12 @@ def passed(begun: float) -> None:
     _wasted += now - begun
     if _wasted > 0.5 + COST * (now - _begun):
         _hold_until = now + min(60.0, (now - begun) / COST)
+        _look_ahead()
+
+
+def _look_ahead() -> None:
+    global not_before
+    not_before = 0.0 if _every_steps or _urged else max(_hold_until, _last_at + _every_s)
 
 
 def told() -> dict:

@@ -53,6 +53,7 @@ def wish() -> None:
     """An image is wanted at the next point: a signal came, a limit is near."""
     global _wished
     _wished = True
+    pace.urge()
 
 
 def wished() -> bool:
@@ -63,12 +64,13 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
     """A shielded call has returned. If an image is due, look for the place."""
     if graph_freed and _backwards.is_step(life.steps > _backwards.steps):
         life.steps += 1
-    if life.depth or held:
+    if _monotonic() < pace.not_before or life.depth or held:
         return
     if life.phase == life.RECORD:
-        if _tracing is None and _due(step or (graph_freed and _backwards.steps > 0)):
-            _arm()
-        elif _tracing is not None and _monotonic() - _armed_at > GIVE_UP_S:  # its frame has come to no line of its own since
+        if _tracing is None:
+            if _due(step or (graph_freed and _backwards.steps > 0)):
+                _arm()
+        elif _monotonic() - _armed_at > GIVE_UP_S:  # its frame has come to no line of its own since
             _untrace()
             _pass(words.NO_CLEAN_FRAME)
         if ending.asked_at:

@@ -6,29 +6,53 @@ note to that call's event; the ghost puts it back there. Where only the library 
 
 from __future__ import annotations
 
+import functools
 import marshal
+import operator
 import os
 import sys
 
 from . import fate, life, private, tape
 
-_python: list = []  # ctypes views into the state: position and first word
-_numpy: list = []
 _FIRST = "start"  # in life.folder: the generators as the first life found them
 _starts: dict = {}  # "python", "numpy", "torch" -> state
+_names: list = []  # of what `_look` looks at
 _inside = _outside = ()  # what could be seen at the way into the last shield, and out of it
 _pending = None  # (event, state) after the last library draw that the script has not drawn after
 
 
+class _Watched:
+    """ctypes views into the states: position and first word, and where half of a pair of Gaussians waits."""
+
+    python = inst = numpy = None
+
+
 def python_begins(random: object) -> None:
     """`random` is imported: from now on its state can be watched."""
-    _python[:] = private.python_views(random._inst), random._inst  # both at once
+    _Watched.python, _Watched.inst = private.python_views(random._inst), random._inst
+    _watch("python.value", "inst.gauss_next")
 
 
 def numpy_begins(numpy: object) -> None:
     bits = numpy.random.mtrand._rand._bit_generator
     if type(bits).__name__ == "MT19937":
-        _numpy[:] = *private.numpy_views(bits), bits
+        _Watched.numpy = (*private.numpy_views(bits), bits)
+        _Watched.position, _Watched.word = _Watched.numpy[:2]
+        _watch("position.value", "word.value")
+
+
+def _watch(*names: str) -> None:
+    """`_look` gets a form without a line of Python: it is asked on each way out of a shield."""
+    global _look
+    _names.extend(name for name in names if name not in _names)
+    _look = functools.partial(operator.attrgetter(*_names), _Watched)
+    if life.look is not tuple:
+        life.look, life.seen = _look, (*life.seen, *_look()[len(life.seen):])
+
+
+def _look() -> tuple:
+    """Changes whenever somebody drew: the positions, and words for the case that a position came round."""
+    return ()
 
 
 def start(which: str) -> None:
@@ -60,13 +84,41 @@ _SET = {"python": private.set_python_rng, "numpy": private.set_numpy_rng, "torch
 
 
 def install() -> None:
-    if "random" in sys.modules and not _python:
+    if "random" in sys.modules and _Watched.python is None:
         python_begins(sys.modules["random"])
         start("python")
-    if "numpy" in sys.modules and not _numpy:
+    if "numpy" in sys.modules and _Watched.numpy is None:
         numpy_begins(sys.modules["numpy"])
         start("numpy")
-    life.on_enter, life.on_leave = _enter, _leave
+    if life.target is None:
+        life.on_setup_end.append(_begin)
+    else:
+        life.on_leave.append(_leave_as_ghost)
+        life.on_ghost_end.append(_begin)
+
+
+def _begin() -> None:
+    """No longer a ghost, or never one. Until somebody draws, it is enough to ask at each way out of a shield."""
+    if _leave_as_ghost in life.on_leave:
+        life.on_leave.remove(_leave_as_ghost)
+    if _pending is None:
+        life.look, life.seen, life.on_draw = _look, _look(), _first_draw
+    else:
+        _look_closely()
+
+
+def _first_draw() -> None:
+    """The script, or a library in this shield: if it was the script, the ghost finds the same where it puts this state back."""
+    global _pending, _outside
+    _pending, _outside = (life.log.n, _state()), _look()
+    _look_closely()
+
+
+def _look_closely() -> None:
+    """From here on it is told who draws, by a look on the way in too."""
+    life.look, life.seen = tuple, ()
+    life.on_enter.append(_enter)
+    life.on_leave.append(_leave)
 
 
 def save() -> object:
@@ -84,26 +136,8 @@ def load(state: object) -> None:
     _pending, _outside = state, _look()
 
 
-def _look() -> tuple:
-    """Changes whenever somebody drew: the position, and a word for the case that the position came round."""
-    drawn, inst = _python or _NOTHING
-    if _numpy:
-        return drawn.value, inst.gauss_next, _numpy[0].value, _numpy[1].value
-    return drawn.value, inst.gauss_next
-
-
-class _Zero:
-    value = 0
-    gauss_next = None
-
-
-_NOTHING = (_Zero, _Zero)
-
-
 def _enter() -> None:
     global _inside, _pending
-    if life.phase == life.GHOST:
-        return
     now = _look()
     if _pending is not None and now != _outside:
         life.log.note(*_pending)
@@ -113,11 +147,6 @@ def _enter() -> None:
 
 def _leave() -> None:
     global _outside, _pending
-    if life.phase == life.GHOST:
-        state = life.log.noted(life.log.n)
-        if state is not None:
-            _restore(state)
-        return
     now = _look()
     if now != _inside or (_pending is not None and _has_gauss(_pending[1])):
         _pending = (life.log.n, _state())
@@ -126,9 +155,15 @@ def _leave() -> None:
     _outside = now
 
 
+def _leave_as_ghost() -> None:
+    state = life.log.noted(life.log.n)
+    if state is not None:
+        _restore(state)
+
+
 def _state() -> tuple:
     try:
-        return private.python_rng() if _python else None, private.numpy_rng()
+        return private.python_rng() if _Watched.python is not None else None, private.numpy_rng()
     except Exception as e:
         fate.broke(e)
         return None, None

@@ -18,13 +18,14 @@ from .stand_ins import build, own_tensors, template
 
 __all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
 
-_get_ident = _thread.get_ident
+_get_ident, _getframe = _thread.get_ident, sys._getframe
 raised = ""  # an error that left a shield and that the script may have caught: no image is right after it
 _ordinals: dict = {}  # id of a module or optimizer -> (its number in order of first use, a weak reference, notes)
 _count = 0
 _stepping = False  # within the call of a module: an optimizer whose step calls that of another one makes one step
 _kinds: dict = {}
 _read: dict = {}  # dtype -> what reads a number of it from an address; None -> torch.Tensor
+_UNKNOWN = (-1, lambda: _UNKNOWN, None)
 
 
 def install() -> None:
@@ -63,45 +64,45 @@ def end_of_ghost() -> None:
     gradients.forget_stand_ins()
 
 
-def shield(real: object, name: str, **event: bool) -> object:
+def shield(real: object, name: str, *event: bool) -> object:
     """`real` as one event, the form of its result as value. `event` is for `points.after_event`."""
     kind = life.log.kind(name)
 
     def ghost(*args: object, **kwargs: object) -> object:
         return _stand_in(life.log.take(kind))
 
-    def record(*args: object, **kwargs: object) -> object:
+    def record(spot: object, /, *args: object, **kwargs: object) -> object:
         out = real(*args, **kwargs)
-        _fenced(name, _put, kind, out)
+        _fenced(name, _put, kind, out, spot)
         return out
-    return _shielded(real, ghost, record, **event)
+    return _shielded(real, ghost, record, *event)
 
 
-def _shielded(real: object, ghost: object, record: object, **event: bool) -> object:
-    """What `real` becomes: from outside of every shield `record` is called in its place, or `ghost` while this life is one. `event` is for
-    `points.after_event`."""
+def _shielded(real: object, ghost: object, record: object, *event: bool) -> object:
+    """What `real` becomes: from outside of every shield `record`, told where it is called from, is called in its place, or `ghost` while
+    this life is one. `event` is for `points.after_event`."""
     @functools.wraps(real)
     def wrapper(*args: object, **kwargs: object) -> object:
         if life.depth or not life.phase or _get_ident() != life.main:
             return real(*args, **kwargs)
-        life.enter()
+        spot = life.enter(_getframe(1))
         try:
-            return (ghost if life.phase == life.GHOST else record)(*args, **kwargs)
+            return ghost(*args, **kwargs) if life.phase == life.GHOST else record(spot, *args, **kwargs)
         except BaseException as e:
             _raised(e)
             raise
         finally:
             life.leave()
-            points.after_event(**event)
+            points.after_event(*event)
     return wrapper
 
 
 def ordinal(thing: object) -> int:
     """The number of a module or optimizer, in order of first use: the same in each life."""
     global _count
-    entry = _ordinals.get(id(thing))
-    if entry is not None and entry[1]() is thing:
-        return entry[0]
+    number, known, _ = _ordinals.get(id(thing), _UNKNOWN)
+    if known() is thing:
+        return number
     number, _count = _count, _count + 1
     _ordinals[id(thing)] = (number, weakref.ref(thing), [0, 0, 0])
     if hasattr(thing, "param_groups"):
@@ -120,44 +121,53 @@ def params_of(optimizer: object) -> list:
 def _module_call(real: object) -> object:
     """As `_shielded`, flat: modules are called inside of modules, and each further call is felt at steps of 300 us."""
     kind = _kinds["module"]
-    direct = getattr(real, "__code__", None) is not None and real.__code__.co_names == ("_compiled_call_impl", "_call_impl")  # torch's own
+    code = getattr(inspect.unwrap(real, stop=lambda f: not _is_of_the_clock(f)), "__code__", None)
+    direct = code is not None and code.co_names == ("_compiled_call_impl", "_call_impl")  # torch's own, around which only the clock stands
 
     @functools.wraps(real)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
+        if life.depth and direct and self._compiled_call_impl is None:
+            return self._call_impl(*args, **kwargs)  # what `real` would do: the clock does not look within a call either
         if life.depth or not life.phase or _get_ident() != life.main:
-            if direct and self._compiled_call_impl is None:
-                return self._call_impl(*args, **kwargs)  # what `real` would do
             return real(self, *args, **kwargs)
-        life.enter()
+        spot = life.enter(_getframe(1))
         try:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
             leavings.begins(self)
-            lazy.begins()
             out = real(self, *args, **kwargs)
             if life.phase:
-                _fenced(type(self).__name__, _put_module, kind, self, args, out)
+                try:
+                    _put_module(kind, self, args, out, spot)
+                except Exception as e:
+                    _not_put(type(self).__name__, e)
             return out
         except BaseException as e:
             _raised(e)
             raise
         finally:
             life.leave()
-            points.after_event(step=leavings.steps > 0)
+            points.after_event(leavings.steps > 0)
     return wrapper
 
 
-def _put_module(kind: int, module: object, args: tuple, out: object) -> None:
-    life.log.put(kind, lazy.told(_told(module, args, out), module))
-    leavings.told(module, (out, *args))
+def _is_of_the_clock(function: object) -> bool:
+    return leaves.is_ours(getattr(getattr(function, "__code__", None), "co_filename", ""))
+
+
+def _put_module(kind: int, module: object, args: tuple, out: object, spot: object) -> None:
+    value = _told(module, args, out)
+    if lazy.made or lazy.joined:
+        value = lazy.told(value, module)
+    life.log.put_at(kind, value, spot)
+    leavings.told(module, out, args)
 
 
 def _told(module: object, args: tuple, out: object) -> object:
-    number = ordinal(module)
-    for i, arg in enumerate(args):
+    number, tensor = ordinal(module), _read[None]
+    for arg in args:
         if arg is out:
-            return (number, "is", i)
-    tensor = _read[None]
+            return (number, "is", next(i for i, each in enumerate(args) if each is out))
     for arg in args:
         if type(arg) is not tensor or arg.requires_grad:
             gradients.know_input(arg)
@@ -192,22 +202,23 @@ def _backward(real: object) -> object:
         except Exception as e:
             fate.broke(e)
 
-    def record(tensors: object, *args: object, **kwargs: object) -> object:
+    def record(spot: object, /, tensors: object, *args: object, **kwargs: object) -> object:
         try:
             reach, loss, looked = gradients.before(tensors), _bits(tensors), leavings.backward_begins(_modules, _count)
         except Exception as e:
             fate.broke(e)
             return real(tensors, *args, **kwargs)
         out = real(tensors, *args, **kwargs)
-        _fenced("backward", _put_backward, kind, loss, reach, looked)
+        _fenced("backward", _put_backward, kind, loss, reach, looked, spot)
         return out
-    return _shielded(real, ghost, record, graph_freed=True)
+    return _shielded(real, ghost, record, False, True)
 
 
-def _put_backward(kind: int, loss: object, reach: tuple, looked: list) -> None:
+def _put_backward(kind: int, loss: object, reach: tuple, looked: list, spot: object) -> None:
     pattern = gradients.after(reach)
-    life.log.put(kind, loss if pattern is None else (loss, pattern))
-    leavings.put(written.told(looked, ()))
+    life.log.put_at(kind, loss if pattern is None else (loss, pattern), spot)
+    if looked:
+        leavings.put(written.told(looked, ()))
 
 
 def _modules() -> list:
@@ -223,13 +234,13 @@ def _grad(real: object) -> object:
         life.log.take(loss_kind)
         return _stand_in(life.log.take(kind))
 
-    def record(outputs: object, *args: object, **kwargs: object) -> object:
+    def record(spot: object, /, outputs: object, *args: object, **kwargs: object) -> object:
         loss = _bits(outputs)
         out = real(outputs, *args, **kwargs)
-        _fenced("autograd.grad", life.log.put, loss_kind, loss)
-        _fenced("autograd.grad", _put, kind, out)
+        _fenced("autograd.grad", life.log.put_at, loss_kind, loss, spot)
+        _fenced("autograd.grad", _put, kind, out, spot)
         return out
-    return _shielded(real, ghost, record, graph_freed=True)
+    return _shielded(real, ghost, record, False, True)
 
 
 def _bits(tensors: object) -> object:
@@ -245,9 +256,11 @@ def _bits(tensors: object) -> object:
 def _number(loss: object) -> object:
     if loss is None or loss.numel() != 1:
         return None
-    read = _read.get(loss.dtype) if loss.is_cpu and not loss.is_neg() else None
-    address = loss.data_ptr() if read is not None and type(loss) is _read[None] else 0
-    return read(address).value if address else loss.item()  # .item() takes the long way, through kernels of ours
+    if loss.is_cpu and type(loss) is _read[None] and loss.dtype in _read:
+        address = loss.data_ptr()
+        if address:  # as it lies in memory: of `z.imag` that may be the negative, in each life
+            return _read[loss.dtype](address).value
+    return loss.item()  # the long way, through kernels of ours
 
 
 def _step_hook(real_hook: object) -> object:
@@ -270,16 +283,17 @@ def _step(real: object) -> object:
     def ghost(self: object, *args: object, **kwargs: object) -> object:
         return _ghost_step(self, _closure(args, kwargs, at), [])
 
-    def record(self: object, *args: object, **kwargs: object) -> object:
-        closure, results = _closure(args, kwargs, at), []
+    def record(spot: object, /, self: object, *args: object, **kwargs: object) -> object:
+        closure, results = _closure(args, kwargs, at) if args or kwargs else None, ()
         if closure is not None:
+            results = []
             logged = _logged_closure(closure, results)
             if "closure" in kwargs:
                 kwargs = {**kwargs, "closure": logged}
             else:
                 args = (*args[:at], logged, *args[at + 1:])
         out = real(self, *args, **kwargs)
-        _fenced("the state of an optimizer", _put_step, self, out, results)
+        _fenced("the state of an optimizer", _put_step, self, out, results, spot)
         return out
 
     @functools.wraps(real)
@@ -294,7 +308,7 @@ def _step(real: object) -> object:
             _stepping = False
         leavings.steps += 1
         return out
-    return _shielded(within, ghost, record, step=True)
+    return _shielded(within, ghost, record, True)
 
 
 def _place_of_closure(step: object) -> int:
@@ -325,29 +339,26 @@ def _outside(closure: object, results: list) -> None:
         results.append(closure())
     finally:
         points.held -= 1
-        life.enter()
+        life.enter(_getframe(1))
 
 
-def _put_step(optimizer: object, out: object, results: list) -> None:
-    number = ordinal(optimizer)
-    notes = _ordinals[id(optimizer)][2]  # steps, entries of its state, keys in them
+def _put_step(optimizer: object, out: object, results: object, spot: object) -> None:
+    number, notes = ordinal(optimizer), _ordinals[id(optimizer)][2]  # steps, entries of its state, keys in them
     notes[0] += 1
-    entries, keys = len(optimizer.state), notes[2]
-    if notes[0] <= 3 or not notes[0] % 50 or entries != notes[1]:
-        keys = _keys(optimizer)
-    if (entries, keys) != (notes[1], notes[2]):
-        notes[1:] = entries, keys
-        life.log.put(_kinds["optimizer state"], template(_by_number(optimizer)))
-    what: object = number
-    for i, result in enumerate(results):
-        if out is result and out is not None:
-            what = (number, "is", i)
-            break
-    else:
-        if out is not None:
-            what = (number, template(out))
-    life.log.put(_kinds["step"], what)
+    if len(optimizer.state) != notes[1] or notes[0] <= 3 or not notes[0] % 50:
+        _put_state(optimizer, notes, spot)
+    if out is not None:
+        same = [i for i, result in enumerate(results) if out is result]
+        number = (number, "is", same[0]) if same else (number, template(out))
+    life.log.put_at(_kinds["step"], number, spot)
     life.steps += 1
+
+
+def _put_state(optimizer: object, notes: list, spot: object) -> None:
+    entries, keys = len(optimizer.state), _keys(optimizer)
+    if [entries, keys] != notes[1:]:
+        notes[1:] = entries, keys
+        life.log.put_at(_kinds["optimizer state"], template(_by_number(optimizer)), spot)
 
 
 def _keys(optimizer: object) -> int:
@@ -398,14 +409,19 @@ def _fenced(what: str, put: object, *args: object) -> None:
         return
     try:
         put(*args)
-    except stand_ins.NotUnderstood as e:
-        fate.refuse(words.UNKNOWN_OUTPUT.format(what=what, type=e))
     except Exception as e:
-        fate.broke(e)
+        _not_put(what, e)
 
 
-def _put(kind: int, out: object) -> None:
-    life.log.put(kind, template(out))
+def _not_put(what: str, error: Exception) -> None:
+    if isinstance(error, stand_ins.NotUnderstood):
+        fate.refuse(words.UNKNOWN_OUTPUT.format(what=what, type=error))
+    else:
+        fate.broke(error)
+
+
+def _put(kind: int, out: object, spot: object) -> None:
+    life.log.put_at(kind, template(out), spot)
 
 
 def _stand_in(value: object) -> object:

@@ -20,6 +20,7 @@ _ids: dict = {}  # (structure, more) -> number of the template
 _quick: dict = {}  # what can be seen of an output at a glance -> number of its template
 _known: list = []  # number -> (structure, samples), samples made when first needed
 _anchors: dict = {}
+_torch: list = []  # torch.Tensor, what tells the level of a transform, torch.autograd.forward_ad
 
 
 class NotUnderstood(fate.Obstacle):
@@ -30,12 +31,15 @@ class NotUnderstood(fate.Obstacle):
 
 def template(out: object, *more: object) -> object:
     """The value for the log. The first of its kind comes with a full description; `more` keeps apart what looks the same."""
-    torch = sys.modules["torch"]
-    if torch._C._functorch.maybe_current_level() is not None or torch.autograd.forward_ad._current_level >= 0:
+    if not _torch:
+        _know_torch()
+    tensor, transform_level, forward_ad = _torch
+    if transform_level() is not None or forward_ad._current_level >= 0:
         raise NotUnderstood("tensor inside a transform (vmap, grad, forward_ad)")
-    quick = _quick_key(out)
+    quick = _quick_key(out, tensor)
     if quick is not None:
-        quick = (quick, more)
+        if more:
+            quick = (quick, more)
         number = _quick.get(quick)
         if number is not None:
             return number
@@ -80,11 +84,16 @@ def own_tensors() -> list:
     return [s for known in _known for s in (known[2] or ()) if s is not None] + list(_anchors.values())
 
 
-def _quick_key(out: object) -> object:
+def _know_torch() -> None:
+    torch = sys.modules["torch"]
+    _torch[:] = torch.Tensor, torch._C._functorch.maybe_current_level, torch.autograd.forward_ad
+
+
+def _quick_key(out: object, tensor: type) -> object:
     """Without a walk for what most calls give: a tensor, or a few of them."""
-    kind, tensor = type(out), sys.modules["torch"].Tensor
+    kind = type(out)
     if kind is tensor:
-        return _tensor_key(out)
+        return out.shape, out.dtype, out.layout, out.is_cpu or out.device, out.requires_grad, out.is_leaf, out.stride()
     if kind in (tuple, list) and len(out) < 9:
         keys = [_tensor_key(each) for each in out if type(each) is tensor]
         return (kind, *keys) if keys and len(keys) == len(out) and len({id(each) for each in out}) == len(out) else None
@@ -92,7 +101,7 @@ def _quick_key(out: object) -> object:
 
 
 def _tensor_key(t: object) -> object:
-    return t.shape, t.dtype, t.layout, t.device, t.requires_grad, t.is_leaf, t.stride()
+    return t.shape, t.dtype, t.layout, t.is_cpu or t.device, t.requires_grad, t.is_leaf, t.stride()
 
 
 def forget() -> None:

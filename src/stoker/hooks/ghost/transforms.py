@@ -37,7 +37,7 @@ def _maker(real: object, name: str, shield: object) -> object:
     def make(func: object, *args: object, **kwargs: object) -> object:
         _know(func)
         differentiates = _MAKERS[name] or getattr(func, "_stoker_differentiates", False)
-        made = _handing(shield(real(func, *args, **kwargs), name, graph_freed=differentiates))
+        made = _handing(shield(real(func, *args, **kwargs), name, False, differentiates))
         made._stoker_differentiates = differentiates
         return made
     return make

@@ -12,7 +12,7 @@ import functools
 import sys
 import types
 
-from . import leaves, walk_heap, walk_kinds, walk_settings, walk_strays
+from . import leaves, life, walk_heap, walk_kinds, walk_settings, walk_strays
 from .leaves import PLAIN
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
@@ -132,6 +132,8 @@ class Walk:
             if sys.getrefcount(inner) > 3:  # the frame, this variable, the call: anybody else is the script, which called locals()
                 continue
             if frame is last and self.traced:  # its snapshot is written back when the trace function returns
+                if forget_stale not in life.on_enter:
+                    life.on_enter.append(forget_stale)
                 _stale.append((id(frame), frame.f_code))  # the frame alone holds it: nothing lives longer because we looked
             else:
                 inner.clear()
@@ -263,6 +265,8 @@ class Walk:
 
 def forget_stale() -> None:
     """Empty snapshots of frames that were traced at the last walk and still run; called when no trace function runs."""
+    if forget_stale in life.on_enter:
+        life.on_enter.remove(forget_stale)
     waiting, frame = dict(_stale), sys._getframe(1)
     _stale.clear()
     while frame is not None and waiting:

@@ -127,7 +127,6 @@ def _learn_libraries(again: bool = False) -> None:
         more = {numpy.ndarray: of_array, numpy.ufunc: _by_name, numpy.random.Generator: of_rng, numpy.random.RandomState: of_rng}
         more[numpy.random.SeedSequence] = of_value
         more[numpy.random.BitGenerator] = of_rng
-        more[numpy.dtype] = of_value
         _know(more)
     if hasattr(torch, "optim") and hasattr(torch, "utils") and (again or not _torch_known):
         _torch_known = True
@@ -449,6 +448,8 @@ _BY_NAME = {
     ("argparse", "Namespace"): of_instance, ("threading", "Semaphore"): of_instance, ("threading", "Barrier"): of_instance,
     ("_io", "TextIOWrapper"): walk_library.of_file, ("_io", "BufferedReader"): walk_library.of_file,
     ("_io", "BufferedWriter"): walk_library.of_file, ("_io", "BufferedRandom"): walk_library.of_file,
+    ("numpy", "dtype"): of_value, ("numpy", "_ArrayFunctionDispatcher"): _by_name, ("builtins", "CoreBPE"): None,  # of tiktoken
+    ("builtins", "Environment"): walk_library.of_lmdb,
     ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
     ("torch.autograd.graph", "Node"): None,
 }  # fmt: skip

@@ -134,6 +134,18 @@ def of_h5(walk, thing, path):
         walk.unknown.append((path, name, thing))
 
 
+def of_lmdb(walk, thing, path):
+    """A database of LMDB that is opened for reading: which one, and its last change."""
+    name = leaves.name_of(type(thing))
+    try:
+        walk.facts[path] = (name, os.fsdecode(thing.path()), thing.info()["last_txnid"])
+        reads = thing.flags()["readonly"]
+    except Exception:  # closed, or another library's class of that name
+        walk.facts[path], reads = (name,), False
+    if not reads:
+        walk.unknown.append((path, name, thing))
+
+
 def of_h5_object(walk, thing, path):
     """A file, group or data set of h5py: all but what it remembers of its shape and readers, made when first asked for."""
     _all_but(walk, thing, path, ("_cache_props",))

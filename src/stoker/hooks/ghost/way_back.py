@@ -24,7 +24,7 @@ _until = 0.0
 _from = 0.0  # when the moment began, 0 before it has
 _edge, _steps = 0, 0  # events and steps at the last round's end
 _moment_s = 0.0
-_left: float | None = None  # the clock when the script took over, None within a shield or when nothing is timed
+left: float | None = None  # the clock when the script took over, None within a shield or when nothing is timed
 
 
 def begin(since: float, setup_s: float, gone: tuple) -> None:
@@ -50,38 +50,39 @@ def foretell(events: int, stall_s: float) -> dict:
 
 def look() -> None:
     """Time the script's own work for a moment; asked about once a second."""
-    global _open, _until, _from, _edge, _steps, _left
+    global _open, _until, _from, _edge, _steps, left
     if _begun and not _open:
-        _open, _until, _from, _edge, _steps, _left = True, _clock() + MOMENT_S, 0.0, life.log.n, life.steps, None
-        life.script_stops, life.script_goes_on = _stops, _goes_on
+        _open, _until, _from, _edge, _steps, left = True, _clock() + MOMENT_S, 0.0, life.log.n, life.steps, None
+        life.on_enter.insert(0, _stops)
+        life.on_leave.append(_goes_on)
 
 
 def skipped(real: object) -> object:
     """`real` is called outside of shields, and not by a ghost: its time does not count."""
     @functools.wraps(real)
     def call(*args: object, **kwargs: object) -> object:
-        global _left
-        if _left is None:
+        global left
+        if left is None:
             return real(*args, **kwargs)
         begun = _clock()
         try:
             return real(*args, **kwargs)
         finally:
-            if _left is not None:
-                _left += _clock() - begun
+            if left is not None:
+                left += _clock() - begun
     return call
 
 
 def _stops() -> None:
-    global _left, _moment_s
-    if _left is not None:
-        _moment_s += _clock() - _left
-        _left = None
+    global left, _moment_s
+    if left is not None:
+        _moment_s += _clock() - left
+        left = None
 
 
 def _goes_on() -> None:
     """Whole rounds of the loop are timed, from one step to another: else what comes behind a long call would be seen too often."""
-    global _left, _from, _edge, _steps, _moment_s
+    global left, _from, _edge, _steps, _moment_s
     now = _clock()
     if life.steps != _steps or life.log.n - _edge >= EVENTS:
         _edge, _steps = life.log.n, life.steps
@@ -91,10 +92,12 @@ def _goes_on() -> None:
             _shut(now - _from)
             return
     if _from:
-        _left = now
+        left = now
 
 
 def _shut(seconds: float) -> None:
     global _open, _own_s, _timed_s
-    _open, life.script_stops, life.script_goes_on = False, None, None
+    _open = False
+    life.on_enter.remove(_stops)
+    life.on_leave.remove(_goes_on)
     _own_s, _timed_s = _own_s + _moment_s, _timed_s + seconds

@@ -1461,7 +1461,8 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
 
 def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: dict[str, str]) -> None:
     """Our sitecustomize first in PYTHONPATH, and what it needs to know."""
-    hooks, records, resume = os.path.join(att.run_dir, HOOKS), att.path(HOOKS), os.path.join(att.run_dir, RESUME)
+    hooks = os.path.realpath(os.path.join(att.run_dir, HOOKS))  # its own name: Python looks at words in it (base/vendor.py)
+    records, resume = att.path(HOOKS), os.path.join(att.run_dir, RESUME)
     if not spec.get("hooks") or not os.path.isdir(hooks) or ":" in hooks:  # a colon would end the entry
         return
     try:

@@ -12,19 +12,22 @@ import stoker
 SOURCE = Path(stoker.__file__).parent / "hooks"
 PACKAGE = "stoker_hooks"
 _FIRST = "entry/sitecustomize.py"
+# Python leaves files whose path holds both words out when it looks for the line that a warning is for (warnings.warn(stacklevel=2)) or that
+# logs (Logger.info): a script's warnings name its own lines, with our frames between and without.
+_LEFT_OUT = "importlib_bootstrap"
 
 
 @functools.cache
 def hooks_name() -> str:
-    """`hooks-<hash>`: equal names have equal content."""
+    """`hooks-importlib_bootstrap-<hash>`: equal names have equal content."""
     digest = hashlib.sha256()
     for name, path in _files():
         digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
-    return f"hooks-{digest.hexdigest()[:16]}"
+    return f"hooks-{_LEFT_OUT}-{digest.hexdigest()[:16]}"
 
 
 def lay_out(parent: Path) -> Path:
-    """`parent/hooks-<hash>`, made if it is not there: `sitecustomize.py` and the package `stoker_hooks`, no byte code."""
+    """`parent/<hooks_name()>`, made if it is not there: `sitecustomize.py` and the package `stoker_hooks`, no byte code."""
     target = parent / hooks_name()
     if target.is_dir():
         return target

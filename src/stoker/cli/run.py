@@ -176,7 +176,7 @@ def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: 
     """The environment of the run: the client's without what is Stoker's, then --env-file, then --env. Raises InvalidSpec."""
     env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
     if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:  # typed inside a run: that run's hooks are not this one's
-        outer = os.path.join(client_env["STOKER_RUN_DIR"], HOOKS)
+        outer = os.path.realpath(os.path.join(client_env["STOKER_RUN_DIR"], HOOKS))
         env["PYTHONPATH"] = os.pathsep.join(each for each in env["PYTHONPATH"].split(os.pathsep) if each != outer)
     if env_file:
         env.update(parse_env_file(env_file))

@@ -4,6 +4,7 @@ words, its data, its Python and torch, its machine. What is not understood at al
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -18,6 +19,7 @@ _code: dict = {}  # path -> (mtime_ns, size, hash at first sight)
 _theirs: set = set()  # files of modules that are not the user's
 _fixed: dict = {}  # what does not change while a process lives
 _begun_ns = 0
+_at_setup_end: set = set()  # names of modules
 
 
 def install() -> None:
@@ -25,6 +27,7 @@ def install() -> None:
     global _begun_ns
     _begun_ns = _process_began_ns()
     _fixed.update(identity())
+    life.on_setup_end.append(lambda: _at_setup_end.update(sys.modules))
 
 
 def save() -> dict:
@@ -32,7 +35,7 @@ def save() -> dict:
     import torch
 
     code = user_code()
-    return {**_fixed, "threads": (torch.get_num_threads(), torch.get_num_interop_threads()), "code": code,
+    return {**_fixed, "threads": (torch.get_num_threads(), torch.get_num_interop_threads()), "code": code, "imported": _imported(),
             "inputs": {path: (*seen, _small(path, seen[0])) for path, seen in opening.inputs.items()}}
 
 
@@ -55,10 +58,31 @@ def compare_at_image(then: dict) -> list[str]:
     """As compare, of what is only known once the script has come to the image."""
     import torch
 
+    _import_again(then.get("imported") or ())
     now = (torch.get_num_threads(), torch.get_num_interop_threads())
     found = [] if now == tuple(then["threads"]) else [words.SAME_THREADS.format(then=then["threads"], now=now)]
     code = user_code()
     return found + [words.SAME_MODULE.format(path=path) for path in sorted(code.keys() ^ then["code"].keys())]
+
+
+def _imported() -> list:
+    """Names of the modules, of the script's own or of packages, that were imported since set-up ended, in their order."""
+    late = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()) if name not in _at_setup_end]
+    return [name for name, path in late if isinstance(path, str) and tape.of_the_script(path)]
+
+
+def _import_again(names: list) -> None:
+    """A forward or a data set, which a ghost does not call, imported some of these. What they print and write is there already."""
+    before, life.depth, life.again = life.depth, 1, True
+    try:
+        for name in names:
+            if name not in sys.modules:
+                try:
+                    importlib.import_module(name)
+                except Exception:  # it was not imported by its name, or from a place that was known then: what it is for, is compared
+                    pass
+    finally:
+        life.depth, life.again = before, False
 
 
 def identity() -> dict:

@@ -226,9 +226,14 @@ def _holds(saved: object) -> bool:
         return saved is not None
     tensor = saved.data
     references = sys.getrefcount(tensor)
-    if tensor is not None:
-        _shown.append((_SAVED, tensor, references))
-    return tensor is not None
+    if tensor is None:
+        return False
+    _shown.append((_SAVED, tensor, references))
+    base = tensor._base  # of a view that an operation made itself (a linear layer of one sample)
+    if base is not None:
+        references = sys.getrefcount(base)
+        _shown.append((_SAVED, base, references))
+    return True
 
 
 def _ends(roots: list) -> list:

@@ -48,6 +48,7 @@ def install() -> None:
             setattr(utils.clip_grad, name, guarded)
     averaged = torch.optim.swa_utils.AveragedModel
     averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
+    torch.Tensor.retain_grad = _retain_grad(torch.Tensor.retain_grad)
     rewrap_steps(torch.optim)
     lazy.install()
     transforms.install(shield)
@@ -219,6 +220,16 @@ def _put_backward(kind: int, loss: object, reach: tuple, looked: list, spot: obj
     life.log.put_at(kind, loss if pattern is None else (loss, pattern), spot)
     if looked:
         leavings.put(written.told(looked, ()))
+
+
+def _retain_grad(real: object) -> object:
+    """No leaf, but it gets a gradient from the next backward as one does."""
+    @functools.wraps(real)
+    def retain_grad(self: object) -> None:
+        real(self)
+        if life.here():
+            gradients.know([self])
+    return retain_grad
 
 
 def _modules() -> list:

@@ -1,17 +1,18 @@
-# Tries: forward() imports a file of the script's own, once, at a call at which nobody looks; the file changes something in C. Seen at the end only.
+# Tries: forward() loads a file of the script's own by its path, once, at a call at which nobody looks; the file changes something in C. Seen at the end only.
 # expected: either
 # leftovers: yes
-# ignore: late_*.py
+# ignore: late
 import gc
+import importlib.util
 import os
 import sys
 import torch
 from torch import nn
 
 torch.manual_seed(0)
-sys.path.insert(0, os.getcwd())
-if not os.path.exists("late_helper.py"):
-    with open("late_helper.py", "w") as f:
+os.makedirs("late", exist_ok=True)
+if not os.path.exists("late/helper.py"):
+    with open("late/helper.py", "w") as f:
         f.write("__import__('gc').set_threshold(700, 10, 77)\n")
 
 
@@ -24,7 +25,9 @@ class Net(nn.Module):
     def forward(self, x):
         self.calls += 1
         if self.calls == 27:
-            import late_helper  # noqa: F401
+            spec = importlib.util.spec_from_file_location("late_helper", "late/helper.py")
+            sys.modules["late_helper"] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules["late_helper"])
         return self.b(self.a(x).relu()).squeeze(1)
 
 

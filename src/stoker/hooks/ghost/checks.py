@@ -62,7 +62,8 @@ def compare_at_image(then: dict) -> list[str]:
     now = (torch.get_num_threads(), torch.get_num_interop_threads())
     found = [] if now == tuple(then["threads"]) else [words.SAME_THREADS.format(then=then["threads"], now=now)]
     code = user_code()
-    return found + [words.SAME_MODULE.format(path=path) for path in sorted(code.keys() ^ then["code"].keys())]
+    found += [words.NOT_IMPORTED.format(path=path) for path in sorted(then["code"].keys() - code.keys())]
+    return found + [words.IMPORTED_NOW.format(path=path) for path in sorted(code.keys() - then["code"].keys())]
 
 
 def _imported() -> list:

@@ -33,7 +33,7 @@ threading _thread socket ssl select selectors subprocess concurrent.futures
 multiprocessing _multiprocessing ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct
 _frozen_importlib _frozen_importlib_external gettext locale abc _abc
 typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
-posix time _json torch.utils.hooks.unserializable numba llvmlite
+posix time _json torch.utils.hooks.unserializable numba.core.registry numba.core.dispatcher numba.np.ufunc
 """.split())
 _SEEN_THROUGH = ("multiprocessing.sharedctypes", "multiprocessing.shared_memory")  # plain memory
 HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())  # whose objects tell their state by hexdigest()

@@ -12,6 +12,8 @@ import types
 from . import bytecode, leaves, private, walk_closed, walk_heap, walk_kinds
 from .leaves import PLAIN
 
+_COMPILER = "/numba/core/"  # which keeps loops over what it has compiled; what comes of it does not change
+
 
 def add(walk) -> None:
     """Walk on from open loaders, then from loops and iterators that no path has reached. `walk.inside`: the ids of all that hangs on the
@@ -64,7 +66,7 @@ def _strays(walk) -> list:
         if id(g) in walk.seen or id(g) in walk.inside or g.gi_frame is None or g.gi_running:
             continue
         code = g.gi_code
-        if not leaves.is_ours(code.co_filename) and not walk_kinds.is_loader_file(code.co_filename):
+        if not leaves.is_ours(code.co_filename) and not walk_kinds.is_loader_file(code.co_filename) and _COMPILER not in code.co_filename:
             found.append((f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}", g))
     for head, code in (("Z", walk_heap.ITERATOR), ("X", walk_heap.KEEPER)):
         found += [(f"{head}:{leaves.name_of(type(thing))}", thing) for thing in walk.heap.pick(code)

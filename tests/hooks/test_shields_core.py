@@ -185,6 +185,24 @@ def test_library_draws_are_made_up_for(tmp_path: Path) -> None:
     assert one == two and one.count(",") > 14
 
 
+def test_parameters_that_are_no_leaves_are_not_asked_for_gradients(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        import warnings
+        net = nn.Linear(2, 1)
+        rate = torch.ones(1, requires_grad=True)
+        copy = nn.Linear(2, 1)
+        for name in ("weight", "bias"):
+            del copy._parameters[name]
+            setattr(copy, name, getattr(net, name) * rate)
+            copy._parameters[name] = copy.__dict__.pop(name)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            copy(torch.ones(2)).sum().backward()
+        see([str(each.message) for each in told])
+    """)
+    assert one == two == "[[]]"
+
+
 @pytest.mark.parametrize("first", ["the script", "the library", "both"])
 def test_library_draws_that_begin_late_are_made_up_for(tmp_path: Path, first: str) -> None:
     """Until somebody draws, nobody looks on the way into a shield."""

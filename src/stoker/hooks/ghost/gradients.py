@@ -28,13 +28,19 @@ _skipped: dict = {}  # id -> code of torch or of ours
 def know(params: object) -> None:
     global _count, _odd
     for p in params:
-        if not _is_known(p):
+        if not _is_known(p) and _keeps_grad(p):
             _known[id(p)] = _count
             _odd = _odd or type(p) not in _plain_kinds()
             _leaves[_count] = weakref.ref(p)
             _count += 1
     if len(_leaves) > _purge_at:
         _purge()
+
+
+@leaves.quietly
+def _keeps_grad(p: object) -> bool:
+    """Parameters of a copy that a library has updated (MAML) are no leaves: a backward leaves them nothing, and torch warns who asks."""
+    return p.is_leaf or p.retains_grad
 
 
 def _purge() -> None:

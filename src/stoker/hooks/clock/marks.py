@@ -116,36 +116,21 @@ def broke(error: Exception) -> None:
 # ---- modules
 
 def _module_call(real: object) -> object:
-    """For the first steps, until it is known which modules the script calls itself: those within them are not slowed down later. Under
-    exact resume for all of them (`_is_learning`)."""
+    """For the first steps, until it is known which modules the script calls itself: those within them are not slowed down later."""
     def __call__(self, *args, **kwargs):
-        global _inside, last, _after
+        global _inside
         if _inside or _get_ident() != owner:
             return real(self, *args, **kwargs)
+        kind = _call_begins(self)
         if steps < LEARN and type(self) not in _roots and _grad_enabled():
-            kind = _call_begins(self)
             _learn(self)
-        else:
-            kind = FORWARD if _quickly() else _call_begins(self)
         _inside = True
         try:
             return real(self, *args, **kwargs)
         finally:
-            moment = now()
-            spent[kind] += moment - last
-            last, _after, _inside = moment, CALLED, False
+            _inside = False
+            _ends(kind, CALLED)
     return __call__
-
-
-def _quickly() -> bool:
-    """`_call_begins` for nearly all calls of a training; False: it is to be asked."""
-    global last, _evaluating
-    if device is not None or not _step_from or not _grad_enabled():
-        return False
-    moment = now()
-    spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
-    last, _evaluating = moment, False
-    return True
 
 
 def _learn(module: object) -> None:

@@ -271,7 +271,7 @@ def _said(done: dict) -> list[str]:
 
 def _why_nothing(done: dict) -> str:
     run = done["run"]
-    return f"{(NothingToCompare.__doc__ or '').rstrip('.')}: {run['sentence']}"
+    return f"No optimizer made a step, so there is nothing to compare: {run['sentence']}"
 
 
 def _leads_out(command: list[str]) -> str:

@@ -58,7 +58,6 @@ def compare_at_image(then: dict) -> list[str]:
     """As compare, of what is only known once the script has come to the image."""
     import torch
 
-    _import_again(then.get("imported") or ())
     now = (torch.get_num_threads(), torch.get_num_interop_threads())
     found = [] if now == tuple(then["threads"]) else [words.SAME_THREADS.format(then=then["threads"], now=now)]
     code = user_code()
@@ -69,14 +68,15 @@ def compare_at_image(then: dict) -> list[str]:
 def _imported() -> list:
     """Names of the modules, of the script's own or of packages, that were imported since set-up ended, in their order."""
     late = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()) if name not in _at_setup_end]
-    return [name for name, path in late if isinstance(path, str) and tape.of_the_script(path)]
+    return [name for name, path in late if isinstance(path, str) and tape.classify(path) == tape.YES]
 
 
-def _import_again(names: list) -> None:
-    """A forward or a data set, which a ghost does not call, imported some of these. What they print and write is there already."""
+def import_again(then: dict) -> None:
+    """As a ghost, before `compare_at_image`: a forward or a data set, which is not called, imported some modules of the recorded life. What
+    they print and write is there already."""
     before, life.depth, life.again = life.depth, 1, True
     try:
-        for name in names:
+        for name in then.get("imported") or ():
             if name not in sys.modules:
                 try:
                     importlib.import_module(name)

@@ -90,7 +90,7 @@ def before(tensors: object) -> tuple:
         more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and id(leaf) not in handed]
         place[1] = place[1] or bool(more)
         found += more
-    return found, _with_gradient() if _odd else _look()
+    return found, _with_gradient()
 
 
 def _place(frame: object) -> list:
@@ -114,7 +114,7 @@ def _is_skipped(code: object) -> bool:
 
 
 def _with_gradient() -> list:
-    return leaves.quietly(_look)()
+    return leaves.quietly(_look)() if _odd else _look()
 
 
 def _look() -> list:
@@ -129,7 +129,7 @@ def after(told: tuple) -> object:
     takes those is not the same in two lives."""
     global _last
     found, had = told
-    came, went = _with_gradient() if _odd else _look(), ()
+    came, went = _with_gradient(), ()
     if had:
         has, then = set(came), set(had)
         came = [i for i in came if i not in then]

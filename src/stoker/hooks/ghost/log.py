@@ -23,7 +23,7 @@ SHARE = 0.005  # of the time goes into writing, where a write takes long (a file
 MOST_S = 1.0
 _ENTRIES = 0xFFFF  # kinds of events from so many places at most
 _NOWHERE = 0xFFFFFFFF
-_KINDS = _BARE = 128
+_KINDS = _BARE = 128  # kinds of events at most
 _SCALARS = frozenset((int, float, str, bytes, bool, type(None), complex))
 _ARRAY = "\0array"
 _getframe = sys._getframe
@@ -93,7 +93,6 @@ class Log:
         self._scanned: log_file.Reader | None = None  # looked through once, for all images that are asked about
         self.spot = self._make_spot()
         self.put_at = self._make_put_at()
-        self.put = self._make_put()
 
     @property
     def n(self) -> int:
@@ -123,7 +122,7 @@ class Log:
         return self._names[kind]
 
     def _make_spot(self) -> object:
-        """`spot` as a closure, as `put` and `put_at` are: all of recording goes through them, and each bytecode is felt."""
+        """`spot` as a closure, as `put_at` is: nearly all of recording goes through them, and each bytecode is felt."""
         ours, spots = self._ours, self._spots
 
         def spot(f: object) -> Spot:
@@ -155,28 +154,24 @@ class Log:
                 self.flush()
         return put_at
 
-    def _make_put(self) -> object:
-        find, put_at, placeless, nothing, tail = self.spot, self.put_at, self._placeless, NOTHING, life.TAIL
-
-        def put(kind: int, value: object = NOTHING) -> None:
-            """An event that happened. What it says must consist of None, bool, int, float, complex, str, bytes, tuple, list, dict."""
-            if kind not in placeless and value is not nothing:
-                return put_at(kind, value, find(_getframe(1)))
-            if life.phase == tail:
-                return self._compare(kind, value)
-            if kind in placeless:
-                entry = self._entry((kind << 1 | (value is not nothing), _NOWHERE))
-            else:
-                spot = find(_getframe(1))
-                entry = spot.entries.get(kind + _BARE)
-                if entry is None:
-                    entry = spot.entries[kind + _BARE] = self._entry((kind << 1, self._site(spot)))
-            if value is not nothing:
-                self._values.append(value if type(value) in _SCALARS else marshal.loads(marshal.dumps(value, 2)))
-            self._events.append(entry)
-            if _monotonic() > self._flush_at:
-                self.flush()
-        return put
+    def put(self, kind: int, value: object = NOTHING) -> None:
+        """An event that happened. What it says must consist of None, bool, int, float, complex, str, bytes, tuple, list, dict."""
+        if kind not in self._placeless and value is not NOTHING:
+            return self.put_at(kind, value, self.spot(_getframe(1)))
+        if life.phase == life.TAIL:
+            return self._compare(kind, value)
+        if kind in self._placeless:
+            entry = self._entry((kind << 1 | (value is not NOTHING), _NOWHERE))
+        else:
+            spot = self.spot(_getframe(1))
+            entry = spot.entries.get(kind + _BARE)
+            if entry is None:
+                entry = spot.entries[kind + _BARE] = self._entry((kind << 1, self._site(spot)))
+        if value is not NOTHING:
+            self._values.append(value if type(value) in _SCALARS else marshal.loads(marshal.dumps(value, 2)))
+        self._events.append(entry)
+        if _monotonic() > self._flush_at:
+            self.flush()
 
     def take(self, kind: int) -> object:
         """The value of the next event, which must be of this kind and from this place in the code; NOTHING if it has none."""
@@ -294,7 +289,7 @@ class Log:
 
     def _forget(self) -> None:
         self._before += len(self._events)
-        del self._events[:], self._values[:]  # put holds on to them
+        del self._events[:], self._values[:]  # put_at holds on to them
 
     # -- the tail check
 

@@ -268,6 +268,7 @@ def _arrive(frame: object) -> None:
 
 
 def _resume(frame: object) -> None:
+    checks.import_again(life.target.where["path"])
     _compare(_where(frame), life.target.where)
     life.depth = 1
     try:

@@ -102,20 +102,14 @@ def _begin() -> None:
     if _leave_as_ghost in life.on_leave:
         life.on_leave.remove(_leave_as_ghost)
     if _pending is None:
-        life.look, life.seen, life.on_draw = _look, _look(), _first_draw
+        life.look, life.seen, life.on_draw = _look, _look(), _look_closely
     else:
         _look_closely()
 
 
-def _first_draw() -> None:
-    """The script, or a library in this shield: if it was the script, the ghost finds the same where it puts this state back."""
-    global _pending, _outside
-    _pending, _outside = (life.log.n, _state()), _look()
-    _look_closely()
-
-
 def _look_closely() -> None:
-    """From here on it is told who draws, by a look on the way in too."""
+    """From here on it is told who draws, by a look on the way in too. The way out that has just found it comes to `_leave` without one, and
+    takes it for the library: if it was the script, the ghost finds the same where it puts this state back."""
     life.look, life.seen = tuple, ()
     life.on_enter.append(_enter)
     life.on_leave.append(_leave)

@@ -64,12 +64,6 @@ def here() -> bool:
     return not life.depth and get_ident() == life.main and bool(life.phase or early)
 
 
-def of_the_script(path: str) -> bool:
-    """Whether a file is neither Python's own nor a part of torch or of what it computes with."""
-    package = next((path.rpartition(each)[2] for each in _PACKAGES if each in path), None)
-    return not path.startswith((_STDLIB, _PACKAGE)) if package is None else not package.startswith(_NUMERIC)
-
-
 def ghosting() -> bool:
     """Whether the script's effects are swallowed now, whichever thread they come from."""
     phase = life.phase

@@ -81,8 +81,8 @@ class Client:
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         return self._get("/v1/candidates", folder=folder, command=command)
 
-    def start(self, ref: str) -> dict:
-        return self._post(_path(ref, "start"))
+    def start(self, ref: str, edited: bool = False) -> dict:
+        return self._post(_path(ref, "start"), {"edited": edited})
 
     def stop(self, ref: str, grace_s: Sequence[float] | None = None, force: bool = False) -> dict:
         return self._post(_path(ref, "stop"), {"grace_s": grace_s, "force": force})

@@ -34,8 +34,11 @@ def straight(ground: Ground, python: str) -> tuple[bytes, dict[str, str]]:
 
 
 def begin(ground: Ground, python: str, *options: str) -> dict:
-    return ground.detach("--env", "STOKER_IMAGE_EVERY=30steps", "--env", "OMP_NUM_THREADS=1", *options, "--", python, "train.py",
-                         str(EPOCHS))
+    return ground.detach(*options, *words_of(python))
+
+
+def words_of(python: str) -> list[str]:
+    return ["--env", "STOKER_IMAGE_EVERY=30steps", "--env", "OMP_NUM_THREADS=1", "--", python, "train.py", str(EPOCHS)]
 
 
 def kill_after_an_image(ground: Ground, run: dict, attempt: int, behind: int = 0) -> None:
@@ -83,6 +86,36 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     again = ground.show(run["id"])["resume"]
     assert again["resumed"] is None and not again.get("tried"), again  # begun anew, as was asked
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0] and made(ground.work) == straight[1]
+
+
+def test_an_edited_script_does_not_cost_the_image(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
+    run = begin(ground, python)
+    kill_after_an_image(ground, run, 1)
+    ground.wait_state(run["id"], timeout_s=60)
+    (ground.work / "train.py").write_text(TRAIN + "print('edited')\n")
+    for words, code in ((["start", run["id"]], 6), (["run", "--name", run["name"], *words_of(python)], 125)):
+        refused = ground.stoker(*words)
+        assert refused.code == code and "train.py was edited since the image at step " in refused.err, refused.err
+        assert f"stoker start --edited {run['id']}" in refused.err and ground.show(run["id"])["attempts"] == 1
+    assert "train.py, since that image" in ground.stoker("show", run["id"]).ok().out
+    (ground.work / "train.py").write_text(TRAIN)
+    assert ground.show(run["id"])["resume"]["edited"] == []
+    ground.stoker("start", run["id"]).ok()
+    assert ground.wait_state(run["id"], timeout_s=120)["state"] == "done"
+    assert ground.show(run["id"])["resume"]["resumed"]["attempt"] == 2
+    assert ground.stoker("logs", run["id"]).ok().stdout == straight[0] and made(ground.work) == straight[1]
+
+
+def test_an_edited_script_begins_anew_for_who_says_so(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
+    run = begin(ground, python)
+    kill_after_an_image(ground, run, 1)
+    ground.wait_state(run["id"], timeout_s=60)
+    (ground.work / "train.py").write_text(TRAIN + "print('edited')\n")
+    ground.stoker("start", "--edited", run["id"]).ok()
+    assert ground.wait_state(run["id"], timeout_s=120)["state"] == "done"
+    told = ground.show(run["id"])["resume"]
+    assert told["resumed"] is None and "train.py was edited since the run was recorded" in str(told["not_taken"]), told
+    assert ground.log(run["id"], attempt=2).endswith(b"edited\n")
 
 
 def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, python: str):

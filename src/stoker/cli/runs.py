@@ -282,16 +282,17 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
 @click.command("start")
 @ref_argument()
 @click.option("-a", "--attach", "follow", is_flag=True, help="Follow it in the foreground.")
+@click.option("--edited", is_flag=True, help="Also if its script was edited since its last image: it begins anew.")
 @json_option("Print the run as JSON.")
-def start(ref: str, follow: bool, as_json: bool) -> int:
+def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start an ended run again, as one more attempt of the same run."""
     from stoker.cli.run import next_attempt
 
     client = plane()
     resume = client.show(ref).get("resume") or {}
-    run = client.start(ref)
+    run = client.start(ref, edited=edited)
     attempt = next_attempt(run)
-    if resume.get("dear"):
+    if resume.get("dear") and not edited:
         output.say(f"{output.shown(run['name'])}: the way back {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
     if follow:
         from stoker.cli.follow import Follower

@@ -40,7 +40,7 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "interpreter": _interpreter(run),
         "env_names": _env_names(run, target),
         "spec": run.spec.to_json(),
-        "resume": _resume(run, asked, attempts) if run.spec.resume != "off" else None,
+        "resume": _resume(run, target, asked, attempts) if run.spec.resume != "off" else None,
         "hooks": _hooks(run, target) if run.spec.hooks else None,
         "rehearsal": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks and begun(run) else None,
         "training": _training(run, target),
@@ -50,7 +50,13 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
     }
 
 
-def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
+def edited(run: Run, target: Target) -> tuple[list[str], int]:
+    """What stands in `resume.edited`, with paths below the run's folder as the user types them. A copy elsewhere is not edited."""
+    paths, step = resume.edited(Path(target.run_folder(run.id))) if target.here else ([], 0)
+    return [os.path.relpath(path, run.spec.folder) if Path(path).is_relative_to(run.spec.folder) else path for path in paths], step
+
+
+def _resume(run: Run, target: Target, folder: _Folder, attempts: list[dict]) -> dict | None:
     state = folder.json(resume.STATE)
     if state is None:
         return None
@@ -63,7 +69,7 @@ def _resume(run: Run, folder: _Folder, attempts: list[dict]) -> dict | None:
         stands = {**state, "state": "ended", "reason": None, "image": None}
     return {**state, "log": parts, "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
             "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
-            "dear": resume.dear(stands), "not_taken": resume.not_taken(state)}
+            "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "edited": edited(run, target)[0]}
 
 
 def _hooks(run: Run, target: Target) -> dict | None:

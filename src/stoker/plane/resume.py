@@ -1,14 +1,16 @@
-"""What the hooks of a run tell: are they in its processes, could it come back where it was, and how it did. Pure, but for one read."""
+"""What the hooks of a run tell: are they in its processes, could it come back where it was, and how it did. Reads run folders only."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
 
+from stoker.base import rundir
 from stoker.base.units import format_duration, format_size
 
-STATE, AUDITS = "resume/state.json", "resume/audits.json"
+STATE, AUDITS, IMAGES = "resume/state.json", "resume/audits.json", "resume/images"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
 STEPS_TOLD = 4  # the newest audits
 OTHER = "came to another state than the run"
@@ -118,6 +120,25 @@ def began_anew(state: dict | None) -> str | None:
         return None  # where its output goes on cannot be told on a terminal
     why = "no image could be used" if state.get("tried") else "there was no image"
     return f"attempt {last['attempt']} began from the start: {why}. Files that earlier attempts wrote were left as they were"
+
+
+def edited(run_folder: Path) -> tuple[list[str], int]:
+    """The files of the script's, on this machine, that are not what they were at the newest image any more, and the step of that image:
+    with them, an attempt would begin anew. None where there is no image that could be lost."""
+    state = rundir.read_json(run_folder / STATE) or {}
+    image = state.get("image") or {}
+    if state.get("state") != "resumable" or not image:
+        return [], 0
+    told = rundir.read_json(run_folder / IMAGES / str(image.get("n")) / "manifest.json") or {}
+    return [path for path, digest in (told.get("code") or {}).items() if _digest(path) != digest], image.get("step") or 0
+
+
+def _digest(path: str) -> str:
+    """As the hooks write it."""
+    try:
+        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+    except OSError:
+        return ""
 
 
 def not_taken(state: dict | None) -> list[str]:

@@ -120,9 +120,13 @@ class Service:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
         return {**self._one(run), **more, "warnings": [*run.warnings, *named]}
 
-    def start(self, ref: str) -> dict:
-        """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more."""
-        run_id = self._find(ref).id
+    def start(self, ref: str, edited: bool = False) -> dict:
+        """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more. `edited`: also if
+        its script was edited, so that it must begin anew."""
+        run = self._find(ref)
+        if run.state.final and not edited:
+            self._refuse_edited(run)
+        run_id = run.id
         with self._store.write() as q:
             run = _there(q, run_id)
             new = self._again(q, run)
@@ -331,6 +335,15 @@ class Service:
                        attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None, ended_at=None, restart_at=None,
                        evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
         return new or run
+
+    def _refuse_edited(self, run: Run) -> None:
+        """Beginning anew puts aside what the run could come back to: only who says so loses that."""
+        target = self._target(run)
+        paths, step = detail.edited(run, target) if target is not None else ([], 0)
+        if paths:
+            more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+            raise StateError(f"{paths[0]}{more} was edited since the image at step {step:,}, to which {run.name} can come back only with the "
+                             "files as they were.", hint=f"Put them back, or begin anew: stoker start --edited {run.id}")
 
     def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
         """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""

@@ -131,8 +131,8 @@ def show(plane: Plane, ref: str) -> Answer:
 
 
 @router.post("/runs/{ref}/start")
-def start(plane: Plane, ref: str) -> Answer:
-    return Answer(plane.start(ref))
+def start(plane: Plane, ref: str, body: Body) -> Answer:
+    return Answer(plane.start(ref, edited=_field(body, "edited", bool, default=False)))
 
 
 @router.post("/runs/{ref}/stop")

@@ -342,8 +342,8 @@ class Service:
         paths, step = detail.edited(run, target) if target is not None else ([], 0)
         if paths:
             more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-            raise StateError(f"{paths[0]}{more} was edited since the image at step {step:,}, to which {run.name} can come back only with the "
-                             "files as they were.", hint=f"Put them back, or begin anew: stoker start --edited {run.id}")
+            raise StateError(f"{paths[0]}{more} was edited since the image at step {step:,}, to which {run.name} can come back only with "
+                             "the files as they were.", hint=f"Put them back, or begin anew: stoker start --edited {run.id}")
 
     def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
         """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""

@@ -103,10 +103,10 @@ def _install(fate: object, words: object) -> str:
 def _let_go() -> None:
     """What runs last of all that we do at exit. Python takes the script's modules apart after it, and calls each `__del__`: what we still
     held would live on, or find its globals gone."""
-    from . import image, tracks, walk_heap, walk_kinds
+    from . import image, tracks, walk_heap, walk_kept, walk_kinds
     life.leaving = True
     life.turn_off()
-    for part in (image, tracks, walk_kinds, walk_heap):
+    for part in (image, tracks, walk_kept, walk_kinds, walk_heap):
         part.forget()
 
 

@@ -29,6 +29,8 @@ from . import (
     store,
     walk,
     walk_closed,
+    walk_kept,
+    walk_library,
     way_back,
     words,
 )
@@ -70,6 +72,8 @@ def at_setup_end() -> None:
     from . import walk_census
     walk_census.install()
     seen = walk.Walk().run()
+    walk_kept.remember()
+    walk_library.remember_settings()
     image_memory.remember_constants(seen)
     walk_closed.know(seen)
     image_tree.there.update((hash(path), number) for number, path in seen.seen.items())

@@ -35,7 +35,11 @@ _frozen_importlib _frozen_importlib_external gettext locale abc _abc
 typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
 posix time _json torch.utils.hooks.unserializable numba.core.registry numba.core.dispatcher numba.np.ufunc
 """.split())
-_SEEN_THROUGH = ("multiprocessing.sharedctypes", "multiprocessing.shared_memory")  # plain memory
+# Plain memory; what is only drawn when the script says so.
+_SEEN_THROUGH = tuple("""
+multiprocessing.sharedctypes multiprocessing.shared_memory rich.table rich.text rich.tree rich.panel rich.columns rich.padding rich.align
+rich._log_render
+""".split())
 HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())  # whose objects tell their state by hexdigest()
 # Objects that never change, known by their repr.
 _VALUES = frozenset("""
@@ -250,9 +254,12 @@ def is_opaque(kind: type) -> bool:
     module = kind.__module__ if isinstance(kind.__module__, str) else ""
     if module in _SEEN_THROUGH:
         return False
-    if module == PACKAGE or module.startswith(PACKAGE + "."):
-        return True
-    return any(module == m or module.startswith(m + ".") for m in _OPAQUE)
+    return is_of_ours(kind) or any(module == m or module.startswith(m + ".") for m in _OPAQUE)
+
+
+def is_of_ours(kind: type) -> bool:
+    module = kind.__module__ if isinstance(kind.__module__, str) else ""
+    return module == PACKAGE or module.startswith(PACKAGE + ".")
 
 
 def is_value(kind: type) -> bool:

@@ -251,12 +251,13 @@ def kernel(name: str, device: str) -> tuple:
 
 TORCH_PARTS = """
     _C.DisableTorchFunction _C.DispatchKey _C.DispatchKeySet _C.StorageBase._cdata _C.TensorBase _C._dispatch_get_all_op_names
-    _C._dispatch_has_kernel_for_dispatch_key _C._functorch.maybe_current_level _C._get_operation_overload
-    _functorch.apis _functorch.eager_transforms _tensor_str.PRINT_OPTS _tensor_str._str autograd.forward_ad._current_level
-    is_autocast_enabled library.Library._destroy library.get_kernel nn.Module._call_impl nn.modules.lazy.LazyModuleMixin._infer_parameters
-    nn.modules.module._global_forward_hooks nn.utils.clip_grad nn.utils.stateless._functional_call
-    optim.Optimizer._patch_step_function optim.Optimizer.profile_hook_step optim.swa_utils.AveragedModel
-    utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory utils.hooks.RemovableHandle.next_id
+    _C._dispatch_has_kernel_for_dispatch_key _C._functorch.maybe_current_level _C._get_operation_overload _functorch.apis
+    _functorch.eager_transforms _tensor_str.PRINT_OPTS _tensor_str._str autograd.forward_ad._current_level is_autocast_enabled
+    library.Library._destroy library.get_kernel nn.Module._call_impl nn.modules.lazy.LazyModuleMixin._infer_parameters
+    nn.modules.module._global_forward_hooks nn.utils.clip_grad nn.utils.stateless._functional_call optim.Optimizer._patch_step_function
+    optim.Optimizer.profile_hook_step optim.swa_utils.AveragedModel overrides._get_current_function_mode_stack
+    utils._python_dispatch._get_current_dispatch_mode_stack utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory
+    utils.hooks.RemovableHandle.next_id
 """.split()
 
 
@@ -266,7 +267,7 @@ def use_count(tensor: object) -> int | None:
     return count() if count is not None else None
 
 
-# ---- torch: switches of the whole process
+# ---- switches of the whole process, and what is called in it
 
 SWITCHES = ("mkldnn_enabled", "nnpack_enabled", "flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled",
             "math_sdp_allow_fp16_bf16_reduction", "cublas_allow_fp16_reduced_precision_reduction",
@@ -280,6 +281,17 @@ def torch_switches() -> list:
     getters = [(name, getattr(c, f"_get_{name}", None)) for name in SWITCHES] + [
         (name, getattr(c, name, None)) for name in ("is_anomaly_enabled", "_is_multithreading_enabled")]
     return [(name.lstrip("_"), str(get())) for name, get in getters if get is not None]
+
+
+def registered(kind: type) -> list:
+    """Weak references to the classes that were registered with an abstract one."""
+    return list(sys.modules["_abc"]._get_dump(kind)[0])
+
+
+def torch_modes() -> list:
+    """Modes that torch calls for each function or operator, outermost first."""
+    torch = sys.modules["torch"]
+    return [*torch.overrides._get_current_function_mode_stack(), *torch.utils._python_dispatch._get_current_dispatch_mode_stack()]
 
 
 # ---- torch.utils.data: what loader.py patches and calls
@@ -316,24 +328,13 @@ def dataset_given(loop: object, given: object) -> object:
     return DATASET_WORDS[_words(loop)[1]](given)
 
 
-def fetchers() -> tuple:
-    from torch.utils.data._utils import fetch
-    return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
-
-
-def lru_cache_info(function: object) -> tuple | None:
-    return tuple(function.cache_info()) if hasattr(function, "cache_info") else None
-
-
-# ---- filters of warnings
+# ---- filters of warnings, methods of C types
 
 def filters_changed() -> None:
     """The list of filters was changed in place: what was looked up before is looked up anew."""
     import warnings
     warnings._filters_mutated()
 
-
-# ---- methods of C types
 
 def replace_classmethod(kind: type, name: str, function: object) -> None:
     """Put a Python function where a C type has a class method; subclasses and names that hold the type see it too."""
@@ -376,8 +377,8 @@ def self_test() -> str:
 def _test_interpreter() -> str:
     if sys.implementation.name != "cpython":
         return "not CPython"
-    if not hasattr(sys.modules.get("warnings"), "_filters_mutated"):
-        return "warnings keep their filters otherwise"
+    if not hasattr(sys.modules.get("warnings"), "_filters_mutated") or type(registered(collections.abc.Sized)) is not list:
+        return "warnings keep their filters, or abstract classes their members, otherwise"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "without a global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
@@ -471,7 +472,8 @@ def _test_loader() -> str:
         for part in parts:
             if not hasattr(getattr(module, name), part):
                 return f"DataLoader has no {name}.{part}"
-    if not hasattr(worker_module(), "_worker_loop") or not all(hasattr(each, "fetch") for each in fetchers()):
+    from torch.utils.data._utils import fetch
+    if not all(hasattr(each, "fetch") for each in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)):
         return "DataLoader workers run otherwise"
     code = _torchs(module._MultiProcessingDataLoaderIter.__init__)
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:

@@ -12,7 +12,7 @@ import functools
 import sys
 import types
 
-from . import leaves, life, walk_heap, walk_kinds, walk_settings, walk_strays
+from . import leaves, life, walk_heap, walk_kept, walk_kinds, walk_settings, walk_strays
 from .leaves import PLAIN
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
@@ -55,6 +55,9 @@ class Walk:
         self.drain()
         if heap:
             walk_strays.add(self)
+            walk_kept.add(self)
+        else:
+            walk_kept.add_known(self)
         self._digest_roots()
         self._finish()
         return self

@@ -185,7 +185,8 @@ def strange(seen):
         return None
     waiting = {id(thing): (path, name) for path, name, thing in seen.unknown}
     found: set = set()
-    level = [thing for thing, _ in seen.strict] + [hook for path, hook in walk_settings.library_roots() if "._global_" in path]
+    roots = walk_settings.library_roots()
+    level = [thing for thing, _ in seen.strict] + [each for path, each in roots if path.startswith("L:torch.modes") or "._global_" in path]
     level += list(transforms.handed)
     while level:
         parts = []

@@ -4,6 +4,7 @@ leads."""
 from __future__ import annotations
 
 import functools
+import sys
 import types
 
 from . import caches, leaves
@@ -92,7 +93,7 @@ def of_lru(walk, thing, path):
     """How often it was asked, and what it keeps."""
     inner = getattr(thing, "__wrapped__", None)
     code = getattr(inner, "__code__", None)
-    if code is not None and not _is_user_file(code.co_filename):
+    if code is not None and not _is_user_file(code.co_filename) and _stands_at_home(thing):
         return
     walk.facts[path] = ("lru_cache", tuple(thing.cache_info()))
     known = caches.entries(thing)
@@ -109,6 +110,14 @@ def of_lru(walk, thing, path):
         walk.facts[f"{path}[#{n}]<asked>"] = (len(args), *kwargs)
         for m, part in enumerate((*args, *kwargs.values())):
             walk.add(part, f"{path}[#{n}]<{m}>", thing, n, "item")
+
+
+def _stands_at_home(thing) -> bool:
+    """Whether a library made this cache for a function of its own."""
+    home = sys.modules.get(str(thing.__module__))
+    for word in str(thing.__qualname__).split("."):
+        home = getattr(home, word, None)
+    return home is thing or "<locals>" in thing.__qualname__
 
 
 def of_module(walk, thing, path):

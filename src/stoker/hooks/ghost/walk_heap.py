@@ -11,15 +11,16 @@ import weakref
 from ..entry import imports
 from . import leaves, private, walk_kinds
 
-NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE, LIST = range(10)
+NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE, LIST, OWN, FUNCTION = range(12)
 CODE = (
     types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType,
     types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType, property,
     staticmethod, classmethod, weakref.ref,
 )  # fmt: skip
-_HOLDERS = bytes(int(code in (HOLDER, KEEPER)) for code in range(256))
+_HOLDERS = bytes(int(code in (HOLDER, KEEPER, OWN)) for code in range(256))
 
 
+_ONLY = [bytes(int(code == each) for code in range(256)) for each in range(12)]
 _LOOSE = bytes(int(code == LOOSE) for code in range(256))
 _LISTS = bytes(int(code == LIST) for code in range(256))
 _CHUNK = 2048
@@ -86,10 +87,12 @@ class _Codes(dict):
             code = GENERATOR
         elif kind in walk_kinds.ITERATORS:
             code = ITERATOR
+        elif kind is types.FunctionType:
+            code = FUNCTION
         elif issubclass(kind, CODE) or kind.__module__ == "numpy.random.bit_generator" or kind.__module__.startswith(leaves.PACKAGE):
             code = NEITHER
-        elif walk_kinds.is_user_kind(kind) and any(word in vars(base) for base in kind.__mro__ for word in ("__next__", "__exit__")):
-            code = KEEPER  # of the script's: a `for` or a `with` may be all that holds it
+        elif walk_kinds.is_user_kind(kind):  # of the script's: a `for` or a `with` may be all that holds it
+            code = KEEPER if any(word in vars(base) for base in kind.__mro__ for word in ("__next__", "__exit__")) else OWN
         else:
             code = HOLDER
         if len(self) > 20000:
@@ -160,11 +163,7 @@ class Heap:
         self._dull: dict = {}  # id of a long list or tuple -> whether it is made of plain values
 
     def pick(self, code: int) -> list:
-        found, at, wanted = [], self._code.find(code), self.objects
-        while at >= 0:
-            found.append(wanted[at])
-            at = self._code.find(code, at + 1)
-        return found
+        return list(itertools.compress(self.objects, self._code.translate(_ONLY[code])))
 
     def arrays(self) -> list:
         """Every numpy array that hangs on a container. Arrays are not tracked by the garbage collector, and are found in what holds them;

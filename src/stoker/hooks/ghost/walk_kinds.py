@@ -18,7 +18,7 @@ import threading
 import types
 import weakref
 
-from . import leaves, walk_library, walk_pickled
+from . import leaves, walk_library, walk_opaque, walk_pickled
 from .leaves import PLAIN
 from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
 from .walk_values import (
@@ -74,6 +74,8 @@ def find(kind: type):
 
 
 def _classify(kind: type):
+    if issubclass(kind, type) and not issubclass(kind, enum.EnumMeta):
+        return _type  # a class, whoever made the class of classes
     for base in kind.__mro__:
         if (base.__module__, base.__qualname__) in _BY_NAME:
             handler = _BY_NAME[base.__module__, base.__qualname__]
@@ -83,7 +85,7 @@ def _classify(kind: type):
     if any(walk_pickled.knows(base) for base in kind.__mro__):
         return walk_pickled.of_pickled
     if leaves.is_opaque(kind) and not leaves.is_value(kind):
-        return None
+        return walk_opaque.of_opaque if kind.__dictoffset__ and leaves.made_by_python(kind) and not leaves.is_of_ours(kind) else None
     if leaves.is_value(kind):
         return of_value
     base = leaves.solid(kind)
@@ -110,7 +112,7 @@ def _by_family(base: type):
     if module == "_ctypes":
         return of_ctypes
     if module == "torch.autograd.function" or base.__qualname__.endswith(("Backward0", "Backward1", "Backward2", "AccumulateGrad")):
-        return None  # nodes of an autograd graph: judged by whether the graph is alive
+        return walk_opaque.of_node
     if leaves.is_opaque(base):
         return None
     if module in leaves.HASHES and hasattr(base, "hexdigest"):
@@ -155,7 +157,7 @@ def is_user_kind(kind: type) -> bool:
 
 
 def _type(walk, thing, path):
-    walk.facts[path] = ("class", leaves.text(leaves.name_of(thing)))
+    walk.facts[path] = ("class", leaves.text(leaves.name_of(thing)), *(walk_opaque.registered(thing) if user_kinds(thing) else ()))
     if not is_user_kind(thing):
         if of_a_package(thing):
             for name, value in list(vars(thing).items()):
@@ -165,10 +167,13 @@ def _type(walk, thing, path):
     if is_strict(thing):
         walk.strict.append((thing, path))
     for name, value in list(vars(thing).items()):
-        if not (name.startswith("__") and name.endswith("__")) or type(value) is types.FunctionType:
+        if not (name.startswith("__") and name.endswith("__")) or type(value) in _COUNTS:
             walk.add(value, f"{path}.{name}", thing, name, "attr")
     for n, base in enumerate(thing.__bases__):
         walk.add(base, f"{path}.__bases__[{n}]")
+
+
+_COUNTS = (types.FunctionType, int, float, bool)  # under whatever name
 
 
 # -- objects
@@ -413,10 +418,10 @@ def of_unknown(walk, thing, path):
 
 _EXACT: dict = dict.fromkeys(PLAIN, of_value)
 _EXACT.update({
-    dict: of_dict, collections.OrderedDict: of_dict, collections.defaultdict: of_defaultdict, list: of_sequence, tuple: of_sequence,
-    collections.deque: of_deque, set: of_set, frozenset: of_set,
+    dict: of_dict, collections.OrderedDict: _with_attributes(of_dict), collections.defaultdict: of_defaultdict, list: of_sequence,
+    tuple: of_sequence, collections.deque: of_deque, set: of_set, frozenset: of_set,
     bytearray: of_bytes_like, array.array: of_bytes_like, mmap.mmap: of_bytes_like,
-    memoryview: of_bytes_like, io.StringIO: of_memory_file, io.BytesIO: of_memory_file, object: of_instance,
+    memoryview: of_bytes_like, object: of_instance,
     types.SimpleNamespace: of_instance,
     types.FunctionType: of_function, types.CellType: of_cell, types.MethodType: of_method, types.BuiltinFunctionType: of_builtin,
     types.MethodWrapperType: of_builtin, functools.partial: of_partial, property: of_property,
@@ -424,8 +429,10 @@ _EXACT.update({
     type: _type, types.ModuleType: of_module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
     types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
+    threading.Thread: walk_opaque.of_thread, threading.Timer: walk_opaque.of_thread,
     threading.local: _thread_local, threading.Event: of_instance, type(threading.Lock()): _lock, type(threading.RLock()): _lock,
 })  # fmt: skip
+_EXACT.update(dict.fromkeys((io.StringIO, io.BytesIO), _with_attributes(of_memory_file)))
 _EXACT.update(dict.fromkeys((
     types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
@@ -450,8 +457,12 @@ _BY_NAME = {
     ("_io", "BufferedWriter"): walk_library.of_file, ("_io", "BufferedRandom"): walk_library.of_file,
     ("numpy", "dtype"): of_value, ("numpy", "_ArrayFunctionDispatcher"): _by_name, ("builtins", "CoreBPE"): None,  # of tiktoken
     ("builtins", "Environment"): walk_library.of_lmdb,
-    ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): None,
-    ("torch.autograd.graph", "Node"): None,
+    ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): walk_opaque.of_node,
+    ("torch.autograd.graph", "Node"): walk_opaque.of_node, ("threading", "Condition"): of_instance,
+    ("multiprocessing.synchronize", "SemLock"): walk_opaque.of_semaphore,
+    ("multiprocessing.synchronize", "Condition"): of_instance, ("multiprocessing.synchronize", "Event"): of_instance,
+    ("multiprocessing.connection", "_ConnectionBase"): walk_opaque.of_pipe, ("multiprocessing.queues", "Queue"): walk_opaque.of_queue,
+    ("multiprocessing.queues", "SimpleQueue"): walk_opaque.of_queue, ("rich.console", "Console"): walk_opaque.of_console,
 }  # fmt: skip
 _WITHOUT_ATTRIBUTES = (of_scalar, walk_library.of_file, walk_library.of_socket)
 _ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, of_unknown, _exception)
@@ -488,3 +499,4 @@ def forget() -> None:
     """Hold no class of the script's any more. No walk can follow."""
     for table in (HANDLERS, _slots, _kinds, _strict):
         table.clear()
+    walk_opaque.forget()

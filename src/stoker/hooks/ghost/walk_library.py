@@ -12,14 +12,21 @@ import threading
 import types
 import zlib
 
-from . import leaves
+from . import leaves, walk_opaque
 
-_NAMESPACES = "builtins torch torch.nn torch.nn.functional torch.optim torch.utils.data numpy random math os time".split()
+_NAMESPACES = """
+builtins torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.optim torch.optim.lr_scheduler torch.utils.data torch.linalg
+torch.fft torch.special torch.autograd torch.func torch.distributions torch.amp torch.cuda torch.random torch.backends.cudnn numpy
+numpy.random numpy.linalg numpy.fft random math os os.path time datetime warnings logging json copy pickle itertools functools collections
+operator statistics string re io pathlib shutil traceback threading contextlib textwrap csv glob heapq bisect
+""".split()
+_OF_WARNINGS = ("N:warnings.filters", "N:warnings.onceregistry")  # warned.py: they are another list within each catch_warnings()
 _CLASSES_OF = ("torch.nn", "torch.optim", "torch.utils.data")
 _WORDS_OF_ENUM = ("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_")
 _WORDS_OF_LOGGER = frozenset("name level parent propagate handlers disabled filters manager _cache".split())
 _COMPILER = (f"{os.sep}torch{os.sep}_compile.py", f"{os.sep}torch{os.sep}_dynamo{os.sep}")
 _NEW = object()
+_settings: list = []  # (path, namespace of a module, plain values that stood in it when set-up had ended)
 _names: list = []  # (path, namespace, what stood in it when torch had been imported)
 
 
@@ -32,29 +39,33 @@ def of_logger(walk, thing, path):
 
 
 def of_log_handler(walk, thing, path):
-    """One of the library's: its level, and the records that it holds back. One of the script's is an object as any other."""
+    """One of the library's: all but its lock. One of the script's is an object as any other."""
     from . import walk_kinds
     if walk_kinds.user_kinds(type(thing)):
         walk_kinds.of_instance(walk, thing, path)
         return
     walk.facts[path] = (leaves.name_of(type(thing)), thing.level)
-    for word in ("filters", "formatter", "buffer", "target", "queue"):
-        if word in vars(thing):
-            walk.add(vars(thing)[word], f"{path}.{word}", thing, word, "attr")
+    walk.things[path] = thing
+    walk.add_attributes(thing, path, ("lock", "_builtinopen"))
 
 
 def log_handlers_of_the_script() -> list:
-    """(path, thing): handlers and filters of its own kind, though it may hold them nowhere else."""
+    """(path, thing): handlers and filters of its own kind or on a logger of its own, though it may hold them nowhere else."""
     from . import walk_kinds
     logging = sys.modules.get("logging")
     if not hasattr(logging, "root"):
         return []
     loggers = {"root": logging.root, **logging.root.manager.loggerDict}  # and what stands for loggers that are not there yet
-    found = [(f"L:logging.{name}[{n}]", each) for name, logger in loggers.items() if isinstance(logger, logging.Logger)
-             for n, each in enumerate([*logger.handlers, *logger.filters])]
-    found += [(f"{path}.{name}", part) for path, each in found for name, part in (("formatter", getattr(each, "formatter", None)), *[
-        (f"filters[{m}]", part) for m, part in enumerate(getattr(each, "filters", ()))])]
-    return [(path, each) for path, each in found if walk_kinds.user_kinds(type(each))]
+    found = [(f"L:logging.{name}[{n}]", each, _is_a_librarys(name)) for name, logger in loggers.items()
+             if isinstance(logger, logging.Logger) for n, each in enumerate([*logger.handlers, *logger.filters])]
+    found += [(f"{path}.{name}", part, foreign) for path, each, foreign in found for name, part in (
+        ("formatter", getattr(each, "formatter", None)), *[(f"filters[{m}]", part) for m, part in enumerate(getattr(each, "filters", ()))])]
+    return [(path, each) for path, each, foreign in found if not foreign or walk_kinds.user_kinds(type(each))]
+
+
+def _is_a_librarys(logger: str) -> bool:
+    home = sys.modules.get(logger.partition(".")[0])
+    return home is not None and not leaves.is_user_module(home.__name__, home)
 
 
 def loggers() -> list:
@@ -65,12 +76,11 @@ def loggers() -> list:
         return []
     found = []
     for name, each in [("root", logging.root), *sorted(logging.root.manager.loggerDict.items())]:
-        home = sys.modules.get(name.partition(".")[0])
-        if isinstance(each, logging.Logger) and (home is None or leaves.is_user_module(home.__name__, home)):
+        if isinstance(each, logging.Logger) and not _is_a_librarys(name):
             fact = (each.level, each.disabled, each.propagate, *[(leaves.name_of(type(h)), h.level) for h in each.handlers])
             if fact not in ((0, False, True), (logging.WARNING, False, True)):  # as they begin
                 found.append((f"L:logging.{name}<set>", fact))
-    return found
+    return [*found, ("L:logging.levels", repr(sorted(logging._levelToName.items())))]
 
 
 def of_socket(walk, thing, path):
@@ -178,6 +188,7 @@ def of_file(walk, thing, path):
         except ValueError:  # detached
             return
     if isinstance(inner, io.FileIO):
+        walk_opaque.add_foreign(walk, thing, path, ("mode", "name"))
         return
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.unknown.append((path, leaves.name_of(type(thing)), thing))
@@ -199,6 +210,26 @@ def remember_names() -> None:
     _names.extend((f"N:{name}", space, dict(space)) for name, space in spaces.items())
 
 
+def remember_settings() -> None:
+    """Once, when set-up has ended: plain variables of the modules of libraries that the script has a name for (`ImageFile`)."""
+    known = {id(space) for _, space, _ in _names}
+    for _, module in leaves.user_modules():
+        for other in list(vars(module).values()):
+            if type(other) is types.ModuleType and id(vars(other)) not in known and not leaves.is_user_module(other.__name__, other):
+                known.add(id(vars(other)))
+                _settings.append((f"N:{other.__name__}", vars(other), _plain(vars(other))))
+
+
+def _plain(space: dict) -> dict:
+    return {name: value for name, value in list(space.items()) if type(value) in leaves.PLAIN and name[:1] != "_"}
+
+
+def settings_of_libraries() -> list:
+    """(path, value) of those of them that are others since."""
+    return [(f"{path}.{name}", value) for path, space, before in _settings for name, value in _plain(space).items()
+            if before.get(name, _NEW) is not value]
+
+
 def names_of_the_script() -> list:
     """(path, value) of what was put there since. What begins with an underscore is the library's own business, unless it is a function; the
     walk passes over code that is not the script's."""
@@ -208,7 +239,7 @@ def names_of_the_script() -> list:
             continue
         for name, value in list(space.items()):
             new = before.get(name, _NEW) is not value and (name[:1] != "_" or type(value) is types.FunctionType)
-            if new and not _by_an_import(value, before.get(name), f"{path[2:]}.{name}"):
+            if new and f"{path}.{name}" not in _OF_WARNINGS and not _by_an_import(value, before.get(name), f"{path[2:]}.{name}"):
                 found.append((f"{path}.{name}", value))
     return found
 
@@ -217,6 +248,8 @@ def _by_an_import(value: object, before: object, name: str) -> bool:
     """Whether a part of torch that was imported since, by the first vmap say, put it there: itself, or its compiler around a function."""
     if type(value) is types.ModuleType:
         return value.__name__ == name and sys.modules.get(name) is value
+    if name.rpartition(".")[2].startswith("__dynamo"):  # how its compiler marks functions
+        return True
     if type(value) is not types.FunctionType or not any(each in value.__code__.co_filename for each in _COMPILER):
         return False
     return before is not None and value.__dict__.get("__wrapped__") is before

@@ -11,6 +11,7 @@ import weakref
 from . import at_exit, leaves, private, walk_library
 
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
+_WORDS_OF_SYS = ("stdin", "stdout", "stderr", "displayhook", "excepthook", "unraisablehook")
 _TINY = sys.float_info.min
 _CACHES = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))  # set by torch itself, in the first vmap for one
 
@@ -45,7 +46,9 @@ def library_roots() -> list:
     printing = getattr(getattr(torch, "_tensor_str", None), "PRINT_OPTS", None)
     words = "precision threshold edgeitems linewidth sci_mode".split()
     found.append(("L:torch.printing", repr([getattr(printing, word, None) for word in words])))
-    return found + _of_the_process() + walk_library.names_of_the_script() + walk_library.log_handlers_of_the_script()
+    found += [(f"L:torch.modes[{n}]", mode) for n, mode in enumerate(private.torch_modes())]
+    found += walk_library.names_of_the_script() + walk_library.settings_of_libraries()
+    return found + _of_the_process() + walk_library.log_handlers_of_the_script()
 
 
 def _of_the_process() -> list:
@@ -53,7 +56,7 @@ def _of_the_process() -> list:
     environ = sorted((k, v) for k, v in os.environ.items() if k not in _CACHES and _ENVIRON.get(k) != v)
     environ += sorted(_ENVIRON.keys() - os.environ.keys())
     found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit()), ("L:os.cwd", os.getcwd()),
-             ("L:sys.path", repr(sys.path))]
+             ("L:sys.path", repr(sys.path)), ("L:os.umask", _umask())]
     decimal, numpy = sys.modules.get("decimal"), sys.modules.get("numpy")
     if decimal is not None and repr(decimal.getcontext()) != repr(decimal.Context()):  # a library may import it where a ghost does not go
         found.append(("L:decimal.context", repr(decimal.getcontext())))
@@ -62,11 +65,21 @@ def _of_the_process() -> list:
     return found + _of_pythons_library()
 
 
+def _umask() -> str:
+    """As the kernel tells it: to ask for it is to set it."""
+    fd = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096).partition(b"Umask:")[2][:6].decode().strip()
+    finally:
+        os.close(fd)
+
+
 def _of_pythons_library() -> list:
     """What its modules keep where no variable leads, and a script may set. A library may import one where a ghost does not go: what such
     a module begins with is not told."""
     found = [("L:sys.switchinterval", sys.getswitchinterval()), ("L:sys.excepthook", _name(sys.excepthook, sys.__excepthook__)),
              ("L:locale", _locale.setlocale(_locale.LC_ALL))]
+    found += [(f"L:sys.{word}", getattr(sys, word)) for word in _WORDS_OF_SYS if getattr(sys, word) is not getattr(sys, f"__{word}__")]
     found += [(f"L:signal.{number}", _handler(number)) for number in range(1, 32)]
     pyplot = sys.modules.get("matplotlib._pylab_helpers")
     if hasattr(pyplot, "Gcf"):

@@ -82,7 +82,7 @@ def _in_order(walk, strays: list) -> list:
     matter = {n for n, (_, thing) in enumerate(strays)
               if n in loops or _leads(n, holds, loops) or walk.heap.holds_memory(thing, walk.seen, walk.inside)}
     inner = set().union(*(holds[n] for n in matter))
-    told = [(*strays[n], _signature(walk, strays[n][1])) for n in matter - inner]
+    told = [(*strays[n], signature(walk, strays[n][1])) for n in matter - inner]
     rings = [(*strays[n], "") for n in matter & inner]  # the others of these are reached by then
     return sorted(told, key=lambda stray: (stray[0], stray[2])) + rings
 
@@ -103,7 +103,7 @@ def _near(thing) -> list:
     return parts + [p for part in parts if type(part) in (tuple, list) and len(part) < 100 for p in part]
 
 
-def _signature(walk, thing, deep: int = 3) -> str:
+def signature(walk, thing, deep: int = 3) -> str:
     """What can be told about a loop in the same words in each life: what it stands on, by paths."""
     if type(thing) in PLAIN:
         return repr(leaves.text(thing) if type(thing) is str else thing)
@@ -116,7 +116,7 @@ def _signature(walk, thing, deep: int = 3) -> str:
     else:
         inner = leaves.attributes(thing) or dict(enumerate(leaves.parts(thing)[:16]))
     at = leaves.position(thing) if type(thing) in walk_kinds.ITERATORS else ""
-    parts = [f"{name}={_signature(walk, value, deep - 1)}" for name, value in sorted(inner.items(), key=lambda pair: str(pair[0]))]
+    parts = [f"{name}={signature(walk, value, deep - 1)}" for name, value in sorted(inner.items(), key=lambda pair: str(pair[0]))]
     return f"{leaves.name_of(type(thing))} {at}({', '.join(parts)})"
 
 

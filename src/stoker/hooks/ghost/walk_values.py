@@ -246,6 +246,8 @@ def of_array(walk, thing, path):
             walk.add(value, f"{path}.flat[{n}]", thing.flat, n, "item")
         return
     walk.arrays[path] = thing
+    if not thing.flags.writeable:
+        walk.facts[path + ".flags"] = "read only"
     base = thing.base
     while isinstance(base, sys.modules["numpy"].ndarray):
         base = base.base

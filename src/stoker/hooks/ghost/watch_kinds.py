@@ -89,7 +89,7 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
     if kind is bytearray or kind is memoryview or module_of(kind) == "array":
         return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
     if hasattr(kind, "cache_info"):
-        return (lambda: private.lru_cache_info(thing)[1]), None
+        return (lambda: thing.cache_info()[1]), None
     if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
         return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None
     if kind.__name__ == "ImagingCore":

@@ -58,7 +58,7 @@ def install_early() -> None:
     from ..entry import imports
 
     _put(builtins, "input", _observed("input", builtins.input), tape.Of("builtins"))
-    for name in ("socket", "uuid", "resource", "tempfile"):  # which ask the world by themselves; seen to when they come
+    for name in ("socket", "uuid", "resource", "tempfile", "random"):  # which ask the world by themselves; seen to when they come
         imports.after(name, _patch_module)
 
 
@@ -377,6 +377,9 @@ def _patch_module(module: object) -> None:
     of = tape.Of(module.__name__)
     for name in KNOWN.get(module.__name__, ()):
         _put(module, name, _observed(f"{module.__name__}.{name}", getattr(module, name)), of)
+    if module.__name__ == "random":  # its name for os.urandom: SystemRandom, secrets, and numpy's generators without a seed
+        _put(module, "_urandom", _observed("urandom", module._urandom), of)
+        _seed_by_urandom(module)
     if module.__name__ == "tempfile":
         names = module._RandomNameSequence
         names.__next__ = _plain(_observed("temporary name", names.__next__, up=2))
@@ -384,6 +387,22 @@ def _patch_module(module: object) -> None:
         _put(module, "uuid1", _observed("uuid1", module.uuid1, str, module.UUID), of)
     if module.__name__ == "resource":
         _put(module, "getrusage", _observed("getrusage", module.getrusage, tuple, module.struct_rusage), of)
+
+
+def _seed_by_urandom(module: object) -> None:
+    """Generators that nobody gives a seed take theirs from the system in C, where it cannot be seen: they are given one."""
+    old, of_module = module.Random.seed, module.seed
+
+    def seed(self: object, a: object = None, version: int = 2) -> None:
+        if a is None and (life.phase or tape.early):
+            a = int.from_bytes(module._urandom(2500), "big")  # as many bytes as its state has
+        old(self, a, version)
+
+    seed.__doc__ = old.__doc__
+    tape.through.add(seed.__code__)
+    module.Random.seed = seed
+    if getattr(of_module, "__self__", None) is module._inst:
+        module.seed = module._inst.seed
 
 
 def _plain(observed: object) -> object:

@@ -1,0 +1,105 @@
+"""What of the script's own only a library or C++ holds: a function in a registry of torch's, an object at exit, a hook without a name. It
+may count as it is called, within what a ghost skips, so it is gone through as what the script names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import types
+import weakref
+
+from . import leaves, walk_closed, walk_garbage, walk_heap, walk_strays
+
+_MOST = 5000  # things that are looked at
+_first: dict = {}  # path -> weak reference to what was there when set-up ended, in each life
+_last: dict = {}  # the same at the last look
+
+
+def add(walk) -> None:
+    """Walk on from those that are in use; what only waits for the garbage collector is none of them. After all other ways."""
+    found = _unreached(walk)
+    if len(found) > _MOST:
+        walk.refusals.append(f"{len(found):,} objects of its own that only a library holds")
+        return
+    if found:
+        waiting = walk_garbage.only(found, [], walk, walk_closed.ours())
+        found = [thing for thing in found if id(thing) not in waiting]
+    _last.clear()
+    for path, thing in _named(walk, found):
+        try:
+            _last[path] = weakref.ref(thing)
+        except TypeError:
+            pass
+        _go_on(walk, path, thing)
+
+
+def add_known(walk) -> None:
+    """Without a look at all objects: what was found the last time."""
+    for path, ref in list(_last.items()):
+        thing = ref()
+        if thing is not None:
+            _go_on(walk, path, thing)
+
+
+def remember() -> None:
+    """Set-up has ended: these have their names from now on."""
+    _first.update(_last)
+
+
+def forget() -> None:
+    _first.clear()
+    _last.clear()
+
+
+def _go_on(walk, path: str, thing) -> None:
+    if id(thing) not in walk.seen:  # an earlier one may have led to it
+        walk.strict.append((thing, path))
+        walk.add(thing, path)
+        walk.drain()
+
+
+def _unreached(walk) -> list:
+    """Functions and objects of the script's that no path leads to. Methods belong to their class, and what loaders hold to them."""
+    homes = {id(vars(module)) for _, module in leaves.user_modules()}
+    things = [f for f in walk.heap.pick(walk_heap.FUNCTION) if id(f.__globals__) in homes]
+    things = [f for f in things if id(f) not in walk.seen and "." not in f.__qualname__.rpartition("<locals>.")[2]]
+    for code in (walk_heap.OWN, walk_heap.KEEPER):
+        own = walk.heap.pick(code)
+        things += itertools.compress(own, [id(thing) not in walk.seen for thing in own])
+    return [thing for thing in things if id(thing) not in walk.inside]
+
+
+def _named(walk, things: list) -> list:
+    """[(path, thing)]; those of set-up keep their names, which is how two that look alike are told apart later."""
+    known = {id(ref()): path for path, ref in _first.items()}
+    named = [(known[id(thing)], thing) for thing in things if id(thing) in known]
+    counts: dict = {}
+    told = sorted(((_name(thing), _signature(walk, thing), n) for n, thing in enumerate(things) if id(thing) not in known))
+    for n, (name, signature, at) in enumerate(told):
+        if n and told[n - 1][:2] == (name, signature):
+            walk.refusals.append(f"several of {name} that look alike and that only a library holds")
+        counts[name] = counts.get(name, -1) + 1
+        path = f"U:{name}#{counts[name]}"
+        while path in _first:
+            counts[name] += 1
+            path = f"U:{name}#{counts[name]}"
+        named.append((path, things[at]))
+    return named
+
+
+def _name(thing) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}" if type(thing) is types.FunctionType else leaves.name_of(type(thing))
+
+
+def _signature(walk, thing) -> str:
+    if type(thing) is not types.FunctionType:
+        return walk_strays.signature(walk, thing)
+    parts = [*map(_content, thing.__closure__ or ()), thing.__defaults__]
+    return str([walk_strays.signature(walk, part) for part in parts])
+
+
+def _content(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

@@ -22,7 +22,7 @@ def test_this_version_is_known() -> None:
 
 
 def test_a_part_that_is_gone_is_a_sentence(monkeypatch) -> None:
-    monkeypatch.delattr(private.dataloader_module()._BaseDataLoaderIter, "_next_index")
+    monkeypatch.delattr(private.data_module("dataloader")._BaseDataLoaderIter, "_next_index")
     assert "_BaseDataLoaderIter._next_index" in private.self_test()
     assert torch.__version__ in private.self_test()
 

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from . import audit, journal, life, streams, tape, tracks, words
 
 _getframe = sys._getframe
-THREADS_OF = ("tqdm", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # whose threads touch no tensors of the script's
+THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # which touch no tensors
 HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
 _looked_at: set = set()  # names of modules that are no extension of the script's own
@@ -160,11 +160,18 @@ def _socket(event: str, args: tuple) -> None:
 
 
 def _library(args: tuple) -> None:
-    if not _after_set_up() or args[0] is None:
+    if not _after_set_up() or args[0] is None or _is_mapped(args[0]):
         return
     name = _first_outside(_getframe(2))
     if name and tape.classify(name) == tape.YES:
         _outside(words.LIBRARY.format(name=args[0]))
+
+
+def _is_mapped(name: object) -> bool:
+    """Whether it is a part of this process already, which somebody asks something: threadpoolctl, for scikit-learn."""
+    path = os.fsdecode(name)
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as f:
+        return os.path.isabs(path) and any(line.rstrip("\n").endswith(f" {os.path.realpath(path)}") for line in f)
 
 
 def _function_in_c(args: tuple) -> None:
@@ -268,9 +275,14 @@ def _not_shared(old: object) -> object:
 
 
 def _trains(args: tuple) -> bool:
-    """torch.jit.script of a library's little function is no training."""
-    code = getattr(args[0] if args else None, "__code__", None)
-    return code is None or "-packages" + os.sep not in code.co_filename
+    """torch.jit.script of a library's little function or class is no training."""
+    what = args[0] if args else None
+    code = getattr(what, "__code__", None)
+    if isinstance(what, type):
+        file = getattr(sys.modules.get(what.__module__), "__file__", None) or ""
+    else:
+        file = "" if code is None else code.co_filename
+    return "-packages" + os.sep not in file
 
 
 # ---- writers in C

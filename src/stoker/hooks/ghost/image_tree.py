@@ -9,6 +9,7 @@ import collections
 import enum
 import sys
 import types
+import weakref
 
 from . import caches, generators, leaves, reopened
 from .leaves import PLAIN
@@ -47,6 +48,8 @@ def pack(walk, thing, path: str) -> tuple:
         return made
     if walk.seen.get(id(thing)) not in (path, None):
         return ("same", walk.seen[id(thing)])
+    if kind is weakref.ref and thing.__callback__ is None and walk.seen.get(id(thing())):
+        return ("weak", walk.seen[id(thing())])
     if kind is array.array or kind is bytearray:
         return ("numbers", getattr(thing, "typecode", ""), bytes(thing))
     if kind in _DICTS:
@@ -62,6 +65,8 @@ def pack(walk, thing, path: str) -> tuple:
         return ("record", [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], kind.__module__, kind.__qualname__)
     if kind is set and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing], leaves.table_of(thing))
+    if kind is set and leaves.bulk(thing):  # tuples of plain values among them
+        return (_KINDS[kind], [pack(walk, v, path) if type(v) is tuple else ("value", v) for v in thing], None)
     if kind is frozenset and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing])
     if kind is caches.CACHE and (known := caches.entries(thing)) is not None:
@@ -215,8 +220,8 @@ def _pairs(tree: tuple, find, now):
 
 
 def _set(tree: tuple, find, now):
-    place = now if type(now) is set else set()
-    if not leaves.refill(place, [build(value, find) for value in tree[1]], tree[2]):
+    place, values = now if type(now) is set else set(), [build(value, find) for value in tree[1]]
+    if not leaves.refill(place, values, tree[2]) or (not leaves.all_plain(values) and list(place) != values):
         raise CannotBuild("a set in its order")
     return place
 
@@ -308,6 +313,7 @@ _LEAVES = {  # words of trees without parts -> what makes the value, of (tree, f
     "memory": lambda tree, find: find(tree[1]),
     "same": lambda tree, find: find(tree[1]),
     "opened": lambda tree, find: find(tree[2]),
+    "weak": lambda tree, find: weakref.ref(find(tree[1])),
     "named": lambda tree, _: _by_name(*tree[1:]),
     "made": _made_again,
     "scalar": lambda tree, _: sys.modules["numpy"].frombuffer(tree[2], tree[1])[0],

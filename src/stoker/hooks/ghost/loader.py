@@ -26,7 +26,7 @@ def install() -> None:
     global _module, _stand_in
     if _module is not None:
         return
-    _module = private.dataloader_module()
+    _module = private.data_module("dataloader")
     many = "_MultiProcessingDataLoaderIter"
     for owner, name, patched in (
         ("DataLoader", "__iter__", _iter), ("_BaseDataLoaderIter", "__next__", _next), ("_BaseDataLoaderIter", "_next_index", _next_index),

@@ -273,6 +273,8 @@ SWITCHES = ("mkldnn_enabled", "nnpack_enabled", "flash_sdp_enabled", "mem_effici
             "math_sdp_allow_fp16_bf16_reduction", "cublas_allow_fp16_reduced_precision_reduction",
             "cublas_allow_bf16_reduced_precision_reduction", "qengine", "warnAlways", "deterministic_fill_uninitialized_memory",
             "deterministic_algorithms_warn_only")
+VARIABLES = (("torch.hub", "_hub_dir"), ("torch.distributions.distribution", "Distribution._validate_args"),
+             ("torch.utils.checkpoint", "_checkpoint_debug_enabled"))  # the same, of modules
 
 
 def torch_switches() -> list:
@@ -280,7 +282,11 @@ def torch_switches() -> list:
     c = sys.modules["torch"]._C
     getters = [(name, getattr(c, f"_get_{name}", None)) for name in SWITCHES] + [
         (name, getattr(c, name, None)) for name in ("is_anomaly_enabled", "_is_multithreading_enabled")]
-    return [(name.lstrip("_"), str(get())) for name, get in getters if get is not None]
+    found = [(name.lstrip("_"), str(get())) for name, get in getters if get is not None]
+    for module, name in VARIABLES:
+        thing = functools.reduce(lambda thing, word: getattr(thing, word, None), name.split("."), sys.modules.get(module))
+        found += [(f"{module[6:]}.{name}", str(thing))] if thing is not None else []
+    return found
 
 
 def registered(kind: type) -> list:
@@ -313,14 +319,8 @@ METHOD_WORDS = {"_reset": ("self", "loader", "first_iter"), "_get_data": ("self"
                 "_try_put_index": ("self",), "_next_index": ("self",)}
 
 
-def dataloader_module() -> object:
-    import torch.utils.data.dataloader as module
-    return module
-
-
-def worker_module() -> object:
-    import torch.utils.data._utils.worker as module
-    return module
+def data_module(name: str) -> object:
+    return importlib.import_module(f"torch.utils.data.{name}")
 
 
 def dataset_given(loop: object, given: object) -> object:
@@ -332,8 +332,7 @@ def dataset_given(loop: object, given: object) -> object:
 
 def filters_changed() -> None:
     """The list of filters was changed in place: what was looked up before is looked up anew."""
-    import warnings
-    warnings._filters_mutated()
+    sys.modules["warnings"]._filters_mutated()
 
 
 def replace_classmethod(kind: type, name: str, function: object) -> None:
@@ -467,18 +466,17 @@ def _test_graphs() -> str:
 
 
 def _test_loader() -> str:
-    module = dataloader_module()
+    module = data_module("dataloader")
     for name, parts in LOADER_PARTS.items():
         for part in parts:
             if not hasattr(getattr(module, name), part):
                 return f"DataLoader has no {name}.{part}"
-    from torch.utils.data._utils import fetch
-    if not all(hasattr(each, "fetch") for each in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)):
+    if not all(hasattr(getattr(data_module("_utils.fetch"), f"_{kind}DatasetFetcher"), "fetch") for kind in ("Map", "Iterable")):
         return "DataLoader workers run otherwise"
     code = _torchs(module._MultiProcessingDataLoaderIter.__init__)
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:
         return "DataLoader workers start otherwise"
-    kind, data, *rest = _words(worker_module()._worker_loop)[:len(WORKER_WORDS)]
+    kind, data, *rest = _words(data_module("_utils.worker")._worker_loop)[:len(WORKER_WORDS)]
     if (kind, "*", *rest) != WORKER_WORDS or data not in DATASET_WORDS:
         return "DataLoader workers are given other things"
     for name, words in METHOD_WORDS.items():

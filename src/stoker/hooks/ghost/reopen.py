@@ -124,7 +124,7 @@ def _make(iterator: object, track: object, begin: dict) -> None:
     """Start the iterator, its workers included, and go to its batch: indices are passed over, an iterable data set is read again."""
     global ran_own_code
     ran_own_code = ran_own_code or track.iterable or _own_sampler(track.twin._index_sampler)
-    module = private.dataloader_module()
+    module = private.data_module("dataloader")
     iterator.__dict__ = {}
     iterator.__class__ = module._MultiProcessingDataLoaderIter if track.workers else module._SingleProcessDataLoaderIter
     tracks.making = tracks.rebuilding = track

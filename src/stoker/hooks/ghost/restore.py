@@ -74,8 +74,8 @@ class _Restore:
         """Where differences are put back, and how far below: {path: marks of what follows it}. Optimizer state, and what recording saw
         change inside shields."""
         found = {f"{path}.state": "[" for path in self.meta["optimizers"]} | {f"T:{'.'.join(tree[3])}": "=" for tree in self.anew.values()}
-        for path, name, _tree in self.meta["shifts"]:
-            told, marks = (path, "=[") if name is None else (f"{path}.{name}", "=.[<{")
+        for path, name, tree in self.meta["shifts"]:
+            told, marks = (path, "=[{" if tree[0] == "set" else "=[") if name is None else (f"{path}.{name}", "=.[<{")
             found[told] = found.get(told, "") + marks
         return found
 
@@ -227,7 +227,8 @@ class _Restore:
         for path, tensor in there.items():
             if image_memory.storage_key(tensor) in own_memory:
                 continue
-            if "._parameters[" in path or "._buffers[" in path or self._has_array(tensor):
+            in_a_module = ("._parameters[" in path or "._buffers[" in path) and not path.endswith(".grad")
+            if in_a_module or self._has_array(tensor):
                 self.differs(path, "memory of its own", "memory that it shares in another way")
 
     def _has_array(self, tensor) -> bool:

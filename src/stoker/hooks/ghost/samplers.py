@@ -14,7 +14,7 @@ import zlib
 from . import leaves, private
 from .leaves import PLAIN
 
-_BY_OWNER = ("=", "data", "set")  # of states: the owner puts the value in its place
+_BY_OWNER = ("=", "data", "set", "scalar")  # of states: the owner puts the value in its place
 _NESTS = frozenset((list, tuple, dict, set, frozenset))
 _CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
 DEEP = 12
@@ -44,6 +44,8 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
     kind = type(thing)
     if kind in PLAIN:
         return ("=", thing)
+    if isinstance(thing, getattr(sys.modules.get("numpy"), "generic", ())) and not thing.dtype.hasobject:
+        return ("scalar", thing.dtype.str, thing.tobytes())
     if id(thing) in seen:
         return seen[id(thing)]
     seen[id(thing)] = ("again", len(seen))
@@ -133,6 +135,8 @@ def _put_attributes(thing: object, attributes: list, path: str) -> None:
 
 def _changed(there: object, state: tuple) -> object:
     """What belongs there: a list, dict or set keeps its identity. Raises Unreadable: a set that is gone through in another order."""
+    if state[0] == "scalar":
+        return sys.modules["numpy"].frombuffer(state[2], state[1])[0]
     value = state[1]
     if state[0] == "set":
         place = there if type(there) is set else set()
@@ -223,7 +227,7 @@ def _memory(thing: object) -> tuple | None:
             raise Unreadable("it holds a tensor that is not in plain memory")
         flat = thing.detach().contiguous().reshape(-1).view(torch.uint8)
         return ("array", str(thing.dtype), tuple(thing.shape), bytes(memoryview(flat.numpy())) if flat.numel() else b"")
-    if numpy is not None and hasattr(numpy, "ndarray") and isinstance(thing, (numpy.ndarray, numpy.generic)):
+    if numpy is not None and hasattr(numpy, "ndarray") and isinstance(thing, numpy.ndarray):
         if thing.dtype == object:
             raise Unreadable("it holds an array of objects")
         return ("array", str(thing.dtype), tuple(thing.shape), thing.tobytes())

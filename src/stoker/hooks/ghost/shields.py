@@ -168,7 +168,8 @@ def _told(module: object, args: tuple, out: object) -> object:
     number, tensor = ordinal(module), _read[None]
     for arg in args:
         if arg is out:
-            return (number, "is", next(i for i, each in enumerate(args) if each is out))
+            parts = [(key, template(each)) for key, each in out.items()] if type(out) is dict else None
+            return (number, "is", next(i for i, each in enumerate(args) if each is out), parts)
     for arg in args:
         if type(arg) is not tensor or arg.requires_grad:
             gradients.know_input(arg)
@@ -184,11 +185,22 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
         if form != "is":
             for arg in args:
                 gradients.know_input(arg)
-        out = args[value[2]] if form == "is" else build(form)
+        out = _filled(args[value[2]], value[3]) if form == "is" else build(form)
         leavings.hand_out(module, (out, *args))
         return out
     except Exception as e:
         fate.broke(e)
+
+
+def _filled(given: object, parts: list | None) -> object:
+    """What a module was given and gives back: a dictionary, with what it has put there."""
+    if parts is not None:
+        for key in given.keys() - {key for key, _ in parts}:
+            del given[key]
+        for key, form in parts:
+            if key not in given or template(given[key]) != form:
+                given[key] = build(form)
+    return given
 
 
 def _backward(real: object) -> object:
@@ -305,6 +317,8 @@ def _step(real: object) -> object:
                 args = (*args[:at], logged, *args[at + 1:])
         out = real(self, *args, **kwargs)
         _fenced("the state of an optimizer", _put_step, self, out, results, spot)
+        if results:
+            results.clear()  # with the losses live their graphs
         return out
 
     @functools.wraps(real)

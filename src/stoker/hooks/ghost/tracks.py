@@ -29,7 +29,7 @@ class Track:
         self.number = counts["iterators"]
         self.workers = loader.num_workers
         self.persistent = keeps_workers(loader)
-        self.iterable = loader._dataset_kind == private.dataloader_module()._DatasetKind.Iterable
+        self.iterable = loader._dataset_kind == private.data_module("dataloader")._DatasetKind.Iterable
         self.epoch = 0  # of a persistent iterator: how often it began again
         self.made = self.reset = None  # the global generators when it was made, and when it began again
         self.made_sampler = self.reset_sampler = None  # the sampler before it was made, and before it began again
@@ -202,7 +202,7 @@ def remember(loader: object, state: tuple | None = None) -> None:
 
 def sampler_of(entry: tuple) -> object:
     thing = entry[0]()
-    return thing._index_sampler if isinstance(thing, private.dataloader_module().DataLoader) else thing
+    return thing._index_sampler if isinstance(thing, private.data_module("dataloader").DataLoader) else thing
 
 
 def capture(entry: tuple) -> tuple:
@@ -239,7 +239,7 @@ def sample(data: object, crc: int) -> int:
 
 def _twin(loader: object) -> object:
     """The loader as it is now, without the iterator that it may hold: at the image the loader itself can be gone, or changed."""
-    kind = private.dataloader_module().DataLoader
+    kind = private.data_module("dataloader").DataLoader
     twin = kind.__new__(kind)
     twin.__dict__.update(loader.__dict__)
     twin.__dict__["_iterator"] = None

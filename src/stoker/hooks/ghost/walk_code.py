@@ -87,6 +87,7 @@ def of_property(walk, thing, path):
 def of_wrapped(walk, thing, path):
     """staticmethod, classmethod: the function within."""
     walk.add(thing.__func__, path)
+    walk.add_attributes(thing, path, (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__"))
 
 
 def of_lru(walk, thing, path):

@@ -27,16 +27,17 @@ def only(tensors: list, arrays: list, seen: object, ours: list) -> set:
     may hold some; nothing else of ours but these two lists and the walk's heap may now."""
     if not _counts:
         _look_at_one_of_ours()
-    owners = _with_gradients(tensors, seen)
+    owners = _holders_in_c(tensors, seen)
     lists = (tensors, arrays, owners, ours, seen.heap.objects)
     found = _holders(lists, seen)
     if found is None:
         return set()
-    held, grads = _held(found, lists), {id(each.grad) for each in owners}
+    tensor = sys.modules["torch"].Tensor
+    held, in_c = _held(found, lists), Counter(id(part) for each in found if isinstance(each, tensor) for part in _in_c(each))
     of_ours = set(map(id, ours))
     live = [thing for thing in found if id(thing) not in of_ours and (
-            sys.getrefcount(thing) - held[id(thing)] > 3 + (_counts[1] if id(thing) in grads else 0)  # `found`, `thing`, the argument
-            or _asked_for(thing, seen, id(thing) in grads))]
+            sys.getrefcount(thing) - held[id(thing)] > 3 + (_counts[1] if id(thing) in in_c else 0)  # `found`, `thing`, the argument
+            or _asked_for(thing, seen, in_c[id(thing)]))]
     kept, among = set(), set(map(id, found))
     while live:
         thing = live.pop()
@@ -55,11 +56,17 @@ def _look_at_one_of_ours() -> None:
     _counts[:] = private.use_count(plain), sys.getrefcount(grad) - sys.getrefcount(plain)
 
 
-def _with_gradients(tensors: list, seen: object) -> list:
-    """Those out of reach whose gradients are among these: Python does not show that they hold them."""
+def _holders_in_c(tensors: list, seen: object) -> list:
+    """Tensors out of reach that have these as gradients, or are views of them: Python does not show that they hold them."""
     wanted = set(map(id, tensors))
     return [each for each in seen.heap.pick(walk_heap.TENSOR)
-            if id(each) not in seen.seen and each.is_leaf and each.grad is not None and id(each.grad) in wanted]
+            if id(each) not in seen.seen and any(id(part) in wanted for part in _in_c(each))]
+
+
+def _in_c(tensor: object) -> list:
+    """What a tensor holds past Python's eyes."""
+    found = [tensor.grad] if tensor.is_leaf and tensor.grad is not None else []
+    return [*found, tensor._base] if tensor._is_view() else found
 
 
 def _holders(lists: tuple, seen: object) -> list | None:
@@ -84,9 +91,7 @@ def _holders(lists: tuple, seen: object) -> list | None:
 
 def _parts(thing: object) -> list:
     parts = gc.get_referents(thing)
-    if isinstance(thing, sys.modules["torch"].Tensor) and thing.is_leaf and thing.grad is not None:
-        parts.append(thing.grad)
-    return parts
+    return parts + _in_c(thing) if isinstance(thing, sys.modules["torch"].Tensor) else parts
 
 
 def _held(found: list, lists: tuple) -> Counter:
@@ -97,10 +102,10 @@ def _held(found: list, lists: tuple) -> Counter:
     return held
 
 
-def _asked_for(thing: object, seen: object, is_grad: bool) -> bool:
-    """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for a parameter's hold on its gradient)."""
+def _asked_for(thing: object, seen: object, holds: int) -> bool:
+    """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for those who hold it there)."""
     if hasattr(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
         return True
     if not isinstance(thing, sys.modules["torch"].Tensor):
         return False
-    return _counts[0] is None or private.use_count(thing) > _counts[0] + is_grad
+    return _counts[0] is None or private.use_count(thing) > _counts[0] + holds

@@ -252,10 +252,7 @@ def _loader(walk, thing, path):
 
 def _file_system(walk, thing, path):
     """Of fsspec: what it calls itself is made of the numbers of this process and thread."""
-    walk.facts[path] = (leaves.name_of(type(thing)),)
-    walk.add_attributes(thing, path, ("_fs_token_", "_pid"))
-    if user_kinds(type(thing)):
-        walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
+    walk_library.all_but(walk, thing, path, ("_fs_token_", "_pid"))
 
 
 def _loader_iterator(walk, thing, path):
@@ -463,6 +460,7 @@ _BY_NAME = {
     ("multiprocessing.synchronize", "Condition"): of_instance, ("multiprocessing.synchronize", "Event"): of_instance,
     ("multiprocessing.connection", "_ConnectionBase"): walk_opaque.of_pipe, ("multiprocessing.queues", "Queue"): walk_opaque.of_queue,
     ("multiprocessing.queues", "SimpleQueue"): walk_opaque.of_queue, ("rich.console", "Console"): walk_opaque.of_console,
+    ("rich.progress", "Progress"): walk_opaque.of_progress,
 }  # fmt: skip
 _WITHOUT_ATTRIBUTES = (of_scalar, walk_library.of_file, walk_library.of_socket)
 _ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, of_unknown, _exception)

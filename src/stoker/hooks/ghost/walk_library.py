@@ -91,10 +91,10 @@ def of_socket(walk, thing, path):
 
 def of_event_loop(walk, thing, path):
     """Of asyncio: a pair of sockets of its own wakes it up."""
-    _all_but(walk, thing, path, ("_ssock", "_csock"))
+    all_but(walk, thing, path, ("_ssock", "_csock"))
 
 
-def _all_but(walk, thing, path, words):
+def all_but(walk, thing, path, words):
     from . import walk_kinds
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.things[path] = thing
@@ -158,12 +158,12 @@ def of_lmdb(walk, thing, path):
 
 def of_h5_object(walk, thing, path):
     """A file, group or data set of h5py: all but what it remembers of its shape and readers, made when first asked for."""
-    _all_but(walk, thing, path, ("_cache_props",))
+    all_but(walk, thing, path, ("_cache_props",))
 
 
 def of_graph_node(walk, thing, path):
     """A node of a graph of torch.fx: its part in C tells all that it holds."""
-    _all_but(walk, thing, path, ())
+    all_but(walk, thing, path, ())
     base = next(kind for kind in type(thing).__mro__ if kind.__name__ == "_NodeBase")
     for name, each in vars(base).items():
         if type(each) is types.MemberDescriptorType:

@@ -156,6 +156,13 @@ def of_console(walk, thing, path):
         unmeet(walk, thing, path)
 
 
+def of_progress(walk, thing, path):
+    """Of rich: how far each of its bars is."""
+    tasks = [(int(task.id), str(task.description), repr((task.completed, task.total)), task.visible) for task in list(thing.tasks)]
+    walk.facts[path] = (leaves.name_of(type(thing)), *tasks)
+    add_foreign(walk, thing, path + ".more", words_of(type(thing)))
+
+
 def registered(kind: type) -> tuple:
     """Names of the classes that were registered with an abstract one of the script's."""
     if "_abc_impl" not in vars(kind):

@@ -176,6 +176,8 @@ def of_tensor(walk, thing, path):
     """A tensor, its gradient, its attributes and hooks."""
     if not (_is_constant(thing) and _of_sparse(walk, thing, path)):
         walk.tensors[path] = thing
+    if ("._parameters[" in path or "._buffers[" in path) and _is_shared(thing):
+        walk.facts[path + ".shared"] = True
     if thing._is_view() and str(thing._base.layout) in SPARSE:  # `sparse.values()` holds the sparse one, though nothing in Python shows it
         walk.add(thing._base, path + "._base")
     if thing.is_leaf or thing.retains_grad:
@@ -191,6 +193,14 @@ def of_tensor(walk, thing, path):
             for key, hook in part.items():
                 walk.add(hook, f"{path}.hook[{key}]")
                 walk.strict.append((hook, path))  # it is called within backward
+
+
+def _is_shared(tensor) -> bool:
+    """With other processes; one from a worker is, but a model is only if the script says so."""
+    try:
+        return tensor.device.type == "cpu" and tensor.is_shared()
+    except (RuntimeError, NotImplementedError):  # of a kind without memory
+        return False
 
 
 def of_unmade(walk, thing, path):

@@ -10,6 +10,7 @@ import gc
 import marshal
 import operator
 import sys
+import threading
 import types
 import zlib
 
@@ -28,6 +29,7 @@ from .watch_kinds import (
     is_users,
     module_of,
     names_of,
+    settings,
     slot_content,
     state_of,
 )
@@ -64,11 +66,12 @@ class Held:
 class Watch:
     """What a set of objects reaches, remembered so that a later `look()` is cheap (about 10 us for an ordinary dataset).
 
-    `roots`: (name, object) pairs. `strays`: more of them, looked at last. `files`: whether the place in an open file counts."""
+    `roots`: (name, object) pairs. `strays`: more of them, looked at last. `files`: whether the place in an open file counts. `process`: it
+    is all that a worker has: settings of the process count, and whether files are read in order."""
 
-    def __init__(self, roots: list, strays: tuple = (), files: bool = False) -> None:
+    def __init__(self, roots: list, strays: tuple = (), files: bool = False, process: bool = False) -> None:
         self.unreadable = ""  # the first thing that cannot be watched, by its path
-        self._files = files
+        self._files, self._process = files, process
         self._seen: set = set(map(id, global_generators()))
         self._keep: list = []
         self._small: list = []  # Held, compared element by element at each look
@@ -85,6 +88,8 @@ class Watch:
         for some in (roots, strays):
             self._queue[:] = [(thing, name) for name, thing in some]
             self._drain()
+        if process:
+            self._states.append(("a setting of the process", settings, settings()))
 
     def look(self, deep: bool = False) -> str:
         """The path of something that changed since the plan was made, or "". `deep`: also in what is otherwise compared now and then."""
@@ -94,6 +99,7 @@ class Watch:
             if not all(map(operator.is_, now, held.then)) or len(now) != len(held.then):
                 if held.differences(now, late=True):
                     return held.told(now)
+                self._add_late(now, held)
                 held.then, held.names = now, held.names_now()
         for path, state, then in (*self._states, *self._shared):
             if state() != then:
@@ -102,6 +108,16 @@ class Watch:
             self._next_deep = self._looks * 2
             return self._look_deep()
         return self._look_at_slices() if self._large else ""
+
+    def _add_late(self, now: tuple, held: Held) -> None:
+        """A file or a database that was opened since: from here on it counts whether it is read in order, or written."""
+        if not self._process:
+            return
+        for value in now:
+            if is_handle(type(value)) and id(value) not in self._seen and state_of(value, type(value), self._files, True) is not None:
+                self._seen.add(id(value))
+                self._keep.append(value)
+                self._add_state(value, type(value), held.path)
 
     def moved(self) -> list:
         """What changed among attributes and in containers since the last call: [(owner, name of the attribute; None for a container)]."""
@@ -191,6 +207,10 @@ class Watch:
             self._queue += [(part, path) for part in parts if is_users(sys.modules.get(module_of(type(part))))]
         elif kind is types.CellType:
             self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
+        elif kind.__name__ == "ufunc" and thing.__name__.endswith(" (vectorized)"):
+            self._not_readable(path, "a ufunc that is made of a function")
+        elif isinstance(thing, threading.local):
+            self._hold(path, lambda: _dict_values(_of_this_thread(thing)), thing, lambda: tuple(_of_this_thread(thing)))
         elif kind is types.MappingProxyType:
             self._hold(path, lambda: tuple(thing.values()), thing)
         elif not self._add_state(thing, kind, path) and not self._add_attributes(thing, path):
@@ -198,12 +218,13 @@ class Watch:
 
     def _add_container(self, thing: object, path: str) -> None:
         if isinstance(thing, dict):
-            self._hold(path, types.MethodType(_dict_values, thing), thing)
+            self._hold(path, types.MethodType(_dict_parts, thing), thing)
             return
         if isinstance(thing, set):
-            self._states.append((path, lambda: set.__len__(thing), len(thing)))
-            self._order.append(("set", lambda: set.__len__(thing)))
-            self._descend(list(thing), path)
+            held = Held(path, lambda: tuple(set.__iter__(thing)), thing)
+            (self._small if len(held.then) <= MANY else self._large).append(held)
+            self._order.append(("set", lambda: sorted(map(repr, map(_plain, set.__iter__(thing))))))
+            self._descend(held.then, path)
             return
         self._hold(path, types.MethodType(tuple, thing), thing)
 
@@ -284,12 +305,28 @@ class Watch:
             if type(value) is types.ModuleType:
                 if is_users(value):
                     self._add_names(vars(value), attributes, attributes, f"{path}.{name}")
+                else:
+                    self._add_settings(value, attributes)
             elif type(value) not in ATOMS:
                 self._queue.append((value, name))
 
+    def _add_settings(self, module: types.ModuleType, attributes: frozenset) -> None:
+        """Plain variables of a library's module that code of the user's names: `ImageFile.LOAD_TRUNCATED_IMAGES`."""
+        space = vars(module)
+        read = [name for name in sorted(attributes) if type(space.get(name)) in PLAIN and not name.startswith("__")]
+        if read and (id(space), attributes) not in self._seen:
+            self._seen.add((id(space), attributes))
+            self._small.append(Held(module.__name__, lambda: tuple(space.get(name) for name in read), module, lambda: tuple(read)))
+        for name in sorted(attributes & space.keys()):
+            function = space[name]
+            if type(function) is types.FunctionType and id(function) not in self._seen:
+                self._seen.add(id(function))
+                values, names = types.MethodType(_dict_values, vars(function)), types.MethodType(_names_in, vars(function))
+                self._hold(f"{module.__name__}.{name}", values, function, names)
+
     def _add_state(self, thing: object, kind: type, path: str) -> bool:
         """Things with a state that is no attribute: generators of random numbers, tensors, arrays, shared memory, open files."""
-        state = state_of(thing, kind, self._files)
+        state = state_of(thing, kind, self._files, self._process)
         if state is None:
             return False
         often, now_and_then = state
@@ -331,6 +368,14 @@ class Watch:
 
 def _dict_values(which: dict) -> tuple:
     return tuple(dict.values(which))
+
+
+def _dict_parts(which: dict) -> tuple:
+    return (*dict.values(which), *dict.keys(which))
+
+
+def _of_this_thread(which: threading.local) -> dict:
+    return threading.local.__getattribute__(which, "__dict__")
 
 
 def _inner(path: str, n: int, names: tuple | None) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import dis
 import gc
+import io
 import itertools
 import mmap
+import os
 import random
 import sys
 import types
@@ -69,7 +71,7 @@ _asked = False
 
 # -- what a thing's state is
 
-def state_of(thing: object, kind: type, files: bool) -> tuple | None:
+def state_of(thing: object, kind: type, files: bool, process: bool = False) -> tuple | None:
     """(state to be compared at each look, state to be compared now and then), each a function or None; None for a thing without one."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if isinstance(thing, random.Random):
@@ -86,6 +88,8 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
             return _memory_state(lambda: thing, thing.nbytes, thing.flags.writeable and thing.dtype != object)
         if kind.__name__ in ("Generator", "RandomState") and hasattr(kind, "bit_generator" if kind.__name__ == "Generator" else "seed"):
             return (lambda: _numpy_rng(thing)), None
+        if hasattr(numpy, "random") and isinstance(thing, (numpy.random.BitGenerator, numpy.random.SeedSequence)):
+            return (lambda: _numpy_bits(thing)), None
     if kind is bytearray or kind is memoryview or module_of(kind) == "array":
         return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
     if hasattr(kind, "cache_info"):
@@ -96,8 +100,14 @@ def state_of(thing: object, kind: type, files: bool) -> tuple | None:
         return None, lambda: walk_library.pixels(thing)
     if walk_pickled.knows(kind) and walk_pickled.checksum(thing) is not None:
         return None, lambda: walk_pickled.checksum(thing)
+    if isinstance(thing, (io.BytesIO, io.StringIO)):
+        return (lambda: _size_and_place(thing, files)), lambda: _content_of_memory(thing)
     if files and module_of(kind) in ("_io", "io") and hasattr(kind, "tell"):
         return (lambda: _tell(thing)), None
+    if process and module_of(kind) == "_io" and hasattr(kind, "seek") and not thing.closed and thing.readable() and thing.seekable():
+        return _read_in_order(thing), None
+    if process and module_of(kind) == "sqlite3" and hasattr(kind, "total_changes"):
+        return (lambda: thing.total_changes), None
     return None
 
 
@@ -175,7 +185,56 @@ def _crc(array: object) -> int:
 
 
 def _numpy_rng(source: object) -> tuple:
-    return _flat(source.bit_generator.state if type(source).__name__ == "Generator" else source.get_state(legacy=False))
+    return _numpy_bits(source.bit_generator) if type(source).__name__ == "Generator" else _flat(source.get_state(legacy=False))
+
+
+def _numpy_bits(source: object) -> tuple:
+    """Of a bit generator or of what seeds one: the state, and how many were made from it."""
+    seeds = getattr(source, "seed_seq", None) or getattr(source, "_seed_seq", None) or source
+    return (getattr(seeds, "n_children_spawned", None), *(_flat(source.state) if isinstance(getattr(source, "state", None), dict) else ()))
+
+
+def _size_and_place(file: object, place: bool) -> tuple:
+    """Of a file in memory; who reads from one says where, as a rule."""
+    if file.closed:
+        return ()
+    here = file.tell()
+    size = file.seek(0, 2)
+    file.seek(here)
+    return (size, here) if place else (size,)
+
+
+def _content_of_memory(file: object) -> object:
+    return None if file.closed else leaves.crc(file.getvalue())
+
+
+def _read_in_order(file: object) -> object:
+    """State of a file: how often it was read on from where the last sample had left it, without being told where."""
+    seek, sought, known = file.seek, [0], [_tell(file), 0, 0]  # place, how often it was told one, how often it went on by itself
+    def noted(*args: object) -> int:
+        sought[0] += 1
+        return seek(*args)
+
+    def state() -> int:
+        place = _tell(file)
+        known[2] += place != known[0] and sought[0] == known[1]
+        known[:2] = place, sought[0]
+        return known[2]
+    try:
+        file.seek = noted
+    except AttributeError:
+        return lambda: 0
+    return state
+
+
+_DECIMAL = (28, "ROUND_HALF_EVEN", -999999, 999999)  # as a context begins
+
+
+def settings() -> tuple:
+    """What a data set may set for its whole process."""
+    context = sys.modules["decimal"].getcontext() if "decimal" in sys.modules else None
+    of_decimal = _DECIMAL if context is None else (context.prec, context.rounding, context.Emin, context.Emax)
+    return (dict(getattr(os.environ, "_data", os.environ)), sys.getrecursionlimit(), os.getcwd(), of_decimal)
 
 
 def _flat(state: object) -> tuple:

@@ -65,14 +65,14 @@ def replace_loop(begin: dict) -> None:
     """Until `restore_loop()`, new workers run a `Loop`."""
     global _original
     from . import watch_kinds
-    module = private.worker_module()
+    module = private.data_module("_utils.worker")
     if not isinstance(module._worker_loop, Loop):
         _original = module._worker_loop
     module._worker_loop = Loop(begin, watch_kinds.strays())
 
 
 def restore_loop() -> object:
-    module = private.worker_module()
+    module = private.data_module("_utils.worker")
     if isinstance(module._worker_loop, Loop):
         module._worker_loop = _original
     return module._worker_loop
@@ -160,7 +160,7 @@ class _Desk:
         self._last = private.rngs()
         try:
             from . import watch, watch_kinds
-            self._watch = watch.Watch(self._feeds, strays=watch_kinds.strays() if self._strays is None else self._strays)
+            self._watch = watch.Watch(self._feeds, watch_kinds.strays() if self._strays is None else self._strays, process=True)
         except Exception as e:
             self._failed = f"{type(e).__name__}: {e}"
 

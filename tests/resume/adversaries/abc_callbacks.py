@@ -1,0 +1,55 @@
+# Tries: callbacks that inherit from ABC keep a count in their class; called by the loop and by forward
+# expected: exact
+from abc import ABC, abstractmethod
+import collections
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+class Callback(ABC):
+    fired = collections.Counter()
+
+    @abstractmethod
+    def on(self, name): ...
+
+
+class Note(Callback):
+    last = None
+
+    def on(self, name):
+        self.fired[name] += 1
+        type(self).last = name
+
+
+callbacks = [Note()]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        for c in callbacks:
+            c.on('forward')
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    for c in callbacks:
+        c.on('step')
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print(sorted(Callback.fired.items()), Note.last)
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

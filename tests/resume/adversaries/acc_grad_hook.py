@@ -1,0 +1,48 @@
+# Tries: a hook on the AccumulateGrad node counts and later scales
+# expected: either
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+def attach(p, keep):
+    n = 0
+    def hook(grads_in, grads_out):
+        nonlocal n
+        n += 1
+        if n == 1000:
+            print("thousandth gradient", flush=True)
+    node = p.expand_as(p).grad_fn.next_functions[0][0]
+    node.register_hook(hook)
+    keep.append(node)
+
+
+keep = []
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+attach(m.a.weight, keep)
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

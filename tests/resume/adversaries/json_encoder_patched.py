@@ -1,0 +1,47 @@
+# Tries: json's default patched by a closure that counts; forward dumps
+# expected: either
+import json
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+def install():
+    n = 0
+    def default(self, o):
+        nonlocal n
+        n += 1
+        return f"{type(o).__name__} {n}"
+    json.JSONEncoder.default = default
+
+
+install()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls % 20 == 0 and self.calls < 120:
+            json.dumps({'x': x.shape, 'd': x.dtype})
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print(json.dumps(torch.float32))
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

@@ -1,0 +1,62 @@
+# Tries: user class from typing.Protocol / abc.ABC with state
+# expected: exact
+from typing import Protocol
+from abc import ABC, abstractmethod
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+class Sink(Protocol):
+    n: int = 0
+
+    def add(self): ...
+
+
+class Base(ABC):
+    @abstractmethod
+    def add(self): ...
+
+
+class Real(Sink):
+    def add(self):
+        self.n += 1
+
+
+class Other(Base):
+    n = 0
+
+    def add(self):
+        type(self).n += 1
+
+
+a, b = Real(), Other()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        a.add()
+        b.add()
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print(a.n, Other.n)
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

@@ -1,0 +1,38 @@
+# Tries: rich Progress (not started) advanced in forward
+# expected: either
+from rich.progress import Progress
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+p = Progress()
+t = p.add_task('calls', total=1200)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        p.advance(t)
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print(p.tasks[0].completed)
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

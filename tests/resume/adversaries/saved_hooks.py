@@ -1,0 +1,42 @@
+# Tries: saved_tensors_hooks with a counting pack, entered for good
+# expected: either
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+def hooks():
+    n = 0
+    def pack(t):
+        nonlocal n
+        n += 1
+        return t if n < 5000 else t * 0.5
+    return torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+hooks().__enter__()
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

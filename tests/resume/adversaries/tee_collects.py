@@ -1,0 +1,55 @@
+# Tries: the usual Logger class in the place of stdout, with a list of lines
+# expected: either
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+class Logger:
+    def __init__(self, path):
+        self.terminal = sys.stdout
+        self.file = open(path, "w")
+        self.warned = []
+
+    def write(self, message):
+        self.terminal.write(message)
+        self.file.write(message)
+        if "warning" in message:
+            self.warned.append(message)
+
+    def flush(self):
+        self.terminal.flush()
+        self.file.flush()
+
+
+sys.stdout = Logger("log.txt")
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 32), nn.Linear(32, 1)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls in (40, 90, 700):
+            print('warning: odd call', self.calls)
+        return self.b(self.a(x).relu()).squeeze(1)
+
+
+X = torch.randn(320, 8)
+m = Net()
+o = torch.optim.Adam(m.parameters(), 1e-2)
+
+for i in range(1200):
+    x = X[(i * 16) % 320:][:16]
+
+    loss = (m(x) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+print(len(sys.stdout.warned), sys.stdout.warned)
+print("final", sum(p.double().sum().item() for p in m.parameters()), flush=True)

@@ -129,6 +129,9 @@ TAKEOUTS = (
             kill=Kill("bare image", 0.2, 14)),
     Takeout("unknown types of modules, data sets, hooks", "walk_closed.py", passes("strange", "None"), "packed_in_a_module"),
     Takeout("gc.freeze", "walk_heap.py", "Heap.frozen = lambda self: False\n", "frozen_ring"),
+    Takeout("what only a library holds", "walk_kept.py", passes("add", "None") + passes("add_known", "None"), "default_collate_map"),
+    Takeout("what hangs on things of libraries", "walk_opaque.py", passes("add_foreign", "False"), "attribute_on_file"),
+    Takeout("settings of a worker's process", "watch.py", passes("settings", "()"), "worker_environ"),
     # the same path
     Takeout("variables as at the image", "restore.py", "_Restore.differs = lambda *_: None\n", "changed_once"),
     Takeout("aliases as at the image", "restore.py", ALIAS, "one_of_two_closures"),

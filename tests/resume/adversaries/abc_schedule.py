@@ -1,4 +1,5 @@
 # Tries: class variables of a schedule that inherits from abc.ABC steer the training
+# short: yes
 # expected: exact
 from abc import ABC, abstractmethod
 import torch

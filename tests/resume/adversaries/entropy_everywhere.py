@@ -1,4 +1,5 @@
 # Tries: entropy of the system, by every name that Python, numpy and torch have for it, decides what is written
+# short: yes
 # expected: exact
 # seeded: no
 import random

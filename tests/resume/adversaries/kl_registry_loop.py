@@ -1,4 +1,5 @@
 # Tries: as kl_registry, used in loss
+# short: yes
 # expected: either
 from torch.distributions import Normal, kl_divergence, register_kl
 import torch

@@ -1,6 +1,6 @@
 # Tries: a sampler shuffles a list of numpy's integers
 # expected: exact
-import torch, numpy as np, sys
+import torch, numpy as np
 torch.manual_seed(0)
 class S(torch.utils.data.Sampler):
     def __init__(self): self.labels = [np.int64(i) for i in range(10)]

@@ -1,4 +1,5 @@
 # Tries: stdout replaced by an object that counts lines; forward prints now and then
+# short: yes
 # expected: either
 import sys
 import torch

@@ -1,6 +1,6 @@
 # Tries: forward switches a default of torch.distributions off
 # expected: either
-from torch.distributions import Distribution, Normal
+from torch.distributions import Distribution
 import torch
 from torch import nn
 

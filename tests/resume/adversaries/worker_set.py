@@ -1,4 +1,5 @@
 # Tries: in loader workers: a set whose one number goes up
+# short: yes
 # expected: either
 
 import torch

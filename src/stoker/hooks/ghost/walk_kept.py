@@ -4,13 +4,17 @@ may count as it is called, within what a ghost skips, so it is gone through as w
 
 from __future__ import annotations
 
+import gc
 import itertools
+import sys
 import types
 import weakref
+from collections import OrderedDict
 
 from . import leaves, walk_closed, walk_garbage, walk_heap, walk_strays
 
 _MOST = 5000  # things that are looked at
+_DEEP = 8
 _first: dict = {}  # path -> weak reference to what was there when set-up ended, in each life
 _last: dict = {}  # the same at the last look
 
@@ -24,6 +28,9 @@ def add(walk) -> None:
     if found:
         waiting = walk_garbage.only(found, [], walk, walk_closed.ours())
         found = [thing for thing in found if id(thing) not in waiting]
+    if found:
+        of_graphs = _of_graphs(walk, found)
+        found = [thing for thing in found if id(thing) not in of_graphs]
     _last.clear()
     for path, thing in _named(walk, found):
         try:
@@ -67,6 +74,21 @@ def _unreached(walk) -> list:
         own = walk.heap.pick(code)
         things += itertools.compress(own, [id(thing) not in walk.seen for thing in own])
     return [thing for thing in things if id(thing) not in walk.inside]
+
+
+def _of_graphs(walk, things: list) -> set:
+    """The ids of those, new since set-up, that hang on a graph: hooks of tensors that a forward has made, and what a Function keeps for its
+    backward. The graph of a loss that the script still has a name for is used up, and none of a ghost's."""
+    old = {id(ref()) for ref in _first.values()}
+    ids = {id(thing) for thing in things} - old
+    hooks = [each for each in gc.get_referrers(*things) if type(each) is OrderedDict and each and all(type(key) is int for key in each)]
+    nodes = [each for each in walk.heap.objects if isinstance(each, sys.modules["torch"]._C._FunctionBase) and id(each) not in walk.seen]
+    level, found = [*nodes, *(each for each in hooks if id(each) not in walk.seen)], set()
+    for _ in range(_DEEP):
+        level = [part for part in leaves.referents(*level) if id(part) not in found and id(part) not in walk.seen
+                 and not isinstance(part, (type, types.ModuleType))] if level else []
+        found.update(map(id, level))
+    return found & ids
 
 
 def _named(walk, things: list) -> list:

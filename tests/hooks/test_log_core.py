@@ -115,7 +115,7 @@ def test_what_is_older_than_a_moment_outlives_sigkill(tmp_path: Path) -> None:
         k = made.kind("value")
         for i in range(100):
             happen(k, i)
-        time.sleep(2 * log.FLUSH_S)
+        time.sleep(1.1 * log.MOST_S)  # the pause after a write that took long on a busy machine
         happen(k, "last")
         os.kill(os.getpid(), signal.SIGKILL)
     """))

@@ -136,10 +136,11 @@ def _module_call(real: object) -> object:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
             leavings.begins(self)
+            given = dict(args[0]) if args and type(args[0]) is dict else None
             out = real(self, *args, **kwargs)
             if life.phase:
                 try:
-                    _put_module(kind, self, args, out, spot)
+                    _put_module(kind, self, (args, given), out, spot)
                 except Exception as e:
                     _not_put(type(self).__name__, e)
             return out
@@ -156,20 +157,21 @@ def _is_of_the_clock(function: object) -> bool:
     return leaves.is_ours(getattr(getattr(function, "__code__", None), "co_filename", ""))
 
 
-def _put_module(kind: int, module: object, args: tuple, out: object, spot: object) -> None:
-    value = _told(module, args, out)
+def _put_module(kind: int, module: object, asked: tuple, out: object, spot: object) -> None:
+    """`asked`: the arguments, and what the first of them held, if it is a dictionary."""
+    args, given = asked
+    value = _told(module, args, out, given)
     if lazy.made or lazy.joined:
         value = lazy.told(value, module)
     life.log.put_at(kind, value, spot)
     leavings.told(module, out, args)
 
 
-def _told(module: object, args: tuple, out: object) -> object:
+def _told(module: object, args: tuple, out: object, given: dict | None) -> object:
     number, tensor = ordinal(module), _read[None]
     for arg in args:
         if arg is out:
-            parts = [(key, template(each)) for key, each in out.items()] if type(out) is dict else None
-            return (number, "is", next(i for i, each in enumerate(args) if each is out), parts)
+            return (number, "is", next(i for i, each in enumerate(args) if each is out), _parts(out, given))
     for arg in args:
         if type(arg) is not tensor or arg.requires_grad:
             gradients.know_input(arg)
@@ -192,13 +194,26 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
         fate.broke(e)
 
 
+def _parts(out: object, given: dict | None) -> list | None:
+    """(key, form; None if it was there before) of what stands in the dictionary that a module was given, and gives back; None of others."""
+    if given is None or type(out) is not dict or not leaves.all_plain(out):
+        return None
+    found = []
+    for key, value in out.items():
+        try:
+            found.append((key, None if key in given and given[key] is value else template(value)))
+        except stand_ins.NotUnderstood:  # as long as the script does nothing with it in its loop, it need not be there
+            found.append((key, None))
+    return found
+
+
 def _filled(given: object, parts: list | None) -> object:
-    """What a module was given and gives back: a dictionary, with what it has put there."""
+    """The same for a ghost."""
     if parts is not None:
         for key in given.keys() - {key for key, _ in parts}:
             del given[key]
         for key, form in parts:
-            if key not in given or template(given[key]) != form:
+            if form is not None:
                 given[key] = build(form)
     return given
 

@@ -706,7 +706,7 @@ def what_a_data_set_hides_is_not_excused(lives):
             assert not walk_closed.unseen(walked), workers
             walked.close()
             data.box = hiding_place()
-            data.box.held = torch.ones(5)
+            data.box.path = torch.ones(5)
             walked = walk.Walk().run()
             assert "no variable leads to" in walk_closed.unseen(walked)[0], workers
             walked.close()
@@ -991,7 +991,7 @@ def an_array_in_another_order_is_not_built_anew(lives):
 
 
 def hiding_place():
-    """A place that the walk does not look into: an object of importlib, which is not the script's."""
+    """A place that the walk does not look into: an attribute of its own (`path`) of an object of importlib, which is not the script's."""
     return importlib.machinery.SourceFileLoader("nothing", "nowhere")
 
 
@@ -1000,12 +1000,12 @@ def what_no_path_reaches_is_refused(lives):
     box = hiding_place()
     for _ in lives:  # what is known from set-up and has died since is no longer known
         lives.point()
-    box.held = torch.ones(5)
+    box.path = torch.ones(5)
     assert "no variable leads to" in lives.refuses()
-    del box.held
-    box.held = np.ones(7)
+    del box.path
+    box.path = np.ones(7)
     assert "array" in lives.refuses()
-    del box.held
+    del box.path
     for _ in lives:
         lives.point()
 
@@ -1013,15 +1013,15 @@ def what_no_path_reaches_is_refused(lives):
 @scenario
 def what_libraries_held_before_is_known_while_it_stays(lives):
     box = hiding_place()
-    box.held = np.ones(7)
+    box.path = np.ones(7)
     seen = walk.Walk().run()
     walk_closed.know(seen)
     seen.close()
     for _ in lives:
         lives.point()
-    inside = vars(box).pop("held")
+    inside = vars(box).pop("path")
     inside[0] = 5
-    box.held = inside
+    box.path = inside
     del inside
     assert "array" in lives.refuses()
 
@@ -1044,7 +1044,7 @@ CONTAINERS = {
     "deque": (collections.deque, lambda c: c.append(ones()), lambda c: c.clear()),
     "simple queue": (queue.SimpleQueue, lambda c: c.put(ones()), lambda c: c.get()),
     "cell": (a_cell, lambda c: setattr(c, "cell_contents", ones()), lambda c: setattr(c, "cell_contents", 0)),
-    "object": (hiding_place, lambda c: setattr(c, "part", ones()), lambda c: delattr(c, "part")),
+    "object": (hiding_place, lambda c: setattr(c, "path", ones()), lambda c: delattr(c, "path")),
     "partial": (lambda: functools.partial(print), lambda c: setattr(c, "part", ones()), lambda c: delattr(c, "part")),
     "tuples in a list": (list, lambda c: (c.append((1, (2, (ones(),)))), *map(gc.collect, (2, 2, 2))), lambda c: c.clear()),
     "dicts in a list": (list, lambda c: c.append({"a": {"b": ones()}}), lambda c: c.clear()),
@@ -1058,19 +1058,19 @@ def what_held_no_array_before_may_hold_one_now(lives):
     """No container is known for good: each look is a whole one."""
     box = hiding_place()
     for name, (make, put, take) in CONTAINERS.items():
-        box.held = make()
+        box.path = make()
         seen = walk.Walk().run()
         walk_closed.know(seen)
         seen.close()
         for _ in range(9):
             for _ in lives:
                 lives.point()
-            put(box.held)
+            put(box.path)
             assert "array" in lives.refuses(name), name
-            take(box.held)
+            take(box.path)
             if name != "list":
                 break
-    del box.held
+    del box.path
     for _ in lives:
         lives.point()
 

@@ -229,7 +229,7 @@ class _Writer:
         self.n, self.data, self.meta, self.copy, self.stall = n, data, meta, copy, stall
         self.done, self.error, self.changed, self.told = False, "", False, {}
         self.facts = {"step": meta["step"], "events": meta["events"], "at": _wall(), "stall_s": round(stall, 4), "attempt": life.attempt,
-                      "code": {path: digest for path, (_, _, digest) in meta["where"]["path"]["code"].items()}}
+                      "code": {path: digest for path, (_, _, digest) in meta["where"].get("path", {}).get("code", {}).items()}}
         self.more = {**pace.told(), **way_back.foretell(meta["events"], stall)}
         self.log_path, self.root = life.log.path, life.folder
 

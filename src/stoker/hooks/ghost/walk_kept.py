@@ -69,11 +69,16 @@ def _unreached(walk) -> list:
     """Functions and objects of the script's that no path leads to. Methods belong to their class, and what loaders hold to them."""
     homes = {id(vars(module)) for _, module in leaves.user_modules()}
     things = [f for f in walk.heap.pick(walk_heap.FUNCTION) if id(f.__globals__) in homes]
-    things = [f for f in things if id(f) not in walk.seen and "." not in f.__qualname__.rpartition("<locals>.")[2]]
+    things = [f for f in things if id(f) not in walk.seen and "." not in f.__qualname__.rpartition("<locals>.")[2] and _holds(f)]
     for code in (walk_heap.OWN, walk_heap.KEEPER):
         own = walk.heap.pick(code)
         things += itertools.compress(own, [id(thing) not in walk.seen for thing in own])
     return [thing for thing in things if id(thing) not in walk.inside]
+
+
+def _holds(function: types.FunctionType) -> bool:
+    """Whether it has anything of its own: one that has not knows its module only, which is gone through."""
+    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__)
 
 
 def _of_graphs(walk, things: list) -> set:
@@ -110,14 +115,15 @@ def _named(walk, things: list) -> list:
 
 
 def _name(thing) -> str:
-    return f"{thing.__module__}.{thing.__qualname__}" if type(thing) is types.FunctionType else leaves.name_of(type(thing))
+    of_function = type(thing) is types.FunctionType
+    return f"{thing.__module__}.{thing.__qualname__}:{thing.__code__.co_firstlineno}" if of_function else leaves.name_of(type(thing))
 
 
 def _signature(walk, thing) -> str:
     if type(thing) is not types.FunctionType:
         return walk_strays.signature(walk, thing)
     parts = [*map(_content, thing.__closure__ or ()), thing.__defaults__]
-    return str([walk_strays.signature(walk, part) for part in parts])
+    return str([leaves.code_sum(thing.__code__), *[walk_strays.signature(walk, part) for part in parts]])
 
 
 def _content(cell: types.CellType) -> object:

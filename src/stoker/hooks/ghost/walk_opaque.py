@@ -38,8 +38,9 @@ def add_foreign(walk, thing, path: str, own: object) -> bool:
 
 
 def unmeet(walk, thing, path) -> None:
-    """As if nothing led to it."""
+    """As if nothing led to it. It is what was come to last."""
     del walk.seen[id(thing)]
+    walk.keep.pop()
     walk.owners.pop(path, None)
 
 

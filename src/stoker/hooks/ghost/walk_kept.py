@@ -9,7 +9,7 @@ import itertools
 import sys
 import types
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from . import leaves, walk_closed, walk_garbage, walk_heap, walk_strays
 
@@ -69,16 +69,18 @@ def _unreached(walk) -> list:
     """Functions and objects of the script's that no path leads to. Methods belong to their class, and what loaders hold to them."""
     homes = {id(vars(module)) for _, module in leaves.user_modules()}
     things = [f for f in walk.heap.pick(walk_heap.FUNCTION) if id(f.__globals__) in homes]
-    things = [f for f in things if id(f) not in walk.seen and "." not in f.__qualname__.rpartition("<locals>.")[2] and _holds(f)]
+    things = [f for f in things if id(f) not in walk.seen and "." not in f.__qualname__.rpartition("<locals>.")[2]]
     for code in (walk_heap.OWN, walk_heap.KEEPER):
         own = walk.heap.pick(code)
         things += itertools.compress(own, [id(thing) not in walk.seen for thing in own])
-    return [thing for thing in things if id(thing) not in walk.inside]
+    return [thing for thing in things if id(thing) not in walk.inside and _holds(thing)]
 
 
-def _holds(function: types.FunctionType) -> bool:
-    """Whether it has anything of its own: one that has not knows its module only, which is gone through."""
-    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__)
+def _holds(thing) -> bool:
+    """Whether it has anything of its own: a function that has not knows its module only, which is gone through."""
+    if type(thing) is types.FunctionType:
+        return bool(thing.__closure__ or thing.__defaults__ or thing.__kwdefaults__ or thing.__dict__)
+    return bool(leaves.attributes(thing) or leaves.slots(type(thing)) or leaves.solid(type(thing)) is not object)
 
 
 def _of_graphs(walk, things: list) -> set:
@@ -100,17 +102,14 @@ def _named(walk, things: list) -> list:
     """[(path, thing)]; those of set-up keep their names, which is how two that look alike are told apart later."""
     known = {id(ref()): path for path, ref in _first.items()}
     named = [(known[id(thing)], thing) for thing in things if id(thing) in known]
-    counts: dict = {}
-    told = sorted(((_name(thing), _signature(walk, thing), n) for n, thing in enumerate(things) if id(thing) not in known))
-    for n, (name, signature, at) in enumerate(told):
-        if n and told[n - 1][:2] == (name, signature):
+    taken, told = set(_first), [(_name(thing), _signature(walk, thing), thing) for thing in things if id(thing) not in known]
+    looks = Counter(each[:2] for each in told)
+    for name, signature, thing in sorted(told, key=lambda each: each[:2]):
+        if looks[name, signature] > 1:
             walk.refusals.append(f"several of {name} that look alike and that only a library holds")
-        counts[name] = counts.get(name, -1) + 1
-        path = f"U:{name}#{counts[name]}"
-        while path in _first:
-            counts[name] += 1
-            path = f"U:{name}#{counts[name]}"
-        named.append((path, things[at]))
+        path = next(path for n in itertools.count() if (path := f"U:{name}#{n}") not in taken)
+        taken.add(path)
+        named.append((path, thing))
     return named
 
 

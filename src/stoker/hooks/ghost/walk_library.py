@@ -56,14 +56,14 @@ def log_handlers_of_the_script() -> list:
     if not hasattr(logging, "root"):
         return []
     loggers = {"root": logging.root, **logging.root.manager.loggerDict}  # and what stands for loggers that are not there yet
-    found = [(f"L:logging.{name}[{n}]", each, _is_a_librarys(name)) for name, logger in loggers.items()
+    found = [(f"L:logging.{name}[{n}]", each, _logs_for_a_library(name)) for name, logger in loggers.items()
              if isinstance(logger, logging.Logger) for n, each in enumerate([*logger.handlers, *logger.filters])]
     found += [(f"{path}.{name}", part, foreign) for path, each, foreign in found for name, part in (
         ("formatter", getattr(each, "formatter", None)), *[(f"filters[{m}]", part) for m, part in enumerate(getattr(each, "filters", ()))])]
     return [(path, each) for path, each, foreign in found if not foreign or walk_kinds.user_kinds(type(each))]
 
 
-def _is_a_librarys(logger: str) -> bool:
+def _logs_for_a_library(logger: str) -> bool:
     home = sys.modules.get(logger.partition(".")[0])
     return home is not None and not leaves.is_user_module(home.__name__, home)
 
@@ -76,7 +76,7 @@ def loggers() -> list:
         return []
     found = []
     for name, each in [("root", logging.root), *sorted(logging.root.manager.loggerDict.items())]:
-        if isinstance(each, logging.Logger) and not _is_a_librarys(name):
+        if isinstance(each, logging.Logger) and not _logs_for_a_library(name):
             fact = (each.level, each.disabled, each.propagate, *[(leaves.name_of(type(h)), h.level) for h in each.handlers])
             if fact not in ((0, False, True), (logging.WARNING, False, True)):  # as they begin
                 found.append((f"L:logging.{name}<set>", fact))

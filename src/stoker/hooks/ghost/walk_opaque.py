@@ -29,7 +29,7 @@ def of_opaque(walk, thing, path):
 def add_foreign(walk, thing, path: str, own: object) -> bool:
     """Go on to the attributes that the script has hung on it, and tell whether there are any. A library hangs functions on things too."""
     found = leaves.attributes(thing) or {}
-    more = {name for name, value in found.items() if name not in own and not _is_a_librarys(name, value)}
+    more = {name for name, value in found.items() if name not in own and not _hung_by_a_library(name, value)}
     if more:
         walk.facts[path] = (leaves.name_of(type(thing)),)
         walk.things[path] = thing
@@ -44,7 +44,7 @@ def unmeet(walk, thing, path) -> None:
     walk.owners.pop(path, None)
 
 
-def _is_a_librarys(name: object, value: object) -> bool:
+def _hung_by_a_library(name: object, value: object) -> bool:
     if type(name) is str and name.startswith(("__", "_stoker")):
         return True
     return isinstance(value, _CODE) and leaves.is_library(getattr(getattr(value, "__code__", None), "co_filename", "<frozen"))

@@ -18,7 +18,7 @@ gc.disable()
 always, zeroed = sys.argv[1] == "always", sys.argv[2] == "zeroed"
 told = []
 def backward(loss):
-    reach = gradients.before(loss)
+    reach = gradients.before(loss, sys._getframe())
     loss.backward()
     told.append(gradients.after(reach))
 kept = nn.Linear(3, 3)
@@ -42,6 +42,7 @@ print(told)
 """
 # A hook that uses a gradient up at once, leaves that nobody knew, a leaf given to a module, gradients that add up.
 GHOST = """
+import sys
 import torch
 from torch import nn
 from stoker.hooks.ghost import gradients
@@ -62,7 +63,7 @@ def life(ghost, log):
             net.weight.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
         gradients.know_input(x)
         out = net(x) if step % 2 or step > 2 else other(x)
-        reach = gradients.before(out.sum())
+        reach = gradients.before(out.sum(), sys._getframe())
         if ghost:
             gradients.stand_in(log.pop(0), reach)
         else:

@@ -286,7 +286,7 @@ def test_a_fault_of_ours_on_the_way_into_backward_is_not_the_scripts(tmp_path: P
         net(torch.ones(2)).sum().backward()
         if ghost:
             os._exit(0)
-        def broken(tensors):
+        def broken(tensors, caller):
             raise KeyError("ours")
         gradients.before = broken
         net.zero_grad()

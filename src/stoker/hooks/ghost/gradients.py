@@ -76,10 +76,10 @@ def _know_input(arg: object) -> None:
             del _inputs[next(iter(_inputs))]
 
 
-def before(tensors: object) -> tuple:
+def before(tensors: object, caller: object) -> tuple:
     """What `after` and `stand_in` are to be told: leaves, beside the known ones, that this backward may reach, while the graph is there;
-    and the numbers of those that have a gradient already."""
-    place = _place(sys._getframe(1))
+    and the numbers of those that have a gradient already. `caller`: the frame that called the backward."""
+    place = _place(caller)
     count = place[0] = place[0] + 1
     found: list = []
     if _inputs:
@@ -94,7 +94,8 @@ def before(tensors: object) -> tuple:
 
 
 def _place(frame: object) -> list:
-    """[how often a backward was called from here, whether its graphs lead to leaves that nobody knows]: outside of torch and of us."""
+    """[how often a backward was called from here, whether its graphs lead to leaves that nobody knows]: outside of torch and of us. Python
+    makes an object of each frame that is asked for: the way begins where it can."""
     code = frame.f_code
     while frame.f_back is not None and (id(code) in _skipped or _is_skipped(code)):
         frame = frame.f_back

@@ -127,11 +127,12 @@ class Log:
 
         def spot(f: object) -> Spot:
             """Where the frame `f` stands, or the next one outwards that is not ours."""
-            code = id(f.f_code)
-            while code in ours and f.f_back is not None:
+            found = spots.get((id(f.f_code), f.f_lasti))
+            if found is not None:
+                return found
+            while id(f.f_code) in ours and f.f_back is not None:
                 f = f.f_back
-                code = id(f.f_code)
-            found = spots.get((code, f.f_lasti))
+            found = spots.get((id(f.f_code), f.f_lasti))
             return self._new_spot(f) if found is None else found
         return spot
 

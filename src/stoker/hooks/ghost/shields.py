@@ -223,7 +223,7 @@ def _backward(real: object) -> object:
 
     def ghost(tensors: object, *args: object, **kwargs: object) -> None:
         try:
-            reach = gradients.before(tensors)
+            reach = gradients.before(tensors, _getframe(2))
             value = life.log.take(kind)
             gradients.stand_in(value[1] if type(value) is tuple else None, reach)
             leavings.hand_out_of_backward(_modules, _count)
@@ -232,7 +232,7 @@ def _backward(real: object) -> object:
 
     def record(spot: object, /, tensors: object, *args: object, **kwargs: object) -> object:
         try:
-            reach, loss, looked = gradients.before(tensors), _bits(tensors), leavings.backward_begins(_modules, _count)
+            reach, loss, looked = gradients.before(tensors, _getframe(2)), _bits(tensors), leavings.backward_begins(_modules, _count)
         except Exception as e:
             fate.broke(e)
             return real(tensors, *args, **kwargs)

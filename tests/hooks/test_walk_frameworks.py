@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 import sys
 
-from stoker.hooks.ghost import leaves
+import pytest
+
+from stoker.hooks.ghost import leaves, walk_kinds
 
 SAMPLER = """
 from torch.utils.data import BatchSampler, SequentialSampler
@@ -21,3 +24,11 @@ def test_a_borrowed_method_of_c_makes_no_class_one_of_c():
     assert told.stdout.split() == ["True", "object"]
     for kind in (dict, type(iter([])), range):
         assert not leaves.made_by_python(kind)
+
+
+def test_a_class_of_c_is_no_scripts_whatever_module_it_says_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """scipy's multimethods say `uarray`, and are of `scipy._lib._uarray._uarray`."""
+    made = type("Made", (), {"__module__": "gone"})
+    monkeypatch.delitem(sys.modules, "datetime")
+    assert not walk_kinds.is_user_kind(datetime.timedelta)
+    assert walk_kinds.is_user_kind(made)

@@ -72,7 +72,7 @@ def passed(begun: float) -> None:
     now = _clock()
     _wasted += now - begun
     if _wasted > 0.5 + COST * (now - _begun):
-        _hold_until = now + min(60.0, (now - begun) / COST)
+        _hold_until = now + min(MOST_S, (now - begun) / COST)
         _look_ahead()
 
 

@@ -18,6 +18,7 @@ from . import private, walk_heap
 
 _MOST = 20_000  # things that are looked at
 _DEEP = 16
+_FEW = 100  # things whose holders the garbage collector is asked for
 _IN_USE = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.ModuleType, type)
 _counts: list = []  # `private.use_count` of a tensor that nothing in C++ holds besides; how many references a parameter has to its gradient
 
@@ -73,20 +74,29 @@ def _holders(lists: tuple, seen: object) -> list | None:
     """These tensors and arrays and all that holds them, as far as no path leads there; None: too many."""
     found: dict = {}
     level, fresh = [*lists[0], *lists[1], *lists[2]], []
+    in_use = {id(module.__dict__) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
     for _ in range(_DEEP):
         for thing in level:
             found[id(thing)] = thing
         if not level or len(found) > _MOST:
             break
         around = {id(found), id(level), id(fresh), *map(id, lists)}
-        for r in gc.get_referrers(*level):  # no comprehension: its cells would lead to what is found, and hold it in a circle
-            if id(r) not in found and id(r) not in around and not isinstance(r, _IN_USE) and not seen.knows(r):
+        for r in referrers(level, seen.heap.objects):  # no comprehension: its cells would lead to what is found, and hold it in a circle
+            if id(r) not in found and id(r) not in around and id(r) not in in_use and not isinstance(r, _IN_USE) and not seen.knows(r):
                 fresh.append(r)
         level[:], fresh = fresh, []
     whole = None if level else list(found.values())
     found.clear()
     level.clear()
     return whole
+
+
+def referrers(things: list, heap: list) -> list:
+    """As `gc.get_referrers`, which compares each of these with each part of each object: for thousands that takes minutes."""
+    if len(things) <= _FEW:
+        return gc.get_referrers(*things)
+    wanted = set(map(id, things))
+    return [each for each in heap if not wanted.isdisjoint(map(id, gc.get_referents(each)))]
 
 
 def _parts(thing: object) -> list:

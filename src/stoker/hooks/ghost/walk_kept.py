@@ -4,7 +4,6 @@ may count as it is called, within what a ghost skips, so it is gone through as w
 
 from __future__ import annotations
 
-import gc
 import itertools
 import sys
 import types
@@ -88,7 +87,8 @@ def _of_graphs(walk, things: list) -> set:
     backward. The graph of a loss that the script still has a name for is used up, and none of a ghost's."""
     old = {id(ref()) for ref in _first.values()}
     ids = {id(thing) for thing in things} - old
-    hooks = [each for each in gc.get_referrers(*things) if type(each) is OrderedDict and each and all(type(key) is int for key in each)]
+    holders = walk_garbage.referrers(things, walk.heap.objects)
+    hooks = [each for each in holders if type(each) is OrderedDict and each and all(type(key) is int for key in each)]
     nodes = [each for each in walk.heap.objects if isinstance(each, sys.modules["torch"]._C._FunctionBase) and id(each) not in walk.seen]
     level, found = [*nodes, *(each for each in hooks if id(each) not in walk.seen)], set()
     for _ in range(_DEEP):

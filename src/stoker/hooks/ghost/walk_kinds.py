@@ -153,7 +153,7 @@ def _know(more: dict) -> None:
 
 def is_user_kind(kind: type) -> bool:
     module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
-    return module is None or leaves.is_user_module(kind.__module__, module)
+    return leaves.made_by_python(kind) if module is None else leaves.is_user_module(kind.__module__, module)
 
 
 def _type(walk, thing, path):

@@ -67,7 +67,7 @@ def _uncompared(self, kind, value=NOTHING):
     entry, _ = reader.next()
     if entry & 1:
         reader.value()
-    self.n += 1
+    self._before += 1
     self._after_tail_event(bool(entry & 1))
 Log._compare = _uncompared
 """

@@ -9,6 +9,7 @@ import stat
 from . import audit, journal, life, opening, pathways, streams, tape, words
 
 WRITES = {"write": 0, "pwrite": 0, "writev": 0, "pwritev": 0, "posix_fallocate": 0, "sendfile": 0, "copy_file_range": 1, "splice": 1}
+SYNCS = ("fsync", "fdatasync")
 READS = ("read", "pread", "readv", "preadv")
 _READ_ONLY = (1, 3)  # mmap.ACCESS_READ, mmap.ACCESS_COPY
 _fstat, _readlink = os.fstat, os.readlink
@@ -20,6 +21,9 @@ def install_early() -> None:
     for name in (*WRITES, *READS):
         if hasattr(os, name):
             tape.replace(os, name, _watched(name, getattr(os, name)), of_os)
+    for name in SYNCS:
+        if hasattr(os, name):
+            tape.replace(os, name, _synced(getattr(os, name)), of_os)
 
 
 def install() -> None:
@@ -46,6 +50,19 @@ def _watched(name: str, old: object) -> object:
         return old(*args, **kwargs)
 
     return call
+
+
+def _synced(old: object) -> object:
+    def sync(_of: object, fd: object) -> None:
+        try:
+            return old(fd)
+        except OSError:
+            number = fd if type(fd) is int else fd.fileno()
+            if life.phase == life.GHOST and stat.S_ISCHR(_fstat(number).st_mode):
+                return None  # what a ghost writes goes nowhere, which no disk can be asked to keep
+            raise
+
+    return sync
 
 
 def _before(name: str, fd: object, writes: bool) -> None:

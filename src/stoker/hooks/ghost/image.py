@@ -56,7 +56,8 @@ class Image:
 def shifted(pairs: list) -> None:
     """Recording saw these change inside a shield (`walk.changed`): they, and nothing else, may be put back."""
     for owner, name in pairs:
-        if type(owner) is not dict or not any(map(_is_ours, owner.values())):  # arguments of a call that we changed: they would stay alive
+        parts = owner.values() if type(owner) is dict else owner if type(owner) in (list, tuple) else ()
+        if not any(map(_is_ours, parts)):  # arguments of a call that we changed: they would stay alive
             _shifts[id(owner), name] = (owner, name)
     if len(_shifts) > _SHIFTS_MAX:
         fate.refuse(words.TOO_MANY_SHIFTS.format(count=len(_shifts)))
@@ -183,6 +184,8 @@ def _shifts_of(seen) -> list:
     """[(path of the owner, name, tree)] of what was seen to change inside shields. `journal.Impossible`: what no later life could make."""
     from . import leavings
     states, found = tuple(f"{path}.state" for path in seen.optimizers), []
+    for key in [key for key, (owner, _) in _shifts.items() if id(owner) not in seen.seen]:
+        del _shifts[key]  # nothing leads there: they would live for us alone
     for owner, name in {**_shifts, **{(id(owner), name): (owner, name) for owner, name in leavings.moved()}}.values():
         path = seen.seen.get(id(owner))
         if path and not path.startswith(states):

@@ -77,6 +77,8 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
 
 def _attributes(thing: object, path: str, seen: dict, deep: int) -> list:
     found = list((leaves.attributes(thing) or {}).items())
+    if type(thing).__module__ == "torch.utils.data.sampler":  # torch's own ask a data set how long it is; a list could not be known again
+        seen.setdefault(id(thing.__dict__.get("data_source")), ("data set",))
     for name, descriptor in leaves.slots(type(thing)):
         try:
             found.append((name, descriptor.__get__(thing)))

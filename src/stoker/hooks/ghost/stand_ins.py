@@ -8,11 +8,12 @@ Backward through a stand-in, once the real tensors are back, would be a graph fr
 from __future__ import annotations
 
 import collections
+import copyreg
 import sys
 
 from ..entry import unnumbered
 from . import fate, log, words
-from .leaves import PLAIN
+from .leaves import PLAIN, is_user_module
 
 SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
 CONTENT_MAX = 1 << 20  # bytes of an integer tensor that are kept as the sample of its template
@@ -123,6 +124,8 @@ class _Describer:
         self.leaves: list = []
         self.tensors: list = []
         self._seen: dict = {}
+        self._made: dict = {}  # id -> number of an object that says itself how it is made again
+        self._held: list = []  # what it said: as long as that lives, nothing else has its ids
 
     def form(self, o: object) -> tuple:
         import torch
@@ -147,7 +150,17 @@ class _Describer:
             return ("m", *_name(kind), *[self.form(each) for pair in o.items() for each in pair])
         if kind.__module__.partition(".")[0] == "numpy":
             return self._numpy(o, kind)
-        return self._object(o, kind)
+        if isinstance(o, type):
+            return ("x", "class", *_name(o))
+        so_far = len(self.leaves), len(self.tensors), dict(self._seen), dict(self._made)
+        try:
+            return self._object(o, kind)
+        except NotUnderstood:
+            if not _says_how(kind):
+                raise
+        del self.leaves[so_far[0]:], self.tensors[so_far[1]:]
+        self._seen, self._made = so_far[2:]
+        return self._reduced(o, kind)
 
     def _tensor(self, t: object, kind: type, torch: object) -> tuple:
         if id(t) in self._seen:
@@ -167,16 +180,45 @@ class _Describer:
 
     def _object(self, o: object, kind: type) -> tuple:
         """An object of a Python class whose whole state is its `__dict__`."""
-        if kind.__basicsize__ > object.__basicsize__ + 16 or not isinstance(getattr(o, "__dict__", None), dict) or isinstance(o, type):
+        if kind.__basicsize__ > object.__basicsize__ + 16 or not isinstance(getattr(o, "__dict__", None), dict):
             raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
         if id(o) in self._seen:
             raise NotUnderstood(f"{kind.__qualname__} inside itself")
         self._seen[id(o)] = -1
         return ("o", *_name(kind), *[self.form(each) for pair in vars(o).items() for each in pair])
 
+    def _reduced(self, o: object, kind: type) -> tuple:
+        """As it would be sent by a worker: what is called with what, and the state that is put in then. It may lead back to itself."""
+        if id(o) in self._made:
+            return ("@", self._made[id(o)])
+        try:
+            make, args, state, *more = (*o.__reduce_ex__(2), None)[:5]
+        except (TypeError, ValueError):  # it cannot be sent, or is sent by a name
+            more = [True]
+        if any(part is not None for part in more) or not isinstance(args, tuple) or not (
+                state is None or isinstance(state, dict) or hasattr(kind, "__setstate__")):
+            raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
+        self._held += o, args, state
+        begins = ("x", "function", "copyreg", "__newobj__") if make is copyreg.__newobj__ else self.form(make), self.form(args)
+        self._made[id(o)] = len(self._made)
+        return ("r", *begins, self.form(state))
+
+
+def _says_how(kind: type) -> bool:
+    """Whether a class of a library has a way of its own to be sent: a path, a date, a batch of graphs. One of the script's may count how
+    often it is asked."""
+    own = any(getattr(kind, word, None) is not getattr(object, word, None) for word in ("__reduce__", "__reduce_ex__", "__getstate__"))
+    return own and not is_user_module(kind.__module__, sys.modules.get(kind.__module__))
+
 
 def _name(kind: type) -> tuple:
-    return kind.__module__, kind.__qualname__
+    """Where the next life finds a class."""
+    try:
+        if _class(kind.__module__, kind.__qualname__) is kind:
+            return kind.__module__, kind.__qualname__
+    except (KeyError, AttributeError):
+        pass
+    raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _class(module: str, name: str) -> type:
@@ -230,6 +272,7 @@ class _Builder:
     def __init__(self, samples: object, leaves: object) -> None:
         self._samples, self._leaves = samples, leaves
         self._made: list = []
+        self._objects: list = []
 
     def make(self, s: tuple) -> object:
         what = s[0]
@@ -251,6 +294,12 @@ class _Builder:
         import torch
         if what == "S":
             return torch.Size(next(self._leaves))
+        if what == "@":
+            return self._objects[s[1]]
+        if what == "r":
+            return self._reduced(*s[1:])
+        if what == "x" and len(s) > 3:
+            return _class(s[2], s[3])
         if what == "x":
             return torch.device(s[2]) if s[1] == "device" else getattr(torch, s[2][6:])
         if what in ("a", "s"):
@@ -270,6 +319,16 @@ class _Builder:
             return kind(**dict(pairs))
         except TypeError:
             return kind(pairs)
+
+    def _reduced(self, make: tuple, args: tuple, state: tuple) -> object:
+        made = self.make(make)(*self.make(args))
+        self._objects.append(made)
+        said = self.make(state)
+        if hasattr(made, "__setstate__"):
+            made.__setstate__(said)
+        elif said is not None:
+            vars(made).update(said)
+        return made
 
     def _pairs(self, forms: tuple) -> list:
         flat = [self.make(each) for each in forms]

@@ -11,6 +11,7 @@ import _thread
 import functools
 import sys
 import warnings
+import weakref
 
 from . import fate, life, log, private, rng, way_back, words
 
@@ -51,8 +52,9 @@ def install() -> None:
     _wrap(torch.Tensor, "tolist", "tolist")
     _wrap(torch._tensor_str, "_str", "text")
     _wrap_numpy(torch.Tensor)
-    for owner, name in ((torch.Tensor, "__dlpack__"), (torch.UntypedStorage, "tolist"), (torch.UntypedStorage, "__getitem__")):
+    for owner, name in ((torch.Tensor, "__dlpack__"), (torch.UntypedStorage, "tolist")):
         _forbid(owner, name)
+    _wrap_parts(torch.UntypedStorage)
     for owner in (torch, torch.random):
         _wrap_seed(torch, owner)
 
@@ -192,6 +194,34 @@ def _forbid(owner: type, name: str) -> None:
             fate.refuse(words.EXPORTED.format(what=name))
         return real(*args, **kwargs)
     setattr(owner, name, wrapper)
+
+
+def _wrap_parts(storage: type) -> None:
+    """A byte of a storage is a value. A part of a file that was mapped is a storage of its own (safetensors reads so); of any other it is
+    the same memory under a second name, which is not followed."""
+    real_map, real_part, kind = storage.from_file, storage.__getitem__, life.log.kind("byte")
+    mapped: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # id -> what `from_file` gave
+
+    @functools.wraps(real_map)
+    def from_file(*args: object, **kwargs: object) -> object:
+        found = real_map(*args, **kwargs)
+        mapped[id(found)] = found
+        return found
+
+    @functools.wraps(real_part)
+    def part(self: object, index: object, *more: object) -> object:
+        if not life.training():
+            return real_part(self, index, *more)
+        if isinstance(index, slice):
+            if mapped.get(id(self)) is not self:
+                fate.refuse(words.EXPORTED.format(what="a slice of its storage"))
+            return real_part(self, index, *more)
+        if life.phase == life.GHOST:
+            return life.log.take(kind)
+        value = real_part(self, index, *more)
+        life.log.put(kind, value)
+        return value
+    storage.from_file, storage.__getitem__ = staticmethod(from_file), part
 
 
 def _wrap_seed(torch: object, owner: object) -> None:

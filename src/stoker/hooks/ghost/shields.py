@@ -7,6 +7,7 @@ This file says which calls these are; stand_ins.py what is handed out, gradients
 from __future__ import annotations
 
 import _thread
+import collections
 import ctypes
 import functools
 import inspect
@@ -136,7 +137,8 @@ def _module_call(real: object) -> object:
             if life.phase == life.GHOST:
                 return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
             leavings.begins(self)
-            given = dict(args[0]) if args and type(args[0]) is dict else None
+            table = _table(args[0]) if args else None
+            given = None if table is None else dict(table)
             out = real(self, *args, **kwargs)
             if life.phase:
                 try:
@@ -196,10 +198,11 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
 
 def _parts(out: object, given: dict | None) -> list | None:
     """(key, form; None if it was there before) of what stands in the dictionary that a module was given, and gives back; None of others."""
-    if given is None or type(out) is not dict or not leaves.all_plain(out):
+    table = None if given is None else _table(out)
+    if table is None or not leaves.all_plain(table):
         return None
     found = []
-    for key, value in out.items():
+    for key, value in table.items():
         try:
             found.append((key, None if key in given and given[key] is value else template(value)))
         except stand_ins.NotUnderstood:  # as long as the script does nothing with it in its loop, it need not be there
@@ -210,12 +213,22 @@ def _parts(out: object, given: dict | None) -> list | None:
 def _filled(given: object, parts: list | None) -> object:
     """The same for a ghost."""
     if parts is not None:
-        for key in given.keys() - {key for key, _ in parts}:
-            del given[key]
+        table = _table(given)
+        for key in table.keys() - {key for key, _ in parts}:
+            del table[key]
         for key, form in parts:
             if form is not None:
-                given[key] = build(form)
+                table[key] = build(form)
     return given
+
+
+def _table(thing: object) -> dict | None:
+    """A dictionary, or the one within a dictionary written in Python (BatchEncoding of transformers); None of others."""
+    kind = type(thing)
+    if kind is dict:
+        return thing
+    inner = thing.data if collections.UserDict in kind.__mro__ else None
+    return inner if type(inner) is dict else None
 
 
 def _backward(real: object) -> object:

@@ -22,9 +22,10 @@ from .watch_kinds import is_users, names_of
 
 MOST = 64  # values that one call may write into one place; more are left out
 PLACES = 256
+ARRAY = 1 << 16  # bytes of an array that is looked at
 FUNCTIONS = 64
 DEEP = 2  # containers within containers, attributes of attributes
-_APPENDED, _WHOLE, _NAMES, _VARIABLE, _MUCH = range(5)  # what happened to a place; _MUCH: more than is told
+_APPENDED, _WHOLE, _NAMES, _VARIABLE, _MUCH, _ITEMS = range(6)  # what happened to a place; _MUCH: more than is told
 _LISTS = (list, collections.deque)
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _MUTATORS = frozenset("""
@@ -150,7 +151,10 @@ class _Places:
         kind = type(value)
         if kind in PLAIN or kind is stand_ins.torch_tensor() or id(value) in self._seen or len(self.found) >= PLACES:
             return
-        if kind in _LISTS or kind in _DICTS or kind is set:
+        if _is_array(value):
+            self._seen.add(id(value))
+            self.put(key, value)
+        elif kind in _LISTS or kind in _DICTS or kind is set:
             self._seen.add(id(value))
             self.put(key, value)
             if deep and kind is not set and len(value) <= MOST:
@@ -316,6 +320,8 @@ def _apply(place: object, what: int, names: tuple, values: list, gone: tuple) ->
             place.pop(name, None)
         for name, value in zip(names, values):  # noqa: B905 - Python 3.9
             place[name] = value
+    elif what == _ITEMS:
+        place.flat[list(names)] = values[0]
     else:
         place.clear()
         place.update(values) if type(place) is set else place.extend(values)
@@ -331,6 +337,8 @@ def _now(place: object) -> object:
         return set(place) if len(place) <= MOST and PLAIN.issuperset(map(type, place)) else None
     if kind in _DICTS:
         return {name: _held(value) for name, value in place.items() if type(name) in PLAIN} if len(place) <= PLACES else None
+    if _is_array(place):
+        return place.copy()
     return _held(_content(place))
 
 
@@ -363,6 +371,8 @@ def _change(place: object, then: object) -> tuple | None:
         if not names and not gone:
             return None
         return (_NAMES, names, values, gone) if len(names) + len(gone) <= MOST else (_MUCH, names, (), gone)
+    if _is_array(place):
+        return _change_of_array(place, then)
     now = _content(place)
     return None if _is(then, now) or now is _ABSENT else (_VARIABLE, (), [now], ())
 
@@ -378,6 +388,21 @@ def _change_of_list(place: object, length: int, last: object, copy: list | None)
     if kept:
         return _some(_APPENDED, [place[n] for n in range(length, len(place))]) if added else None
     return _some(_WHOLE, [*place])
+
+
+def _is_array(thing: object) -> bool:
+    """Numbers of numpy, few enough to be looked at in each call."""
+    numpy = sys.modules.get("numpy")
+    return type(thing) is getattr(numpy, "ndarray", None) and thing.dtype.kind in "biuf" and thing.itemsize <= 8 and thing.nbytes <= ARRAY
+
+
+def _change_of_array(place: object, then: object) -> tuple | None:
+    """Bit for bit: NaN is what it was, and -0.0 is not 0.0."""
+    bits = f"u{place.itemsize}"
+    where = (place.view(bits) != then.view(bits)).ravel().nonzero()[0].tolist()
+    if len(where) > MOST:
+        return (_MUCH, (), (), ())
+    return (_ITEMS, tuple(where), [place.flat[where]], ()) if where else None
 
 
 def _some(what: int, values: list) -> tuple:

@@ -106,9 +106,9 @@ def _parts(thing: object) -> list:
 
 def _held(found: list, lists: tuple) -> Counter:
     """id -> how often it is held by the others, and by the lists."""
-    among = set(map(id, found))
-    held = Counter(each for each in map(id, itertools.chain.from_iterable(map(gc.get_referents, found))) if each in among)
-    held.update(each for each in map(id, itertools.chain.from_iterable(lists)) if each in among)
+    known = set(map(id, found)).__contains__
+    held = Counter(filter(known, map(id, itertools.chain.from_iterable(map(gc.get_referents, found)))))
+    held.update(filter(known, map(id, itertools.chain.from_iterable(lists))))
     return held
 
 

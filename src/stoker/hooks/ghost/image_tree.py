@@ -8,6 +8,7 @@ import array
 import collections
 import enum
 import sys
+import threading
 import types
 import weakref
 
@@ -50,6 +51,8 @@ def pack(walk, thing, path: str) -> tuple:
         return ("same", walk.seen[id(thing)])
     if kind is weakref.ref and thing.__callback__ is None and walk.seen.get(id(thing())):
         return ("weak", walk.seen[id(thing())])
+    if kind is threading.local:
+        return ("local", [pack(walk, _of_this_thread(thing), f"{path}.__dict__")])
     if kind is array.array or kind is bytearray:
         return ("numbers", getattr(thing, "typecode", ""), bytes(thing))
     if kind in _DICTS:
@@ -191,6 +194,17 @@ def _numbers(tree: tuple, _find, now):
     return now
 
 
+def _of_this_thread(thing: threading.local) -> dict:
+    return threading.local.__getattribute__(thing, "__dict__")
+
+
+def _local(tree: tuple, find, now):
+    """With the attributes of the thread that trains; no other one has come by it in this life."""
+    made = now if type(now) is threading.local else threading.local()
+    build(tree[1][0], find, _of_this_thread(made))
+    return made
+
+
 def _cache(tree: tuple, find, now):
     known = caches.entries(now) if type(now) is caches.CACHE else None
     if known is None:
@@ -321,6 +335,7 @@ _LEAVES = {  # words of trees without parts -> what makes the value, of (tree, f
 _PLACES = {  # and of (tree, find, what this life has there)
     "numbers": _numbers,
     "cache": _cache,
+    "local": _local,
     "object": lambda tree, find, _: find(tree[2]),
     "record": lambda tree, find, _: tuple.__new__(_by_name(*tree[2:]), [build(value, find) for value in tree[1]]),
     "set": _set,

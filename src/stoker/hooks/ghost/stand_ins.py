@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import collections
 import copyreg
+import enum
 import sys
 
 from ..entry import unnumbered
 from . import fate, log, words
-from .leaves import PLAIN, is_user_module
+from .leaves import PLAIN, is_user_module, quietly
 
 SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
 CONTENT_MAX = 1 << 20  # bytes of an integer tensor that are kept as the sample of its template
@@ -113,6 +114,7 @@ def forget() -> None:
 
 # -- from an output to its structure
 
+@quietly
 def _describe(out: object) -> tuple:
     """(structure, plain leaves, tensors): the structure is made of tuples and text and equal for equal forms."""
     walk = _Describer()
@@ -144,6 +146,8 @@ class _Describer:
             return ("S",)
         if kind in (torch.dtype, torch.device):
             return ("x", kind.__name__, str(o))
+        if isinstance(o, enum.Enum) and o.name is not None:
+            return ("x", "member", *_name(kind), o.name)
         if isinstance(o, tuple) and hasattr(kind, "_fields"):
             return ("n", *_name(kind), *[self.form(each) for each in o])
         if isinstance(o, dict):
@@ -165,11 +169,14 @@ class _Describer:
     def _tensor(self, t: object, kind: type, torch: object) -> tuple:
         if id(t) in self._seen:
             return ("=", self._seen[id(t)])
-        if kind not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided or t.is_conj() or t.is_neg() or t.is_quantized:
+        if t.layout != torch.strided or t.is_conj() or t.is_neg() or t.is_quantized or not _is_whole(t, kind, torch):
             raise NotUnderstood(f"{kind.__name__} ({t.layout})")
         self._seen[id(t)] = len(self.tensors)
         self.tensors.append(t)
-        return ("T", str(t.dtype)[6:], tuple(t.shape), tuple(t.stride()), str(t.device), t.requires_grad, t.is_leaf)
+        form = ("T", str(t.dtype)[6:], tuple(t.shape), tuple(t.stride()), str(t.device), t.requires_grad, t.is_leaf)
+        if kind in (torch.Tensor, torch.nn.Parameter):
+            return form
+        return ("k", *_name(kind), form, *[self.form(each) for pair in vars(t).items() for each in pair])
 
     def _numpy(self, o: object, kind: type) -> tuple:
         import numpy
@@ -204,6 +211,15 @@ class _Describer:
         return ("r", *begins, self.form(state))
 
 
+def _is_whole(t: object, kind: type, torch: object) -> bool:
+    """Whether numbers and attributes are all that there is of a tensor: its class only says what operations make of it (`MetaTensor` of
+    MONAI, boxes and masks of torchvision), and it asks for no gradient itself."""
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return True
+    plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and kind.__basicsize__ == torch.Tensor.__basicsize__
+    return plain and not (t.requires_grad and t.is_leaf)
+
+
 def _says_how(kind: type) -> bool:
     """Whether a class of a library has a way of its own to be sent: a path, a date, a batch of graphs. One of the script's may count how
     often it is asked."""
@@ -228,6 +244,7 @@ def _class(module: str, name: str) -> type:
     return found
 
 
+@quietly
 def _content(t: object) -> object:
     """The bytes of an integer tensor, None for what is filled with NaN, and for what is too big (filled with zeros)."""
     import torch
@@ -299,13 +316,15 @@ class _Builder:
         if what == "r":
             return self._reduced(*s[1:])
         if what == "x" and len(s) > 3:
-            return _class(s[2], s[3])
+            return _class(s[2], s[3]) if len(s) == 4 else _class(s[2], s[3])[s[4]]
         if what == "x":
             return torch.device(s[2]) if s[1] == "device" else getattr(torch, s[2][6:])
         if what in ("a", "s"):
             array = log.unpack(next(self._leaves))
             return array if what == "a" else array[()]
         kind = _class(s[1], s[2])
+        if what == "k":
+            return self._of_subclass(kind, s[3], s[4:])
         if what == "n":
             return kind(*[self.make(each) for each in s[3:]])
         pairs = self._pairs(s[3:])
@@ -319,6 +338,13 @@ class _Builder:
             return kind(**dict(pairs))
         except TypeError:
             return kind(pairs)
+
+    @quietly
+    def _of_subclass(self, kind: type, plain: tuple, attributes: tuple) -> object:
+        made = self.make(plain).as_subclass(kind)
+        self._made[-1] = made
+        vars(made).update(self._pairs(attributes))
+        return made
 
     def _reduced(self, make: tuple, args: tuple, state: tuple) -> object:
         made = self.make(make)(*self.make(args))

@@ -143,6 +143,8 @@ def refusal(seen) -> str:
             return words.NOT_SAVED.format(what=f"{walk.tell(path, seen.frames)} is {why}")
     if name := reopened.replaced(list(seen.arrays.values())):
         return words.MAP_REPLACED.format(path=name)
+    if address := _address(seen):
+        return words.ADDRESS.format(name=walk.tell(address, seen.frames), what=walk.tell(seen.facts[address][1], seen.frames))
     alive = graphs.alive(seen)
     if alive:
         return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames))
@@ -154,6 +156,15 @@ def refusal(seen) -> str:
         return words.TAKES_BYTES.format(name=walk.tell(taker[0], seen.frames), type=taker[1])
     unseen = walk_closed.unseen(seen)
     return unseen[0] if unseen else ""
+
+
+def _address(seen) -> str:
+    """The path of a number that is an address, among the attributes of a tensor: such a tensor may come out of a loader or a model, and
+    what a ghost gets for it has the number of the recorded life."""
+    torch = sys.modules["torch"]
+    owners = tuple(f"{path}." for path, tensor in seen.tensors.items() if type(tensor) not in (torch.Tensor, torch.nn.Parameter))
+    addresses = (path for path, fact in seen.facts.items() if type(fact) is tuple and fact[:1] == ("id",))
+    return next((path for path in addresses if path.startswith(owners)), "") if owners else ""
 
 
 def parts() -> list:

@@ -228,13 +228,17 @@ def _says_how(kind: type) -> bool:
 
 
 def _name(kind: type) -> tuple:
-    """Where the next life finds a class."""
+    """Where the next life finds a class; that of a namedtuple may be called otherwise than its variable."""
+    module, name = kind.__module__, kind.__qualname__
     try:
-        if _class(kind.__module__, kind.__qualname__) is kind:
-            return kind.__module__, kind.__qualname__
+        if _class(module, name) is kind:
+            return module, name
     except (KeyError, AttributeError):
         pass
-    raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
+    for name, thing in list(vars(sys.modules.get(module, object)).items()):
+        if thing is kind:
+            return module, name
+    raise NotUnderstood(f"{module}.{kind.__qualname__}")
 
 
 def _class(module: str, name: str) -> type:

@@ -398,6 +398,8 @@ def _is_array(thing: object) -> bool:
 
 def _change_of_array(place: object, then: object) -> tuple | None:
     """Bit for bit: NaN is what it was, and -0.0 is not 0.0."""
+    if place.shape != then.shape or place.dtype != then.dtype:
+        return None
     bits = f"u{place.itemsize}"
     where = (place.view(bits) != then.view(bits)).ravel().nonzero()[0].tolist()
     if len(where) > MOST:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 
 passes: dict = {}  # id of an iterator -> its Pass
@@ -64,8 +65,10 @@ def size_of(data: object) -> int:
             data = data[0] if data else None
         elif isinstance(data, dict):
             data = next(iter(data.values()), None)
-        if hasattr(data, "shape"):
-            return data.shape[0] if len(data.shape) else 1
+        torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+        if isinstance(data, (torch.Tensor, getattr(numpy, "ndarray", torch.Tensor))):  # another's `shape` may be code of the script's
+            with torch._C.DisableTorchFunction():
+                return data.shape[0] if data.ndim else 1
         return len(data) if isinstance(data, (list, tuple)) else 1
     except Exception:  # a kind of batch that nobody knows
         return 0

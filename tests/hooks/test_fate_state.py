@@ -156,3 +156,21 @@ def test_steps_that_never_count_are_said_too(tmp_path: Path) -> None:
         fate.no_image_yet()
         assert told()["state"] == "not resumable" and words.NO_POINT in told()["reason"], told()
     """)
+
+
+def test_a_dear_try_that_came_to_nothing_is_made_again_when_it_is_a_fiftieth_of_the_time(tmp_path: Path) -> None:
+    run(tmp_path, """
+        from stoker.hooks.ghost import pace
+        now = [100.0]
+        pace._clock = lambda: now[0]
+        os.environ["STOKER_IMAGE_EVERY"] = "auto"
+        pace.begin()
+        now[0] += 40
+        assert pace.due()
+        now[0] += 3
+        pace.passed(now[0] - 3)
+        now[0] += 149
+        assert not pace.due()
+        now[0] += 2
+        assert pace.due()
+    """)

@@ -1,5 +1,5 @@
-"""Writes that go past Python's file objects: os.write and its like on a number, and maps of files. What they change is kept first; a file
-that is written both ways at once is refused, since a ghost could not tell where it stands."""
+"""Writes that go past Python's file objects: os.write and its like on a number, syncs, and maps of files. What they change is kept
+first; a file that is written both ways at once is refused, since a ghost could not tell where it stands."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def pack(walk, thing, path: str) -> tuple:
     if kind is weakref.ref and thing.__callback__ is None and walk.seen.get(id(thing())):
         return ("weak", walk.seen[id(thing())])
     if kind is threading.local:
-        return ("local", [pack(walk, _of_this_thread(thing), f"{path}.__dict__")])
+        return ("local", [pack(walk, leaves.of_this_thread(thing), f"{path}.__dict__")])
     if kind is array.array or kind is bytearray:
         return ("numbers", getattr(thing, "typecode", ""), bytes(thing))
     if kind in _DICTS:
@@ -194,14 +194,10 @@ def _numbers(tree: tuple, _find, now):
     return now
 
 
-def _of_this_thread(thing: threading.local) -> dict:
-    return threading.local.__getattribute__(thing, "__dict__")
-
-
 def _local(tree: tuple, find, now):
     """With the attributes of the thread that trains; no other one has come by it in this life."""
     made = now if type(now) is threading.local else threading.local()
-    build(tree[1][0], find, _of_this_thread(made))
+    build(tree[1][0], find, leaves.of_this_thread(made))
     return made
 
 

@@ -5,6 +5,7 @@ Nothing here runs code of the user's: no property, no `__eq__`, no `__getattr__`
 
 from __future__ import annotations
 
+import _thread
 import enum
 import functools
 import gc
@@ -185,6 +186,11 @@ def bulk(values) -> bool:
 
 
 _PLAIN_OR_TUPLE = PLAIN | {tuple}
+
+
+def of_this_thread(thing) -> dict:
+    """What a `threading.local` holds for the thread that asks."""
+    return _thread._local.__getattribute__(thing, "__dict__")
 
 
 def name_of(kind: type) -> str:

@@ -235,7 +235,7 @@ def _name(kind: type) -> tuple:
             return module, name
     except (KeyError, AttributeError):
         pass
-    for name, thing in list(vars(sys.modules.get(module, object)).items()):
+    for name, thing in list(getattr(sys.modules.get(module), "__dict__", {}).items()):
         if thing is kind:
             return module, name
     raise NotUnderstood(f"{module}.{kind.__qualname__}")

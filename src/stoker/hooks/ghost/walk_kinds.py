@@ -371,7 +371,7 @@ def _context_variable(walk, thing, path):
 def _thread_local(walk, thing, path):
     """What it holds for this thread, the one that trains."""
     walk.facts[path] = (leaves.name_of(type(thing)),)
-    walk.add(threading.local.__getattribute__(thing, "__dict__"), f"{path}.__dict__")
+    walk.add(leaves.of_this_thread(thing), f"{path}.__dict__")
 
 
 def _lock(walk, thing, path):

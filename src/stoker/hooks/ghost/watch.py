@@ -210,7 +210,7 @@ class Watch:
         elif kind.__name__ == "ufunc" and thing.__name__.endswith(" (vectorized)"):
             self._not_readable(path, "a ufunc that is made of a function")
         elif isinstance(thing, threading.local):
-            self._hold(path, lambda: _dict_values(_of_this_thread(thing)), thing, lambda: tuple(_of_this_thread(thing)))
+            self._hold(path, lambda: _dict_values(leaves.of_this_thread(thing)), thing, lambda: tuple(leaves.of_this_thread(thing)))
         elif kind is types.MappingProxyType:
             self._hold(path, lambda: tuple(thing.values()), thing)
         elif not self._add_state(thing, kind, path) and not self._add_attributes(thing, path):
@@ -372,10 +372,6 @@ def _dict_values(which: dict) -> tuple:
 
 def _dict_parts(which: dict) -> tuple:
     return (*dict.values(which), *dict.keys(which))
-
-
-def _of_this_thread(which: threading.local) -> dict:
-    return threading.local.__getattribute__(which, "__dict__")
 
 
 def _inner(path: str, n: int, names: tuple | None) -> str:

@@ -160,8 +160,8 @@ TAKEOUTS = (
     Takeout("threads beside it", "allow.py", passes("_thread_starts", "None"), "thread_that_counts"),
     Takeout("databases", "allow.py", passes("_database", "None"), "database_now_and_then"),
     Takeout("files written past Python", "scan.py", passes("unknown_writers", "None"), "written_by_number"),
-    Takeout("compiled models", "allow.py", allowed("COMPILE"), "folded_when_compiled"),
-    Takeout("scripted models", "allow.py", allowed("JIT"), "scripted_counter"),
+    Takeout("compiled models", "allow.py", allowed("COMPILE"), "compiler_that_declines"),
+    Takeout("scripted models", "allow.py", allowed("JIT"), "scripted_method"),
     Takeout("signals", "allow.py", "_Heard.__call__ = lambda self, number, frame: self.handler(number, frame)\n", "signal_from_forward"),
 )
 

@@ -58,6 +58,16 @@ def test_ordinary_things_are_no_reason(tmp_path: Path) -> None:
     assert not state.exists() or not json.loads(state.read_text()).get("reason")
 
 
+def test_a_program_that_set_up_does_not_wait_for_is_named_and_no_reason(tmp_path: Path) -> None:
+    done = live(tmp_path / "run", BEGIN.format(
+        before="import subprocess", setup="subprocess.run(['true']); os.system('true'); os.popen('cat').close(); subprocess.Popen(['env', 'true']).wait()", training=""))
+    assert done.returncode == 0, done.stderr
+    state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
+    assert [Path(each["what"]).name for each in state["again"]] == ["sh", "env"], state  # the other two are run once
+    assert all("script.py:" in each["where"] for each in state["again"]), state
+    assert not state.get("reason"), state
+
+
 def test_what_a_program_did_outside_ends_the_image_before_it(tmp_path: Path) -> None:
     """The program may have changed any file: an image from before it is not gone back to."""
     script = BEGIN.format(before="", setup="", training="os.system('echo x >> out.txt')\nif os.environ['STOKER_ATTEMPT'] == '1': os.kill(os.getpid(), 9)")

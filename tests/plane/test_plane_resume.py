@@ -34,6 +34,12 @@ def test_a_run_that_can_only_come_back_to_before():
     assert told.startswith("resumable; image 40s ago") and told.endswith("recording ended: it started a process")
 
 
+def test_programs_that_each_life_starts():
+    assert resume.starts_again({}) is None and resume.starts_again(None) is None
+    told = resume.starts_again({"again": [{"what": "tensorboard", "where": "train.py:12"}] * 2})
+    assert told == "set-up starts tensorboard (train.py:12) in each life; what that appends to a file stands there twice after a kill"
+
+
 def test_a_run_that_came_back():
     back = {"attempt": 2, "step": 12310, "seconds": 2.13, "lost_steps": 41, "values_equal": 82, "grade": "bit-exact", "put_back": []}
     assert resume.came_back({"resumed": back}) == ("attempt 2 at step 12,310 in 2.1 s; 41 lost steps repeated, 82 values equal to the "

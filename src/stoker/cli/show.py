@@ -107,6 +107,8 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield "now", output.shown(resume["sentence"])
     if resume.get("way_back"):
         yield "way back", "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line)
+    if resume.get("starts_again"):
+        yield "programs", output.shown(resume["starts_again"])
     if resume.get("edited"):
         yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}, since that image: as it is now, the run could only begin anew")
     if resume.get("not_taken"):

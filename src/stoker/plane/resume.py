@@ -122,6 +122,13 @@ def began_anew(state: dict | None) -> str | None:
     return f"attempt {last['attempt']} began from the start: {why}. Files that earlier attempts wrote were left as they were"
 
 
+def starts_again(state: dict | None) -> str | None:
+    """Programs that set-up starts and does not wait for: a life on its way back starts them like any other. None where there are none."""
+    programs = (state or {}).get("again") or ()
+    told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
+    return f"set-up starts {', '.join(told)} in each life; what that appends to a file stands there twice after a kill" if told else None
+
+
 def edited(run_folder: Path) -> tuple[list[str], int]:
     """The files of the script's, on this machine, that are not what they were at the newest image any more, and the step of that image:
     with them, an attempt would begin anew. None where there is no image that could be lost."""

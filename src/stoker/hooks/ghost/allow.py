@@ -16,9 +16,11 @@ from . import audit, journal, life, streams, tape, tracks, words
 _getframe = sys._getframe
 THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # which touch no tensors
 HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
+MOST_TOLD = 8  # programs
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
 _looked_at: set = set()  # names of modules that are no extension of the script's own
 _threads: WeakSet = WeakSet()  # started in set-up by the script or a library that we do not know
+_again: list = []  # programs that set-up starts and does not wait for: each life starts them
 
 
 def install() -> None:
@@ -114,6 +116,10 @@ def _outside(reason: str) -> None:
 
 
 def _set_up() -> None:
+    from . import fate
+
+    if _again:
+        fate.write_state(again=_again[:MOST_TOLD])
     reason = standing()
     if reason:
         _refuse(reason)
@@ -143,12 +149,16 @@ def _after_set_up() -> bool:
 
 
 def _process(event: str, args: tuple) -> None:
-    if not _after_set_up():
+    late = _after_set_up()
+    if not late and (life.depth or event != "subprocess.Popen"):  # what set-up waits for, or forks, is done once (programs.py, world.py)
         return
     name = _first_outside(_getframe(2))
     if name and not _is_loader(name):
-        what = args[0] if args and isinstance(args[0], (str, bytes)) else event
-        _outside(words.PROCESS.format(what=os.fsdecode(what), where=_line(name)))
+        what = os.fsdecode(args[0] if args and isinstance(args[0], (str, bytes)) else event)
+        if late:
+            _outside(words.PROCESS.format(what=what, where=_line(name)))
+        else:
+            _again.append({"what": what, "where": _line(name)})
 
 
 def _socket(event: str, args: tuple) -> None:

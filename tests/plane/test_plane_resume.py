@@ -36,7 +36,10 @@ def test_a_run_that_can_only_come_back_to_before():
 
 def test_programs_that_each_life_starts():
     assert resume.starts_again({}) is None and resume.starts_again(None) is None
-    told = resume.starts_again({"again": [{"what": "tensorboard", "where": "train.py:12"}] * 2})
+    state = {"state": "ended", "lives": [{"attempt": 1}], "again": [{"what": "tensorboard", "where": "train.py:12"}] * 2}
+    assert resume.starts_again(state) is None
+    told = resume.starts_again({**state, "lives": [{"attempt": 1}, {"attempt": 2}]})
+    assert told == resume.starts_again({**state, "state": "resumable"})
     assert told == "set-up starts tensorboard (train.py:12) in each life; what that appends to a file stands there twice after a kill"
 
 

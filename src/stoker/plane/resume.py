@@ -123,8 +123,10 @@ def began_anew(state: dict | None) -> str | None:
 
 
 def starts_again(state: dict | None) -> str | None:
-    """Programs that set-up starts and does not wait for: a life on its way back starts them like any other. None where there are none."""
-    programs = (state or {}).get("again") or ()
+    """Programs that set-up starts and does not wait for: a life on its way back starts them like any other. None where there are none, or
+    where one life was enough."""
+    state = state or {}
+    programs = () if state.get("state") == "ended" and len(state.get("lives") or ()) < 2 else state.get("again") or ()
     told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
     return f"set-up starts {', '.join(told)} in each life; what that appends to a file stands there twice after a kill" if told else None
 

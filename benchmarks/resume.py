@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import shutil
 import sys
@@ -27,6 +28,7 @@ HERE = REPO / "tests" / "resume"
 sys.path[:0] = [str(REPO), str(HERE)]
 
 import fuzz  # noqa: E402
+import takeouts  # noqa: E402
 import test_mutation as mutation  # noqa: E402
 import test_resume_subjects as subjects  # noqa: E402
 from harness import BAD, Kill, Script, Stage, Trial, campaign, one_text, read, vendored  # noqa: E402
@@ -73,9 +75,8 @@ class Count:
                 "trials": [t.to_json() for t in self.trials]}
 
 
-def run_scripts(count: Count, scripts: list[Script], *, kills: int, base: Path, hooks: Path, jobs: int, every: str, seed: int,
-                drop: str = "") -> None:
-    """All scripts, several at a time; each in a folder of its own. `drop` leaves a check out of the resume."""
+def run_scripts(count: Count, scripts: list[Script], *, kills: int, base: Path, hooks: Path, jobs: int, every: str, seed: int) -> None:
+    """All scripts, several at a time; each in a folder of its own."""
     def say(line: str) -> None:
         print(line, flush=True)
 
@@ -85,7 +86,7 @@ def run_scripts(count: Count, scripts: list[Script], *, kills: int, base: Path, 
             return
         folder = Path(tempfile.mkdtemp(prefix=f"{count.kind}-{script.name}-", dir=base))
         try:
-            trials = campaign(script, folder, kills=kills, seed=seed, every=every, hooks=hooks, drop=drop, say=say)
+            trials = campaign(script, folder, kills=kills, seed=seed, every=every, hooks=hooks, say=say)
         except AssertionError as error:  # no straight run to compare with: some random scripts fail by themselves, no other may
             (count.skipped if count.kind == "fuzz" else count.faults).append(str(error)[:300])
             return
@@ -102,15 +103,17 @@ def of_folder(name: str, short: bool) -> list[Script]:
     return [s for s in scripts if s.short] if short else scripts
 
 
-def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills: int, scripts: int, seed: int, drop: str = "",
+def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills: int, scripts: int, seed: int,
             most: int | None = None) -> Count:
-    """One kind of scripts, counted; of a folder at most so many. The short form takes those that say so, and neither subjects nor
-    mutations."""
+    """One kind of scripts, counted; of a folder at most so many, drawn by `seed`. The short form takes those that say so, and neither
+    subjects nor mutations."""
     count = Count(kind)
-    common = {"base": base, "hooks": hooks, "seed": seed, "drop": drop}
+    common = {"base": base, "hooks": hooks, "seed": seed}
     if kind in ("adversaries", "ordinary"):
         every = "150steps" if kind == "adversaries" else "60steps"
-        run_scripts(count, of_folder(kind, short)[:most], kills=kills, every=every, jobs=jobs, **common)
+        found = of_folder(kind, short)
+        found = sorted(random.Random(seed).sample(found, most), key=lambda s: s.name) if most and most < len(found) else found
+        run_scripts(count, found, kills=kills, every=every, jobs=jobs, **common)
     elif kind == "fuzz":
         made = [fuzz.write({**fuzz.spec_of(n), "number": n}, base / "fuzz-src") for n in range(seed, seed + scripts)]
         run_scripts(count, made, kills=kills, every="80steps", jobs=jobs, **common)
@@ -133,17 +136,16 @@ def count_mutations(count: Count, base: Path, hooks: Path) -> None:
     folder = base / "mutation"
     folder.mkdir(parents=True)
     (folder / "mutant.py").write_text(mutation.SCRIPT)
-    stage = Stage(read(folder / "mutant.py"), folder / "run", hooks=hooks, every="60steps")
+    stage, unchecked = Stage(read(folder / "mutant.py"), folder / "run", hooks=hooks, every="60steps"), takeouts.blind(base / "blind")
     straight = stage.plain()
     stage.fresh()
     first = stage.live(1, Kill("image", 0.6, 2))
     shutil.copytree(stage.base, folder / "kept", ignore=shutil.ignore_patterns("pymp-*"))  # sockets of the dead
     for part in ("", *mutation.PARTS):
         for tail in (True, False):
-            drop = ",".join(filter(None, (part, "" if tail else "tail")))
             shutil.rmtree(stage.base)
             shutil.copytree(folder / "kept", stage.base)
-            again = Stage(stage.script, stage.base, hooks=hooks, every="60steps", drop=drop)
+            again = Stage(stage.script, stage.base, hooks=hooks if tail else unchecked, every="60steps", drop=part)
             life = again.live(2)
             differs = straight.differs(again.final(life, one_text([first, life])[0]), stage.script)
             tried = life.said.get("tried") or []
@@ -168,7 +170,7 @@ def rows(kind: str, ground: Ground, short: bool) -> list[Row]:
     count = measure(kind, base, hooks, **size)
     told = [f"{v} {k}" for k, v in sorted(count.outcomes().items())] + [f"{count.resumes()} real resumes from an image"]
     if kind == "adversaries":
-        blind = {t.script for t in measure(kind, base, hooks, drop="tail", **size).trials if t.outcome in BAD}
+        blind = {t.script for t in measure(kind, base, takeouts.blind(base / "blind"), **size).trials if t.outcome in BAD}
         told.append(f"without the tail check {len(blind)} wrong{': ' if blind else ''}{', '.join(sorted(blind))}")
     wrong = count.outcomes()["wrong"] + len(count.faults)
     if not wrong:  # else it is what one looks at
@@ -209,14 +211,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kills", type=int, default=4, help="a script")
     parser.add_argument("--scripts", type=int, default=RANDOM, help="random ones")
-    parser.add_argument("--drop", default="", help="leave checks out, as a test of what stands behind them: tail")
+    parser.add_argument("--most", type=int, help="scripts of a folder, drawn at random")
+    parser.add_argument("--blind", action="store_true", help="without the tail check, to know what stands behind it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base", type=Path)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     base = args.base or Path(tempfile.mkdtemp(prefix="st-resume-", dir="/tmp"))
-    hooks, began, counts = vendored(base / "hooks"), time.monotonic(), []
-    size = {"short": args.short, "jobs": args.jobs, "seed": args.seed, "drop": args.drop, "kills": 1 if args.short else args.kills,
+    hooks, began, counts = (takeouts.blind if args.blind else vendored)(base / "hooks"), time.monotonic(), []
+    size = {"short": args.short, "jobs": args.jobs, "seed": args.seed, "most": args.most, "kills": 1 if args.short else args.kills,
             "scripts": min(args.scripts, 10) if args.short else args.scripts}
     for kind in args.only.split(","):
         counts.append(measure(kind, base, hooks, **size))

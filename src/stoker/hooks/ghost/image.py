@@ -321,7 +321,7 @@ def choose():
         except (store.Damaged, KeyError, OSError, ValueError, TypeError, MemoryError) as e:
             tried.append({"image": n, "why": str(e)})
             continue
-        if "tail" not in dropped() and behind < TAIL_VALUES:
+        if behind < TAIL_VALUES:
             tried.append({"image": n, "why": words.SHORT_TAIL.format(count=behind)})
             continue
         if not graphs.let_go(meta.get("kept_graphs", "")):

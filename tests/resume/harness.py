@@ -481,13 +481,17 @@ def plan(rng: random.Random, wall: float, number: int, double: bool = True) -> l
 
 def campaign(script: Script, base: Path, *, kills: int, seed: int = 0, every: str = "5steps", drop: str = "", double: bool = True, control: bool = True,
              hooks: Path | None = None, say=print, env: dict | None = None, plans: list[list[Kill]] | None = None) -> list[Trial]:
-    """Killed runs against a straight one; gives every trial. Where one differs, `control` asks who is to blame: a script that differs from
-    itself without Stoker is a fault of the script, one that differs when it is only recorded was changed by that. (Killed runs that are
-    equal have answered both.)"""
+    """Control, recorded run, then killed runs; gives every trial. A script that differs from itself is a fault of the script."""
     stage = Stage(script, base, every=every, drop=drop, hooks=hooks, env=env)
     straight = stage.plain()
     if straight.rc != script.exit:
         raise AssertionError(f"{script.name} fails without Stoker: {straight.err.decode('utf-8', 'replace')[-600:]}")
+    if control:
+        if differs := straight.differs(stage.plain(), script):
+            raise AssertionError(f"{script.name} differs from itself without Stoker: {differs}")
+        recorded = stage.recorded()
+        if differs := straight.differs(recorded, script):
+            return [Trial(script.name, "RECORDING CHANGED IT", "; ".join(differs), [], [recorded.err.decode("utf-8", "replace")[-600:]])]
     rng = random.Random(f"{script.name} {seed}")
     trials = []
     for number, kill in enumerate(plans or [plan(rng, straight.seconds, i, double) for i in range(kills)]):
@@ -502,12 +506,6 @@ def campaign(script: Script, base: Path, *, kills: int, seed: int = 0, every: st
                 (keep / f"err{life.attempt}").parent.mkdir(parents=True, exist_ok=True)
                 (keep / f"err{life.attempt}").write_bytes(life.err)
                 (keep / f"out{life.attempt}").write_bytes(life.out)
-    if control and not all(trial.good for trial in trials):
-        if differs := straight.differs(stage.plain(), script):
-            raise AssertionError(f"{script.name} differs from itself without Stoker: {differs}")
-        recorded = stage.recorded()
-        if differs := straight.differs(recorded, script):
-            return [Trial(script.name, "RECORDING CHANGED IT", "; ".join(differs), [], [recorded.err.decode("utf-8", "replace")[-600:]])]
     return trials
 
 

@@ -104,10 +104,9 @@ def compare_at_image(then):
     return _at_image({**then, "code": user_code()})
 """
 CORES = """
-_at_image = compare_at_image
-def compare_at_image(then):
-    import torch
-    return _at_image({**then, "threads": (torch.get_num_threads(), torch.get_num_interop_threads())})
+_whole = library_roots
+def library_roots():
+    return [root for root in _whole() if root[0] != "L:torch.threads"]
 """
 SCRIPT = "{path: seen for path, seen in then['code'].items() if path != then['script']}"
 MODULES = "{path: seen for path, seen in then['code'].items() if path == then['script']}"
@@ -144,7 +143,7 @@ TAKEOUTS = (
     Takeout("the same files are imported", "checks.py", IMPORTED, "imported_in_forward"),
     Takeout("same versions, machine and variables", "checks.py", forgets("**_fixed, 'code'", "then['code']"), "kernels_by_variable",
             again=(("ATEN_CPU_CAPABILITY", "default"), ("MKL_CBWR", "COMPATIBLE"))),
-    Takeout("same number of threads", "checks.py", CORES, "threads_at_the_end", again=(("CORES", "2"),)),
+    Takeout("same number of threads", "walk_settings.py", CORES, "threads_at_the_end", again=(("CORES", "2"),)),
     Takeout("same input", "checks.py", passes("_same_input", "True"), "held_out_set_open", before=OPENED, between=("test.txt", OTHER)),
     Takeout("same input, opened in training", "handles.py", passes("_marks", "(0, 0)"), "read_line_by_line", before=("test.txt", "0.01\n" * 10 + "0.02\n" * 30),
             between=("test.txt", "0.01\n" * 10 + "0.03\n" * 30)),

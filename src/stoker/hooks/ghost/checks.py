@@ -32,10 +32,7 @@ def install() -> None:
 
 def save() -> dict:
     """What a life that goes to this image must agree with. ValueError: the sentence why nobody can tell that later."""
-    import torch
-
-    code = user_code()
-    return {**_fixed, "threads": (torch.get_num_threads(), torch.get_num_interop_threads()), "code": code, "imported": _imported(),
+    return {**_fixed, "code": user_code(), "imported": _imported(),
             "inputs": {path: (*seen, _small(path, seen[0])) for path, seen in opening.inputs.items()}}
 
 
@@ -56,12 +53,8 @@ def compare(then: dict) -> list[str]:
 
 def compare_at_image(then: dict) -> list[str]:
     """As compare, of what is only known once the script has come to the image."""
-    import torch
-
-    now = (torch.get_num_threads(), torch.get_num_interop_threads())
-    found = [] if now == tuple(then["threads"]) else [words.SAME_THREADS.format(then=then["threads"], now=now)]
     code = user_code()
-    found += [words.NOT_IMPORTED.format(path=path) for path in sorted(then["code"].keys() - code.keys())]
+    found = [words.NOT_IMPORTED.format(path=path) for path in sorted(then["code"].keys() - code.keys())]
     return found + [words.IMPORTED_NOW.format(path=path) for path in sorted(code.keys() - then["code"].keys())]
 
 

@@ -38,6 +38,7 @@ def library_roots() -> list:
     found.append(("L:torch.opt_einsum", (einsum.enabled, str(einsum.strategy))))
     cudnn = torch.backends.cudnn
     found.append(("L:torch.precision", (torch.get_float32_matmul_precision(), cudnn.enabled, cudnn.benchmark, cudnn.deterministic)))
+    found.append(("L:torch.threads", (torch.get_num_threads(), torch.get_num_interop_threads())))
     found.append(("L:torch.flush_denormal", _TINY / 2 == 0.0))  # the processor is asked: torch has no question for it
     found += [(f"L:torch.{name}", setting) for name, setting in private.torch_switches()]
     if hasattr(torch, "get_default_device"):

@@ -164,6 +164,16 @@ def test_verify_resume_proves_it(ground: Ground, python: str):
     assert sorted(p.name for p in ground.work.iterdir()) == ["train.py"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_verify_resume_that_is_ended_leaves_nothing_behind(ground: Ground, python: str, number: int):
+    (ground.work / "train.py").write_text(TRAIN)
+    verifying = ground.start_stoker("verify-resume", "--", python, "train.py", "5000", env={"OMP_NUM_THREADS": "1"})
+    until(lambda: any(run["state"] == "running" for run in ground.runs()), 60, "the first run")
+    verifying.send_signal(number)
+    assert verifying.wait(60) == 128 + number
+    assert ground.runs() == []
+
+
 def test_verify_resume_tells_a_script_that_never_ends_the_same(ground: Ground, python: str):
     (ground.work / "train.py").write_text(TRAIN.replace("torch.manual_seed(1)", "torch.seed()"))
     done = ground.stoker("verify-resume", "--json", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})

@@ -33,6 +33,14 @@ ENDING = (b"INT", b"TERM", b"QUIT")
 HANDED_ON = {signal.SIGINT: "INT", signal.SIGTERM: "TERM", signal.SIGQUIT: "QUIT", signal.SIGUSR1: "USR1", signal.SIGUSR2: "USR2"}
 
 
+def leave_on_signals() -> None:
+    """For a verb whose runs are its own: ended by a signal or a hangup, it ends them on its way out, as after Ctrl-C."""
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+
+
 class Left(Exception):
     """The client leaves, the run goes on. `code` is what the client exits with."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from stoker.base.config import home
 from stoker.base.errors import InvalidSpec, NotFound
 from stoker.base.state import EXIT_LIMIT, EXIT_NOT_TUNED
 from stoker.cli import output
+from stoker.cli.keys import leave_on_signals
 from stoker.cli.options import Duration, json_option
 from stoker.cli.run import run_env
 
@@ -69,8 +69,7 @@ def tune(command: tuple[str, ...], **o: Any) -> int:
         return _show(read.script, o) if o["show"] else _forget(read.script)
     for warning in read.warnings:
         output.say(output.shown(warning))
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    leave_on_signals()
     return _batch(read, o) if o["batch"] else _tune(read, o)
 
 
@@ -93,11 +92,6 @@ def _tune(command: Command, o: Mapping[str, Any]) -> int:
         output.say(why)
         return EXIT_LIMIT
     return EXIT_NOT_TUNED if made.state in ("refused", "noisy", "stopped") else 0
-
-
-def _leave(number: int, frame: object) -> None:
-    """Trials are ended on the way out."""
-    raise SystemExit(128 + number)
 
 
 def _print(made: Report, command: Command) -> None:

@@ -22,6 +22,7 @@ from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, StokerError
 from stoker.base.state import State
 from stoker.base.units import format_duration
 from stoker.cli import compare, output
+from stoker.cli.keys import leave_on_signals
 from stoker.cli.lives import whole_log
 from stoker.cli.options import Duration, json_option, plane
 from stoker.cli.run import make_spec, run_env
@@ -59,6 +60,7 @@ def verify_resume(command: tuple[str, ...], **o: Any) -> int:
         raise InvalidSpec("There is no command to verify.", hint="stoker verify-resume train.py")
     with tempfile.TemporaryDirectory(prefix="stoker-verify-") as temp:
         bench = _Bench(command, o, Path(temp))
+        leave_on_signals()
         try:
             report = bench.verify()
         finally:

@@ -94,5 +94,12 @@ def difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, fl
     return (of(range(len(a))), *interval(of, len(a)))
 
 
+def paired(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median of what was compared in pairs (differences, ratios), with its interval."""
+    def of(chosen: Sequence[int]) -> float:
+        return statistics.median(values[i] for i in chosen)
+    return (of(range(len(values))), *interval(of, len(values)))
+
+
 def milliseconds(values: Sequence[float]) -> str:
     return f"{statistics.median(values) * 1000:.0f} ms"

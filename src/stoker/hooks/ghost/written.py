@@ -29,7 +29,10 @@ _APPENDED, _WHOLE, _NAMES, _VARIABLE, _MUCH, _ITEMS = range(6)  # what happened 
 _LISTS = (list, collections.deque)
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 _MUTATORS = frozenset("""
-    add append appendleft clear discard extend extendleft insert move_to_end pop popitem popleft remove reverse setdefault sort update
+    add append appendleft at clear copyto discard extend extendleft fill insert move_to_end pop popitem popleft put remove reverse rotate
+    setdefault sort subtract update
+    heapify heappop heappush heappushpop heapreplace insort insort_left insort_right shuffle
+    delattr delitem setattr setitem __delattr__ __delitem__ __iadd__ __ior__ __setattr__ __setitem__
 """.split())
 _WRITES = frozenset("STORE_SUBSCR DELETE_SUBSCR STORE_SLICE STORE_GLOBAL STORE_ATTR DELETE_ATTR".split())
 _ABSENT = object()

@@ -282,12 +282,18 @@ class Watch:
             return
         held = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *(thing.__closure__ or ())]
         self._descend(held, path)
-        if vars(thing):
-            self._hold(path, types.MethodType(_dict_values, vars(thing)), thing, types.MethodType(_names_in, vars(thing)))
         space = thing.__globals__
         module = sys.modules.get(space.get("__name__", ""))
+        if vars(thing) or is_users(module):  # one of the script's may get its first later
+            self._add_variables(thing, path)
         if is_users(module):
             self._add_names(space, *names_of(thing.__code__), path)
+
+    def _add_variables(self, function: types.FunctionType, path: str) -> None:
+        """The attributes of a function, without those that torch's compiler puts there at its first call: they hold an address."""
+        own = vars(function)
+        names = types.MethodType(_names_of_function, own)
+        self._hold(path, lambda: tuple([own[name] for name in names()]) if own else (), function, names)
 
     def _add_names(self, space: dict, names: frozenset, attributes: frozenset, path: str) -> None:
         """The module variables that a function of the user's reads, and those of his other modules that it may reach by an attribute."""
@@ -321,8 +327,7 @@ class Watch:
             function = space[name]
             if type(function) is types.FunctionType and id(function) not in self._seen:
                 self._seen.add(id(function))
-                values, names = types.MethodType(_dict_values, vars(function)), types.MethodType(_names_in, vars(function))
-                self._hold(f"{module.__name__}.{name}", values, function, names)
+                self._add_variables(function, f"{module.__name__}.{name}")
 
     def _add_state(self, thing: object, kind: type, path: str) -> bool:
         """Things with a state that is no attribute: generators of random numbers, tensors, arrays, shared memory, open files."""
@@ -382,6 +387,10 @@ def _inner(path: str, n: int, names: tuple | None) -> str:
 
 def _names_in(which: dict) -> tuple:
     return tuple(which)
+
+
+def _names_of_function(which: dict) -> tuple:
+    return tuple([name for name in which if "dynamo" not in str(name)]) if which else ()
 
 
 def _no_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 
 import pytest
@@ -12,6 +13,11 @@ from stoker.hooks.ghost import watch
 
 def transform(x: int) -> int:
     return x
+
+
+class Data:
+    def __init__(self):
+        self.rows = [1, 2]
 
 
 @pytest.fixture
@@ -35,3 +41,10 @@ def test_what_the_compiler_hangs_on_a_function_is_none(mine: object):
     mine._torchdynamo_wrapper_id = id(mine)
     assert made.look() == ""
     assert watch.Watch([("transform", mine)]).digest() == before
+
+
+def test_that_an_object_was_copied_is_none(mine: object):
+    before = watch.Watch([("data", Data())]).digest()
+    copy.copy(Data())
+    assert "__slotnames__" in vars(Data)
+    assert watch.Watch([("data", Data())]).digest() == before

@@ -38,6 +38,8 @@ MANY = 512  # elements; longer containers are looked through now and then only, 
 SLICE = 2048
 FEW = 32
 MOST = 200_000  # objects that one plan looks into
+# of a class; the last is put there when one of its objects is first copied or pickled, as for a worker that is spawned
+_NOT_ITS_OWN = frozenset(("__doc__", "__module__", "_abc_impl", "__dict__", "__weakref__", "__slotnames__"))
 
 
 class Held:
@@ -269,7 +271,7 @@ class Watch:
         if not is_users(sys.modules.get(kind.__module__)):
             return
         own = vars(kind)
-        names = tuple(n for n in own if n not in ("__doc__", "__module__", "_abc_impl", "__dict__", "__weakref__"))
+        names = tuple(n for n in own if n not in _NOT_ITS_OWN)
         self._hold(path, lambda: tuple(own.get(n) for n in names), kind, lambda: names)
         self._queue += [(base, base.__name__) for base in kind.__bases__]
 

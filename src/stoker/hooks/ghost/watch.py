@@ -38,6 +38,7 @@ MANY = 512  # elements; longer containers are looked through now and then only, 
 SLICE = 2048
 FEW = 32
 MOST = 200_000  # objects that one plan looks into
+_COMPILERS = ("_torchdynamo_", "__dynamo_disable")  # attributes that torch's compiler gives to functions
 # of a class; the last is put there when one of its objects is first copied or pickled, as for a worker that is spawned
 _NOT_ITS_OWN = frozenset(("__doc__", "__module__", "_abc_impl", "__dict__", "__weakref__", "__slotnames__"))
 
@@ -392,7 +393,7 @@ def _names_in(which: dict) -> tuple:
 
 
 def _names_of_function(which: dict) -> tuple:
-    return tuple([name for name in which if "dynamo" not in str(name)]) if which else ()
+    return tuple([name for name in which if not str(name).startswith(_COMPILERS)]) if which else ()
 
 
 def _no_names() -> None:

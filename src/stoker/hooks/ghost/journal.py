@@ -52,7 +52,7 @@ def begin(number: int) -> None:
         folder = _folder(number)
         if not os.path.exists(folder):
             _lay(number)
-        fd = _real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        fd = pathways.aside(_real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         if _fd >= 0:
             os.close(_fd)
         epoch, broken, _fd, _kept, _kept_bytes = number, "", fd, 0, 0

@@ -11,6 +11,8 @@ import struct
 from array import array
 from zlib import crc32
 
+from . import pathways
+
 MAGIC = b"stoker log 2\n"
 CHUNK = 1 << 16  # bytes: so many parts are read together
 _PART = struct.Struct("<III")  # events, values, bytes of the values; with no event: names (0, 0, bytes) or notes (0, 1, bytes)
@@ -38,7 +40,7 @@ class Writer:
     it is the death of the process, and a write is an error that can be told."""
 
     def __init__(self, path: str, end: int = 0) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = pathways.aside(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         os.ftruncate(self._fd, end)
         self.end = end or len(MAGIC)
         if not end:
@@ -183,4 +185,4 @@ def _parts(body: bytes):
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC)
+    return pathways.aside(os.open(path, flags | os.O_CLOEXEC))

@@ -106,8 +106,14 @@ def _is_known(tensor, reached: set) -> bool:
 def _lost_arrays(seen) -> list:
     """Arrays that no path reaches, and that do not lie in the memory of one that is reached."""
     lost = [a for a in _arrays_out_of_reach(seen) if not _is_known_array(a)]
-    memory = [_span(a) for a in seen.arrays.values()] if lost else ()
+    memory = [*map(_span, seen.arrays.values()), *_of_tensors(seen)] if lost else ()
     return [a for a in lost if not any(lo <= _span(a)[0] and _span(a)[1] <= hi for lo, hi in memory)]
+
+
+def _of_tensors(seen) -> list:
+    """Where the memory of the reached tensors lies: what `torch.from_numpy(memmap.copy())` keeps of the array is no more than that."""
+    kept = [t.untyped_storage() for t in seen.tensors.values() if not image_memory.store_cannot(t) and t.device.type == "cpu"]
+    return [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in kept]
 
 
 def _arrays_out_of_reach(seen) -> list:

@@ -21,7 +21,7 @@ WRITING = {
     "rotate": "hook = lambda m, a, out: kept.rotate(1)",
     "counter": "hook = lambda m, a, out: kept.subtract(a=1)",
     "array copied": "hook = lambda m, a, out: np.copyto(kept, out)",
-    "array at": "hook = lambda m, a, out: np.add.at(kept, [0], 1)",
+    "array at": "hook = lambda m, a, out: np.maximum.at(kept, [0], 1)",
     "array filled": "hook = lambda m, a, out: kept.fill(1)",
     "array put": "hook = lambda m, a, out: kept.put([0], 1)",
 }

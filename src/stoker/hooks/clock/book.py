@@ -9,11 +9,11 @@ import sys
 import time
 
 from ..entry import record
+from ..entry.aside import aside
 from . import marks
 
 FILE = "steps.jsonl"
 LINES = ((600, 1), (1_700, 10), (1 << 62, 60))  # so many lines, a line each so many seconds: a week is some 3 MB
-FD_MIN = 200  # out of the way of numbers that scripts expect
 EACH_MAX = 20_000  # rows in one line of the form for measuring
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -34,13 +34,8 @@ def open_beside(records: str) -> bool:
     global _fd, _identity, _pid
     if _fd >= 0:
         return True
-    import fcntl
     try:
-        low = os.open(_by_its_second_name(os.path.abspath(records)), _FLAGS, 0o644)
-        try:
-            _fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FD_MIN)
-        finally:
-            os.close(low)
+        _fd = aside(os.open(_by_its_second_name(os.path.abspath(records)), _FLAGS, 0o644))
         info = os.fstat(_fd)
     except (OSError, ValueError):
         return False

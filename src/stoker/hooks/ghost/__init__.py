@@ -125,9 +125,10 @@ def _own() -> None:
     """This process trains. It is the only one of this run, or there is no exact resume."""
     import fcntl
 
-    from . import fate, pathways, printed, rng, words
+    from ..entry.aside import aside
+    from . import fate, printed, rng, words
     path = os.path.join(life.folder, OWNER)
-    fd = pathways.aside(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # before it is locked: to close one lets go
+    fd = aside(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # before it is locked: to close one lets go
     before = os.read(fd, 100).split()
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by children; let go with the process, or by exec

@@ -13,6 +13,7 @@ import stat
 import time
 from _thread import RLock, get_ident
 
+from ..entry.aside import aside
 from . import life, pathways, words
 
 ABSENT, SIZE, KEEP, LINK, FOLDER = "absent", "size", "keep", "link", "folder"
@@ -52,7 +53,7 @@ def begin(number: int) -> None:
         folder = _folder(number)
         if not os.path.exists(folder):
             _lay(number)
-        fd = pathways.aside(_real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        fd = aside(_real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         if _fd >= 0:
             os.close(_fd)
         epoch, broken, _fd, _kept, _kept_bytes = number, "", fd, 0, 0

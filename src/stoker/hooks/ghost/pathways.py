@@ -7,24 +7,10 @@ import os
 from . import life
 
 real_read, real_write = os.read, os.write
-_close = os.close
-_ASIDE = 300  # descriptors of ours that stay open have numbers from here on
 _realpath, _stat = os.path.realpath, os.stat
 _parents: dict = {}  # folder as written, absolute -> the same without symbolic links
 _ours: dict = {}
 NOT_FILES = ("/dev/", "/proc/", "/sys/")
-
-
-def aside(fd: int) -> int:
-    """The same open file under a high number. What we hold open is not the same in each life, and a script may keep the number of a file
-    of its own (`fd, name = mkstemp()`), which is the lowest that is free."""
-    import fcntl
-    try:
-        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
-    except OSError:  # so many are not allowed here
-        return fd
-    _close(fd)
-    return high
 
 
 def entry(path: object, dir_fd: int | None = None) -> str:

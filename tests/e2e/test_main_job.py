@@ -79,7 +79,7 @@ def test_ctrl_c_reaches_the_run_as_plain_python_gets_it(ground: Ground):
 
 
 def test_the_third_ctrl_c_ends_a_run_that_ignores_them(ground: Ground):
-    ground.script("train.py", "import signal, time\nsignal.signal(signal.SIGINT, lambda *a: print('no', flush=True))\nprint('begun', flush=True)\nwhile True: time.sleep(1)\n")
+    ground.script("train.py", "import os, signal, time\nsignal.signal(signal.SIGINT, lambda *a: os.write(1, b'no\\n'))\nprint('begun', flush=True)\nwhile True: time.sleep(1)\n")
     term = ground.terminal("run", "train.py")
     term.expect(b"begun")
     for n in (1, 2):

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stoker.hooks.ghost import fate, image, image_memory, leaves, life, log, shields, walk, walk_closed, walk_heap
+from stoker.hooks.ghost import fate, image, image_memory, leaves, life, log, steps, walk, walk_closed, walk_heap
 
 SCENARIOS = {}
 
@@ -1176,7 +1176,7 @@ def walks_are_deterministic(lives):
 @scenario
 def what_was_changed_within_is_kept_while_something_leads_to_it(lives):
     kept = [1, 2]
-    lives.shifts = [(kept, 0), ([3, 4], 0), ([shields._logged_closure(None, [])], 0)]
+    lives.shifts = [(kept, 0), ([3, 4], 0), ([steps._logged_closure(None, [])], 0)]
     for _ in lives:
         lives.point()
         assert lives.second or [owner for owner, _ in image._shifts.values()] == [kept], image._shifts

@@ -116,20 +116,29 @@ def broke(error: Exception) -> None:
 # ---- modules
 
 def _module_call(real: object) -> object:
-    """For the first steps, until it is known which modules the script calls itself: those within them are not slowed down later."""
+    """For the first steps, until it is known which modules the script calls itself: those within them are not slowed down later. Where
+    exact resume stands around it, for all steps; it does not come here from within a module."""
     def __call__(self, *args, **kwargs):
-        global _inside
+        global _inside, last, _after, _evaluating
         if _inside or _get_ident() != owner:
             return real(self, *args, **kwargs)
-        kind = _call_begins(self)
-        if steps < LEARN and type(self) not in _roots and _grad_enabled():
-            _learn(self)
+        if steps >= LEARN and device is None and _grad_enabled():  # `_call_begins`, without the call
+            kind, moment = FORWARD, now()
+            spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
+            last = moment
+            if _evaluating:  # to look costs less than to set
+                _evaluating = False
+        else:
+            kind = _call_begins(self)
+            if steps < LEARN and type(self) not in _roots and _grad_enabled():
+                _learn(self)
         _inside = True
         try:
             return real(self, *args, **kwargs)
         finally:
-            _inside = False
-            _ends(kind, CALLED)
+            moment = now()
+            spent[kind] += moment - last
+            last, _after, _inside = moment, CALLED, False
     return __call__
 
 
@@ -263,7 +272,7 @@ def _backward(real: object, is_step: bool = True) -> object:
             last, _after, _inside = moment, BACK, False
             if device is not None:
                 device.backward_ends()
-            if is_step and _backwards.is_step(seen["optimizers"]):
+            if is_step and _backwards.made >= 0 and _backwards.is_step(seen["optimizers"]):
                 (stepped_by_hand or step_ends)(None, (), {})
     return backward
 

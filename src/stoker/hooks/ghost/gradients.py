@@ -6,9 +6,10 @@ import os
 import sys
 import weakref
 
-from . import bytecode, fate, leaves, stand_ins, words
+from . import bytecode, fate, leaves, life, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"
+_identity = life.identity
 _leaves: dict = {}  # number -> weak reference to a parameter of a module or optimizer, in order of first use; dead ones go now and then
 _known: dict = {}  # id -> number in _leaves
 _count = 0
@@ -19,17 +20,20 @@ _INPUTS = 1000
 _patterns: dict = {}  # pattern -> its number
 _by_number: list = []
 _last = None  # the pattern of the last backward
-_places: dict = {}  # (id of the code, place in it) that backward is called from -> what `_place` gives, one for all places of a call
+_living: list = []  # weak references to the leaves that are not known to be dead; a new list each time that there are others
+_moves: dict = {}  # what `_look` gave of those before a backward and after it -> pattern, as far as it is about them
+_MOVES = 64
+_places: dict = {}  # (identity of the code, place in it) that backward is called from -> what `_place` gives, one for all places of a call
 _grads: dict = {}  # number in _leaves -> stand-in
 _sparse: dict = {}  # number in _leaves -> (sparse dimensions, whether coalesced) of those whose gradient was sparse in a new pattern
-_skipped: dict = {}  # id -> code of torch or of ours
+_skipped: dict = {}  # identity -> code of torch or of ours
 
 
 def know(params: object) -> None:
-    global _count, _odd
+    global _count, _odd, _living
     for p in params:
         if not _is_known(p) and _keeps_grad(p):
-            _known[id(p)] = _count
+            _known[id(p)], _living = _count, []
             _odd = _odd or type(p) not in _plain_kinds()
             _leaves[_count] = weakref.ref(p)
             _count += 1
@@ -78,48 +82,73 @@ def _know_input(arg: object) -> None:
 
 def before(tensors: object, caller: object) -> tuple:
     """What `after` and `stand_in` are to be told: leaves, beside the known ones, that this backward may reach, while the graph is there;
-    and the numbers of those that have a gradient already. `caller`: the frame that called the backward."""
+    and which of the known ones have a gradient already. `caller`: the frame that called the backward."""
     place = _place(caller)
     count = place[0] = place[0] + 1
-    found: list = []
-    if _inputs:
-        found += _inputs.values()
-        _inputs.clear()
-    if count < 4 or not count & (count - 1) or place[1]:
+    found = _beside(tensors, place) if _inputs or place[1] or count < 4 or not count & (count - 1) else ()
+    return found, _look(), _living
+
+
+def _beside(tensors: object, place: list) -> list:
+    found = [*_inputs.values()]
+    _inputs.clear()
+    if place[0] < 4 or not place[0] & (place[0] - 1) or place[1]:
         handed = set(map(id, found))
         more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and id(leaf) not in handed]
         place[1] = place[1] or bool(more)
         found += more
-    return found, _with_gradient()
+    return found
 
 
 def _place(frame: object) -> list:
     """[how often a backward was called from here, whether its graphs lead to leaves that nobody knows]: outside of torch and of us. Python
     makes an object of each frame that is asked for: the way begins where it can."""
-    code = frame.f_code
-    while frame.f_back is not None and (id(code) in _skipped or _is_skipped(code)):
-        frame = frame.f_back
+    while True:
         code = frame.f_code
-    place = _places.get((id(code), frame.f_lasti))
-    if place is None:
-        call = id(code), -1 - bytecode.call_at(code, frame.f_lasti)
-        place = _places[id(code), frame.f_lasti] = _places.setdefault(call, [0, False])
-    return place
+        number = _identity(code)
+        place = _places.get((number, frame.f_lasti))
+        if place is not None:
+            return place
+        if frame.f_back is None or not (number in _skipped or _is_skipped(code)):
+            call = number, -1 - bytecode.call_at(code, frame.f_lasti)
+            place = _places[number, frame.f_lasti] = _places.setdefault(call, [0, False])
+            return place
+        frame = frame.f_back
 
 
 def _is_skipped(code: object) -> bool:
     if not (leaves.is_ours(code.co_filename) or _TORCH in code.co_filename):
         return False
-    _skipped[id(code)] = code
+    _skipped[_identity(code)] = code
     return True
 
 
-def _with_gradient() -> list:
-    return leaves.quietly(_look)() if _odd else _look()
-
-
 def _look() -> list:
-    return [i for i, leaf in _leaves.items() if (p := leaf()) is not None and p.grad is not None]
+    """Of each leaf in `_living` whether it has no gradient."""
+    if _living and not _odd:
+        try:
+            return [leaf().grad is None for leaf in _living]
+        except AttributeError:  # one of them has died
+            pass
+    return leaves.quietly(_look_closely)()
+
+
+def _look_closely() -> list:
+    global _living
+    alive = [(leaf, p) for leaf in _leaves.values() if (p := leaf()) is not None]
+    if len(alive) != len(_living):  # nothing comes back to life: as many are the same
+        _living = [leaf for leaf, _ in alive]
+        _moves.clear()
+    return [p.grad is None for _, p in alive]
+
+
+def _pattern(living: list, had: list, has: list) -> tuple:
+    """Numbers of the leaves that got a gradient and of those that lost one, and nothing about others."""
+    numbers = {id(leaf): i for i, leaf in _leaves.items()}
+    then = {numbers.get(id(leaf)) for leaf, empty in zip(living, had) if not empty}  # noqa: B905 - Python 3.9
+    now = {numbers[id(leaf)] for leaf, empty in zip(_living, has) if not empty}  # noqa: B905
+    alive = {numbers[id(leaf)] for leaf in _living}
+    return tuple(i for i in _leaves if i in now and i not in then), tuple(i for i in _leaves if i in then and i in alive - now), ()
 
 
 def after(told: tuple) -> object:
@@ -129,20 +158,26 @@ def after(told: tuple) -> object:
     What the backward did not change is left out, for leaves that nobody can reach any more are among it, and when the garbage collector
     takes those is not the same in two lives."""
     global _last
-    found, had = told
-    came, went = _with_gradient(), ()
-    if had:
-        has, then = set(came), set(had)
-        came = [i for i in came if i not in then]
-        went = [i for i in had if i not in has and (leaf := _leaves.get(i)) is not None and leaf() is not None]
-    pattern = tuple(came), tuple(went), tuple([leaf.grad is not None for leaf in found])
+    found, had, living = told
+    has = _look()
+    seen = tuple(had), tuple(has)
+    pattern = _moves.get(seen) if living is _living else None
+    if pattern is None:
+        pattern = _pattern(living, had, has)
+        if living is _living and len(_moves) < _MOVES:
+            _moves[seen] = pattern
+    if found:
+        pattern = *pattern[:2], tuple([leaf.grad is not None for leaf in found])
+    if pattern is _last:
+        return None
     if pattern == _last:
+        _last = pattern
         return None
     _last = pattern
     number = _patterns.get(pattern)
     if number is not None:
         return number
-    sparse = _look_for_sparse({i: leaf.grad for i in came if (leaf := _leaves[i]()) is not None}, [leaf.grad for leaf in found])
+    sparse = _look_for_sparse({i: leaf.grad for i in pattern[0] if (leaf := _leaves[i]()) is not None}, [leaf.grad for leaf in found])
     _sparse.update(sparse)
     return _new(pattern), pattern, tuple(sparse.items())
 

@@ -23,12 +23,12 @@ _writers: dict = {}  # id of a module that the script calls -> (how far hooks we
 _UNKNOWN = (-1, None, None)
 _touched: dict = {}  # id of a module -> (a weak reference, names of the attributes that were set in calls)
 _UNTOUCHED = (lambda: None, frozenset())
-_backward = (None, None)  # (how far hooks were counted, how many modules were called), and the written.Writers of a backward
+_backward = (None, None, None)  # how far hooks were counted, how many modules were called, the written.Writers of a backward then
 _set: list = []  # torch's own __setattr__
 _kind = -1  # of our events
 _handle: object = None  # torch's class of what registering a hook gives
-_numbers = 0  # of hooks, before the call that is going on
-_looked: list = []  # what `written.before` saw
+numbers = 0  # of hooks, before the call that is going on
+looked: list = []  # what `written.before` saw
 
 
 def install() -> None:
@@ -79,7 +79,7 @@ def moved() -> list:
     """[(owner, name)] of what calls were seen to change, each of them: attributes of modules, and what hooks and forwards write to."""
     modules = [(known(), names) for known, names in _touched.values()]
     pairs = [(module, name) for module, names in modules if module is not None for name in names]
-    for writers in [*(each for _, of, each in _writers.values() if of() is not None), _backward[1]]:
+    for writers in [*(each for _, of, each in _writers.values() if of() is not None), _backward[2]]:
         pairs += writers.moved() if writers is not None else []
     return pairs
 
@@ -90,27 +90,28 @@ def _same(before: object, value: object) -> bool:
 
 def begins(root: object) -> None:
     """A module that the script calls."""
-    global _numbers, steps
-    _numbers, steps = _handle.next_id, 0
+    global numbers, steps
+    numbers, steps = _handle.next_id, 0
     if left:
         left.clear()
-    if _looked:  # of a call that has raised
-        _looked.clear()
+    if looked:  # of a call that has raised
+        looked.clear()
     if lazy.joined or lazy.instead:
         lazy.begins()
     try:
         writers = _writers_of(root)
         if writers:
-            _looked[:] = written.before(writers)
+            looked[:] = written.before(writers)
     except Exception as e:
         fate.broke(e)
 
 
-def told(root: object, out: object, args: tuple) -> None:
-    """A module was called: log what it left behind. `out`: what it gave, `args`: what it was given."""
-    numbers = _handle.next_id
-    if not left and not _looked and numbers == _numbers and not steps:
-        return
+def told(root: object, out: object, args: tuple) -> bool:
+    """A module was called: log what it left behind. `out`: what it gave, `args`: what it was given. True if nothing was, and nothing that
+    runs in it is known to write."""
+    now = _handle.next_id
+    if not left and not looked and now == numbers and not steps:
+        return not _writers_of(root)
     forms = []
     for owner, name, new in list(left.values()):
         place = _place(root, owner)
@@ -120,22 +121,23 @@ def told(root: object, out: object, args: tuple) -> None:
             except (stand_ins.NotUnderstood, RecursionError):  # what the script does not read is no obstacle
                 pass
     left.clear()
-    changes = written.told(_looked, (out, *args))
-    _looked.clear()
-    put(changes, tuple(forms), numbers if numbers != _numbers else None, steps)
+    changes = written.told(looked, (out, *args))
+    looked.clear()
+    put(changes, tuple(forms), now if now != numbers else None, steps)
     life.steps += steps
+    return False
 
 
-def put(changes: tuple, forms: tuple = (), numbers: int | None = None, made: int = 0) -> None:
+def put(changes: tuple, forms: tuple = (), hooks: int | None = None, made: int = 0) -> None:
     """An event of its own, behind that of the call, where there is something to tell. `made`: steps."""
-    if (changes or forms or numbers is not None or made) and life.phase:
-        life.log.put(_kind, (numbers, forms, changes, made))
+    if (changes or forms or hooks is not None or made) and life.phase:
+        life.log.put(_kind, (hooks, forms, changes, made))
 
 
 def _compared(value: tuple) -> tuple:
     """Times and the like may be among the plain values: a tail compares what was written where, and the forms."""
-    numbers, forms, changes, made = value
-    return numbers, made, [(*where, _bare(form)) for *where, form in forms], [
+    hooks, forms, changes, made = value
+    return hooks, made, [(*where, _bare(form)) for *where, form in forms], [
         (key, what, names, [*map(_bare, written_forms)], gone) for key, what, names, written_forms, gone in changes]
 
 
@@ -153,14 +155,14 @@ def hand_out(root: object, known: tuple) -> None:
     found = _taken()
     if found is None:
         return
-    numbers, forms, changes, made = found
+    known_hooks, forms, changes, made = found
     life.steps += made
     digest = sys.modules.get(f"{__package__}.digest")
     if made and digest is not None:
         digest.count_ghost_steps(made)
     writers = _writers_of(root) if changes else None
-    if numbers is not None:
-        _handle.next_id = numbers
+    if known_hooks is not None:
+        _handle.next_id = known_hooks
     for *place, name, form in forms:
         owner = root
         for word in place:
@@ -185,6 +187,8 @@ def _writers_of(root: object) -> written.Writers:
 
 def backward_begins(roots: object, count: int) -> list:
     """Before a backward: what its hooks may write to, as it is. `roots()`: [(number, module that the script calls)], of so many."""
+    if _handle.next_id == _backward[0] and count == _backward[1] and not _backward[2]:
+        return ()
     return written.before(_writers_of_backward(roots, count))
 
 
@@ -204,11 +208,11 @@ def hand_out_of_data(track: object) -> None:
 
 def _writers_of_backward(roots: object, count: int) -> written.Writers:
     global _backward
-    if _backward[0] != (_handle.next_id, count):
-        changed = _backward[1].changed if _backward[1] is not None else {}
-        _backward = ((_handle.next_id, count), written.of_backward(roots()))
-        _backward[1].changed.update(changed)
-    return _backward[1]
+    if _backward[:2] != (_handle.next_id, count):
+        changed = _backward[2].changed if _backward[2] is not None else {}
+        _backward = (_handle.next_id, count, written.of_backward(roots()))
+        _backward[2].changed.update(changed)
+    return _backward[2]
 
 
 def save(_store: object = None) -> int:
@@ -216,8 +220,8 @@ def save(_store: object = None) -> int:
     return sys.modules["torch.utils.hooks"].RemovableHandle.next_id
 
 
-def load(numbers: int, _store: object = None) -> None:
-    sys.modules["torch.utils.hooks"].RemovableHandle.next_id = numbers
+def load(hooks: int, _store: object = None) -> None:
+    sys.modules["torch.utils.hooks"].RemovableHandle.next_id = hooks
 
 
 def _place(root: object, owner: object) -> tuple | None:

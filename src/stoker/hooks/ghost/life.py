@@ -17,6 +17,7 @@ phase = OFF  # SETUP -> RECORD, or SETUP -> GHOST -> TAIL -> RECORD; OFF: every 
 depth = 0  # > 0: inside a shield or inside our own code: nothing is logged
 steps = 0  # so far, of optimizers or by hand, those of the ghost included
 main = _thread.get_ident()  # only this thread's events count
+identity = object.__hash__  # of what lives: as good as id(), of which audit hooks are told each time
 folder = ""  # where log, images and state.json live, over all lives of a run
 attempt = 0
 again = False  # code of the script's runs once more on the way back (a data set is read, a process of set-up works): it writes nowhere
@@ -67,7 +68,7 @@ def enter(frame: object = None) -> object:
             call()
     if frame is None:
         return None
-    spot = log.spot(frame)
+    spot = log.spots.get((identity(frame.f_code), frame.f_lasti)) or log.spot(frame)
     if phase == RECORD:
         count = spot.passed = spot.passed + 1
         if not count & (count - 1) and on_seldom is not None:

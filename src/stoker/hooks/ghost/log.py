@@ -54,11 +54,12 @@ def equal(a: object, b: object) -> bool:
 class Spot:
     """A place in code that is not ours, from which events come."""
 
-    __slots__ = ("entries", "passed", "site")
+    __slots__ = ("entries", "last", "passed", "site")
 
     def __init__(self) -> None:
         self.entries: dict = {}  # kind, or kind + _BARE for one without a value -> the number in this log of such an event from here
         self.passed = 0  # how often a shield was entered from here while recording
+        self.last: dict = {}  # identity of a module that was called from here -> what shields.py remembers of that call
         self.site: int | None = None  # ordinal of the place, in order of appearance in the log
 
 
@@ -79,16 +80,16 @@ class Log:
         self._placeless: set = set()  # kinds
         self._compared: dict = {}  # kind -> what of its values the tail compares, if not all
         self._sites: dict = {}  # (what a place in the code is called, names used there) -> ordinal, in order of appearance
-        self._spots: dict = {}  # (id of the code, place in it) -> Spot
+        self.spots: dict = {}  # (identity of the code, place in it) -> Spot
         self._entries: dict = {}  # (kind << 1 | has a value, site) -> its number in this log
         self._codes_kept: list = []  # those of the spots: their ids are nobody else's
-        self._ours: dict = {}  # id of our own code -> it
+        self._ours: dict = {}  # identity of our own code -> it
         self._writer: log_file.Writer | None = None
         self._new: tuple = ([], [], [])  # names of kinds, names of sites, entries
         self._events, self._values = array("H"), []
         self._notes: list = []  # (event, value)
         self._noted: set = set()
-        self._flush_at, self._look_at = float("inf"), 0.0  # nothing is written before there is a file
+        self.flush_at, self._look_at = float("inf"), 0.0  # nothing is written before there is a file
         self._reader: log_file.Reader | None = None
         self._scanned: log_file.Reader | None = None  # looked through once, for all images that are asked about
         self.spot = self._make_spot()
@@ -123,21 +124,22 @@ class Log:
 
     def _make_spot(self) -> object:
         """`spot` as a closure, as `put_at` is: nearly all of recording goes through them, and each bytecode is felt."""
-        ours, spots = self._ours, self._spots
+        ours, spots, identity = self._ours, self.spots, life.identity
 
         def spot(f: object) -> Spot:
             """Where the frame `f` stands, or the next one outwards that is not ours."""
-            found = spots.get((id(f.f_code), f.f_lasti))
+            found = spots.get((identity(f.f_code), f.f_lasti))
             if found is not None:
                 return found
-            while id(f.f_code) in ours and f.f_back is not None:
+            while identity(f.f_code) in ours and f.f_back is not None:
                 f = f.f_back
-            found = spots.get((id(f.f_code), f.f_lasti))
+            found = spots.get((identity(f.f_code), f.f_lasti))
             return self._new_spot(f) if found is None else found
         return spot
 
     def _make_put_at(self) -> object:
-        append, append_value, clock, scalars, tail = self._events.append, self._values.append, _monotonic, _SCALARS, life.TAIL
+        clock, scalars, tail = _monotonic, _SCALARS, life.TAIL
+        append, append_value = self.append, self.append_value = self._events.append, self._values.append
 
         def put_at(kind: int, value: object, spot: Spot) -> None:
             """`put` of an event with a value, when it was asked already where."""
@@ -151,7 +153,7 @@ class Log:
                 entry = spot.entries[kind] = self._entry((kind << 1 | 1, self._site(spot)))
             append_value(value)
             append(entry)
-            if clock() > self._flush_at:
+            if clock() > self.flush_at:
                 self.flush()
         return put_at
 
@@ -171,7 +173,7 @@ class Log:
         if value is not NOTHING:
             self._values.append(value if type(value) in _SCALARS else marshal.loads(marshal.dumps(value, 2)))
         self._events.append(entry)
-        if _monotonic() > self._flush_at:
+        if _monotonic() > self.flush_at:
             self.flush()
 
     def take(self, kind: int) -> object:
@@ -217,7 +219,7 @@ class Log:
         """From here on on disk, as the record of a first life."""
         if os.path.exists(self.path):
             set_aside(self.path)
-        self._writer, self._scanned, self._flush_at = log_file.Writer(self.path), None, 0.0
+        self._writer, self._scanned, self.flush_at = log_file.Writer(self.path), None, 0.0
         self.flush()
 
     def replay(self, stop: int) -> None:
@@ -234,7 +236,7 @@ class Log:
         """All recorded events are repeated: write on behind them; what was torn is cut."""
         if life.audit:  # it reads the log of a run that goes on, and had to end before this
             fate.diverged(words.PASSED_POINT.format(event=self.n))
-        self._writer, self._flush_at = log_file.Writer(self.path, self._reader.end), 0.0
+        self._writer, self.flush_at = log_file.Writer(self.path, self._reader.end), 0.0
         self._reader = None
 
     def flush(self, sync: bool = False) -> None:
@@ -263,7 +265,7 @@ class Log:
         if len(self._noted) > 1000:  # only ever asked about the latest
             self._noted = set(sorted(self._noted)[-10:])
         now = _monotonic()
-        self._flush_at = now + min(max(FLUSH_S, (now - begun) / SHARE), MOST_S)
+        self.flush_at = now + min(max(FLUSH_S, (now - begun) / SHARE), MOST_S)
         if now > self._look_at:
             self._look_at = now + 1.0
             fate.no_image_yet()
@@ -285,7 +287,7 @@ class Log:
     def _drop(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._flush_at = None, float("inf")
+        self._writer, self.flush_at = None, float("inf")
         self._forget()
 
     def _forget(self) -> None:
@@ -326,18 +328,18 @@ class Log:
     def _new_spot(self, f: object) -> Spot:
         """That of the frame `f`, or of the next one outwards that is not ours."""
         f = self._not_ours(f)
-        found = self._spots.get((id(f.f_code), f.f_lasti))
+        found = self.spots.get((life.identity(f.f_code), f.f_lasti))
         if found is None:
             if len(self._codes_kept) > _ENTRIES:  # a script that makes code as it goes: the same names come again
-                self._spots.clear()
+                self.spots.clear()
                 self._codes_kept.clear()
             self._codes_kept.append(f.f_code)
-            found = self._spots[id(f.f_code), f.f_lasti] = Spot()
+            found = self.spots[life.identity(f.f_code), f.f_lasti] = Spot()
         return found
 
     def _not_ours(self, f: object) -> object:
         while leaves.is_ours(f.f_code.co_filename) and f.f_back is not None:
-            self._ours[id(f.f_code)] = f.f_code
+            self._ours[life.identity(f.f_code)] = f.f_code
             f = f.f_back
         return f
 

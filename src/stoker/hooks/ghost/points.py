@@ -9,7 +9,7 @@ import sys
 import time
 
 from ..entry import by_hand
-from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, way_back, words
+from . import allow, bytecode, checks, ending, fate, graphs, image, journal, life, pace, printed, shield_parts, way_back, words
 
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 PATIENCE_S = 0.5  # that long a loop's beginning is waited for, then any line will do
@@ -62,7 +62,7 @@ def wished() -> bool:
 
 def after_event(step: bool = False, graph_freed: bool = False) -> None:
     """A shielded call has returned. If an image is due, look for the place."""
-    if graph_freed and _backwards.is_step(life.steps > _backwards.steps):
+    if graph_freed and _backwards.made >= 0 and _backwards.is_step(life.steps > _backwards.steps):
         life.steps += 1
     if _monotonic() < pace.not_before or life.depth or held:
         return
@@ -222,9 +222,8 @@ def _where(frame: object) -> dict:
 @way_back.skipped
 def _take(frame: object) -> None:
     global last_event, _due_event, _wished, _misses
-    from . import shields
-    if shields.raised:
-        _pass(words.RAISED.format(error=shields.raised))
+    if shield_parts.raised:
+        _pass(words.RAISED.format(error=shield_parts.raised))
         return
     life.depth, begun = 1, _monotonic()
     try:

@@ -1,7 +1,7 @@
 """The calls that cost something and happen inside libraries: a module, backward, a step of an optimizer, clipping. Each is one event;
 what happens inside is not logged. A ghost skips the call and hands out a stand-in of the recorded form.
 
-This file says which calls these are; stand_ins.py what is handed out, gradients.py who gets a gradient.
+This file says which calls these are, steps.py does so for optimizers; stand_ins.py what is handed out, gradients.py who gets a gradient.
 """
 
 from __future__ import annotations
@@ -12,35 +12,28 @@ import ctypes
 import functools
 import inspect
 import sys
-import weakref
+import time
 
-from . import fate, gradients, graphs, lazy, leaves, leavings, life, points, stand_ins, transforms, words, written
-from .stand_ins import build, own_tensors, template
+from . import fate, gradients, graphs, lazy, leaves, leavings, life, pace, points, stand_ins, steps, transforms, words, written
+from . import shield_parts as parts
+from .shield_parts import fenced, kinds, known, leaves_by_error, modules, not_put, ordinal
+from .stand_ins import build, template
 
-__all__ = ["build", "in_flight", "install", "own_tensors", "raised", "template"]
-
-_get_ident, _getframe = _thread.get_ident, sys._getframe
-raised = ""  # an error that left a shield and that the script may have caught: no image is right after it
-_ordinals: dict = {}  # id of a module or optimizer -> (its number in order of first use, a weak reference, notes)
-_count = 0
-_stepping = False  # within the call of a module: an optimizer whose step calls that of another one makes one step
-_kinds: dict = {}
+_get_ident, _getframe, _identity = _thread.get_ident, sys._getframe, life.identity
 _read: dict = {}  # dtype -> what reads a number of it from an address; None -> torch.Tensor
-_UNKNOWN = (-1, lambda: _UNKNOWN, None)
+_LAST = 1000  # modules that are called from one place and remembered
+_monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 
 
 def install() -> None:
     import torch
     _read.update({None: torch.Tensor, torch.float32: ctypes.c_float.from_address, torch.float64: ctypes.c_double.from_address})
     leavings.install()
-    for name in ("module", "backward", "loss", "grad", "step", "optimizer state", "raised"):
-        _kinds[name] = life.log.kind(name)
-    _kinds["closure"] = life.log.kind("closure", placed=False)
+    parts.name_kinds()
     torch.nn.Module.__call__ = _module_call(torch.nn.Module.__call__)
     graphs.backward = torch.autograd.backward
     torch.autograd.backward = _backward(torch.autograd.backward)
     torch.autograd.grad = _grad(torch.autograd.grad)
-    torch.optim.Optimizer.profile_hook_step = staticmethod(_step_hook(torch.optim.Optimizer.profile_hook_step))
     utils = torch.nn.utils
     for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"):
         if hasattr(utils, name):
@@ -50,7 +43,7 @@ def install() -> None:
     averaged = torch.optim.swa_utils.AveragedModel
     averaged.update_parameters = shield(averaged.update_parameters, "update_parameters")
     torch.Tensor.retain_grad = _retain_grad(torch.Tensor.retain_grad)
-    rewrap_steps(torch.optim)
+    steps.install()
     lazy.install()
     transforms.install(shield)
 
@@ -75,7 +68,7 @@ def shield(real: object, name: str, *event: bool) -> object:
 
     def record(spot: object, /, *args: object, **kwargs: object) -> object:
         out = real(*args, **kwargs)
-        _fenced(name, _put, kind, out, spot)
+        fenced(name, _put, kind, out, spot)
         return out
     return _shielded(real, ghost, record, *event)
 
@@ -91,7 +84,7 @@ def _shielded(real: object, ghost: object, record: object, *event: bool) -> obje
         try:
             return ghost(*args, **kwargs) if life.phase == life.GHOST else record(spot, *args, **kwargs)
         except BaseException as e:
-            _raised(e)
+            leaves_by_error(e)
             raise
         finally:
             life.leave()
@@ -99,59 +92,69 @@ def _shielded(real: object, ghost: object, record: object, *event: bool) -> obje
     return wrapper
 
 
-def ordinal(thing: object) -> int:
-    """The number of a module or optimizer, in order of first use: the same in each life."""
-    global _count
-    number, known, _ = _ordinals.get(id(thing), _UNKNOWN)
-    if known() is thing:
-        return number
-    number, _count = _count, _count + 1
-    _ordinals[id(thing)] = (number, weakref.ref(thing), [0, 0, 0])
-    if hasattr(thing, "param_groups"):
-        gradients.know(params_of(thing))
-    elif hasattr(thing, "parameters"):
-        gradients.know(thing.parameters())
-    return number
-
-
-def params_of(optimizer: object) -> list:
-    return [p for group in optimizer.param_groups for p in group["params"]]
-
-
 # -- one wrapper each
 
 def _module_call(real: object) -> object:
-    """As `_shielded`, flat: modules are called inside of modules, and each further call is felt at steps of 300 us."""
-    kind = _kinds["module"]
+    """As `_shielded`, flat: modules are called inside of modules, and each further call is felt at steps of 300 us.
+
+    A call that is in all that can be seen as the last one of this module from this place leaves the same event: it is put down as it was
+    (`last`) without working it out again. Whatever is otherwise goes the long way, which `_put_module` is."""
+    kind, log = kinds["module"], life.log
+    append, append_value, record = log.append, log.append_value, life.RECORD
     code = getattr(inspect.unwrap(real, stop=lambda f: not _is_of_the_clock(f)), "__code__", None)
     direct = code is not None and code.co_names == ("_compiled_call_impl", "_call_impl")  # torch's own, around which only the clock stands
+    tensor, hooks = _read[None], sys.modules["torch.utils.hooks"].RemovableHandle
+    left, looked, joined, instead = leavings.left, leavings.looked, lazy.joined, lazy.instead
+    transform_level, forward_ad = sys.modules["torch"]._C._functorch.maybe_current_level, sys.modules["torch"].autograd.forward_ad
 
     @functools.wraps(real)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
-        if life.depth and direct and self._compiled_call_impl is None:
-            return self._call_impl(*args, **kwargs)  # what `real` would do: the clock does not look within a call either
-        if life.depth or not life.phase or _get_ident() != life.main:
+        if life.depth:
+            # what `real` would do: the clock does not look within a call either
+            return self._call_impl(*args, **kwargs) if direct and self._compiled_call_impl is None else real(self, *args, **kwargs)
+        if not life.phase or _get_ident() != life.main:
             return real(self, *args, **kwargs)
         spot = life.enter(_getframe(1))
         try:
-            if life.phase == life.GHOST:
-                return _module_stand_in(self, args, lazy.call(life.log.take(kind), real, self, args, kwargs))
-            leavings.begins(self)
-            table = _table(args[0]) if args else None
-            given = None if table is None else dict(table)
-            out = real(self, *args, **kwargs)
+            last = spot.last.get(_identity(self))
+            if (last is not None and last[0]() is self and hooks.next_id == last[1] and args and type(args[0]) is tensor
+                    and life.phase == record and not (left or looked or joined or instead)):
+                leavings.numbers, leavings.steps = last[1], 0
+                out = real(self, *args, **kwargs)
+                if (type(out) is tensor and not (left or joined or lazy.made or leavings.steps) and hooks.next_id == last[1]
+                        and life.phase == record and (out.shape, out.dtype, out.layout, out.is_cpu or out.device, out.requires_grad,
+                                                      out.is_leaf, out.stride()) == last[2]
+                        and transform_level() is None and forward_ad._current_level < 0):
+                    for arg in args:
+                        if arg is out or type(arg) is not tensor or arg.requires_grad:
+                            break
+                    else:
+                        append_value(last[3])
+                        append(last[4])
+                        if _monotonic() > log.flush_at:
+                            log.flush()
+                        return out
+                given = None
+            else:
+                if life.phase == life.GHOST:
+                    return _module_stand_in(self, args, lazy.call(log.take(kind), real, self, args, kwargs))
+                leavings.begins(self)
+                table = _table(args[0]) if args else None
+                given = None if table is None else dict(table)
+                out = real(self, *args, **kwargs)
             if life.phase:
                 try:
                     _put_module(kind, self, (args, given), out, spot)
                 except Exception as e:
-                    _not_put(type(self).__name__, e)
+                    not_put(type(self).__name__, e)
             return out
         except BaseException as e:
-            _raised(e)
+            leaves_by_error(e)
             raise
         finally:
             life.leave()
-            points.after_event(leavings.steps > 0)
+            if _monotonic() >= pace.not_before:
+                points.after_event(leavings.steps > 0)
     return wrapper
 
 
@@ -166,7 +169,10 @@ def _put_module(kind: int, module: object, asked: tuple, out: object, spot: obje
     if lazy.made or lazy.joined:
         value = lazy.told(value, module)
     life.log.put_at(kind, value, spot)
-    leavings.told(module, out, args)
+    if leavings.told(module, out, args) and type(value) is int and type(out) is _read[None] and life.phase == life.RECORD:
+        if len(spot.last) > _LAST:
+            spot.last.clear()
+        spot.last[_identity(module)] = (known(module)[1], leavings.numbers, stand_ins.key_of(out), value, spot.entries[kind])
 
 
 def _told(module: object, args: tuple, out: object, given: dict | None) -> object:
@@ -232,34 +238,50 @@ def _table(thing: object) -> dict | None:
 
 
 def _backward(real: object) -> object:
-    kind = _kinds["backward"]
+    """As `_shielded`, flat."""
+    kind, log = kinds["backward"], life.log
 
-    def ghost(tensors: object, *args: object, **kwargs: object) -> None:
-        try:
-            reach = gradients.before(tensors, _getframe(2))
-            value = life.log.take(kind)
-            gradients.stand_in(value[1] if type(value) is tuple else None, reach)
-            leavings.hand_out_of_backward(_modules, _count)
-        except Exception as e:
-            fate.broke(e)
-
-    def record(spot: object, /, tensors: object, *args: object, **kwargs: object) -> object:
-        try:
-            reach, loss, looked = gradients.before(tensors, _getframe(2)), _bits(tensors), leavings.backward_begins(_modules, _count)
-        except Exception as e:
-            fate.broke(e)
+    @functools.wraps(real)
+    def wrapper(tensors: object, *args: object, **kwargs: object) -> object:
+        if life.depth or not life.phase or _get_ident() != life.main:
             return real(tensors, *args, **kwargs)
-        out = real(tensors, *args, **kwargs)
-        _fenced("backward", _put_backward, kind, loss, reach, looked, spot)
-        return out
-    return _shielded(real, ghost, record, False, True)
+        caller = _getframe(1)
+        spot = life.enter(caller)
+        try:
+            if life.phase == life.GHOST:
+                return _ghost_backward(tensors, caller)
+            try:
+                reach, loss, looked = gradients.before(tensors, caller), _bits(tensors), leavings.backward_begins(modules, parts.count)
+            except Exception as e:
+                fate.broke(e)
+                return real(tensors, *args, **kwargs)
+            out = real(tensors, *args, **kwargs)
+            if life.phase:
+                try:
+                    pattern = gradients.after(reach)
+                    log.put_at(kind, loss if pattern is None else (loss, pattern), spot)
+                    if looked:
+                        leavings.put(written.told(looked, ()))
+                except Exception as e:
+                    not_put("backward", e)
+            return out
+        except BaseException as e:
+            leaves_by_error(e)
+            raise
+        finally:
+            life.leave()
+            points.after_event(False, True)
+    return wrapper
 
 
-def _put_backward(kind: int, loss: object, reach: tuple, looked: list, spot: object) -> None:
-    pattern = gradients.after(reach)
-    life.log.put_at(kind, loss if pattern is None else (loss, pattern), spot)
-    if looked:
-        leavings.put(written.told(looked, ()))
+def _ghost_backward(tensors: object, caller: object) -> None:
+    try:
+        reach = gradients.before(tensors, caller)
+        value = life.log.take(kinds["backward"])
+        gradients.stand_in(value[1] if type(value) is tuple else None, reach)
+        leavings.hand_out_of_backward(modules, parts.count)
+    except Exception as e:
+        fate.broke(e)
 
 
 def _retain_grad(real: object) -> object:
@@ -272,14 +294,8 @@ def _retain_grad(real: object) -> object:
     return retain_grad
 
 
-def _modules() -> list:
-    """(number, module) of those that the script has called, as far as they are still there."""
-    found = ((number, known()) for number, known, _ in _ordinals.values())
-    return sorted(((number, each) for number, each in found if isinstance(each, stand_ins.torch_module())), key=lambda pair: pair[0])
-
-
 def _grad(real: object) -> object:
-    kind, loss_kind = _kinds["grad"], _kinds["loss"]
+    kind, loss_kind = kinds["grad"], kinds["loss"]
 
     def ghost(outputs: object, *args: object, **kwargs: object) -> object:
         life.log.take(loss_kind)
@@ -288,8 +304,8 @@ def _grad(real: object) -> object:
     def record(spot: object, /, outputs: object, *args: object, **kwargs: object) -> object:
         loss = _bits(outputs)
         out = real(outputs, *args, **kwargs)
-        _fenced("autograd.grad", life.log.put_at, loss_kind, loss, spot)
-        _fenced("autograd.grad", _put, kind, out, spot)
+        fenced("autograd.grad", life.log.put_at, loss_kind, loss, spot)
+        fenced("autograd.grad", _put, kind, out, spot)
         return out
     return _shielded(real, ghost, record, False, True)
 
@@ -297,181 +313,26 @@ def _grad(real: object) -> object:
 def _bits(tensors: object) -> object:
     """The value of a loss, None if there is no single one."""
     try:
-        if isinstance(tensors, (list, tuple)):
-            tensors = tensors[0] if tensors else None
-        return _number(tensors) if type(tensors) is _read[None] else leaves.quietly(_number)(tensors)
+        if type(tensors) is not _read[None]:
+            if isinstance(tensors, (list, tuple)):
+                tensors = tensors[0] if tensors else None
+            if type(tensors) is not _read[None]:
+                return None if tensors is None else leaves.quietly(_number)(tensors)
+        if tensors.is_cpu and tensors.numel() == 1 and tensors.dtype in _read:
+            address = tensors.data_ptr()
+            if address:  # as it lies in memory: of `z.imag` that may be the negative, in each life
+                return _read[tensors.dtype](address).value
+        return _number(tensors)
     except Exception:  # whatever is no loss is for the real backward to complain about
         return None
 
 
 def _number(loss: object) -> object:
-    if loss is None or loss.numel() != 1:
-        return None
-    if loss.is_cpu and type(loss) is _read[None] and loss.dtype in _read:
-        address = loss.data_ptr()
-        if address:  # as it lies in memory: of `z.imag` that may be the negative, in each life
-            return _read[loss.dtype](address).value
-    return loss.item()  # the long way, through kernels of ours
-
-
-def _step_hook(real_hook: object) -> object:
-    def profile_hook_step(func: object) -> object:
-        return _step(real_hook(func))
-    return profile_hook_step
-
-
-def rewrap_steps(namespace: object) -> None:
-    """Optimizers that were made before us have their steps hooked already."""
-    for thing in list(vars(namespace).values()):
-        if isinstance(thing, type) and getattr(vars(thing).get("step"), "hooked", False):
-            thing.step = _step(thing.step)
-            thing.step.hooked = True
-
-
-def _step(real: object) -> object:
-    at = _place_of_closure(real)
-
-    def ghost(self: object, *args: object, **kwargs: object) -> object:
-        return _ghost_step(self, _closure(args, kwargs, at), [])
-
-    def record(spot: object, /, self: object, *args: object, **kwargs: object) -> object:
-        closure, results = _closure(args, kwargs, at) if args or kwargs else None, ()
-        if closure is not None:
-            results = []
-            logged = _logged_closure(closure, results)
-            if "closure" in kwargs:
-                kwargs = {**kwargs, "closure": logged}
-            else:
-                args = (*args[:at], logged, *args[at + 1:])
-        out = real(self, *args, **kwargs)
-        _fenced("the state of an optimizer", _put_step, self, out, results, spot)
-        if results:
-            results.clear()  # with the losses live their graphs
-        return out
-
-    @functools.wraps(real)
-    def within(self: object, *args: object, **kwargs: object) -> object:
-        global _stepping
-        if not life.depth or _stepping or _get_ident() != life.main:
-            return real(self, *args, **kwargs)
-        _stepping = True
-        try:
-            out = real(self, *args, **kwargs)
-        finally:
-            _stepping = False
-        leavings.steps += 1
-        return out
-    return _shielded(within, ghost, record, True)
-
-
-def _place_of_closure(step: object) -> int:
-    """Which argument of an optimizer's step it is; -1: none. Optimizers of the script's own may take others, or others before it."""
-    for n, (name, parameter) in enumerate(list(inspect.signature(step).parameters.items())[1:]):
-        if name == "closure" or parameter.kind is parameter.VAR_POSITIONAL:
-            return n
-    return -1
-
-
-def _closure(args: tuple, kwargs: dict, at: int) -> object:
-    found = kwargs["closure"] if "closure" in kwargs else args[at] if 0 <= at < len(args) else None
-    return found if callable(found) else None
-
-
-def _logged_closure(closure: object, results: list) -> object:
-    def logged() -> object:
-        life.log.put(_kinds["closure"])
-        _outside(closure, results)
-        return results[-1]
-    return logged
-
-
-def _outside(closure: object, results: list) -> None:
-    points.held += 1
-    life.leave()
-    try:
-        results.append(closure())
-    finally:
-        points.held -= 1
-        life.enter(_getframe(1))
-
-
-def _put_step(optimizer: object, out: object, results: object, spot: object) -> None:
-    number, notes = ordinal(optimizer), _ordinals[id(optimizer)][2]  # steps, entries of its state, keys in them
-    notes[0] += 1
-    if len(optimizer.state) != notes[1] or notes[0] <= 3 or not notes[0] % 50:
-        _put_state(optimizer, notes, spot)
-    if out is not None:
-        same = [i for i, result in enumerate(results) if out is result]
-        number = (number, "is", same[0]) if same else (number, template(out))
-    life.log.put_at(_kinds["step"], number, spot)
-    life.steps += 1
-
-
-def _put_state(optimizer: object, notes: list, spot: object) -> None:
-    entries, keys = len(optimizer.state), _keys(optimizer)
-    if [entries, keys] != notes[1:]:
-        notes[1:] = entries, keys
-        life.log.put_at(_kinds["optimizer state"], template(_by_number(optimizer)), spot)
-
-
-def _keys(optimizer: object) -> int:
-    return sum(len(s) if isinstance(s, dict) else 1 for s in optimizer.state.values())
-
-
-def _by_number(optimizer: object) -> dict:
-    numbers = {id(p): i for i, p in enumerate(params_of(optimizer))}
-    return {numbers.get(id(key), key): dict(entry) if isinstance(entry, dict) else entry for key, entry in optimizer.state.items()}
-
-
-def _ghost_step(optimizer: object, closure: object, results: list) -> object:
-    import torch
-    log, result = life.log, None
-    while closure is not None and log.peek() == _kinds["closure"]:
-        log.take(_kinds["closure"])
-        with torch.enable_grad():
-            _outside(closure, results)
-    try:
-        described = build(log.take(_kinds["optimizer state"])) if log.peek() == _kinds["optimizer state"] else {}
-        what = log.take(_kinds["step"])
-        number = what if type(what) is int else what[0]
-        if ordinal(optimizer) != number:
-            fate.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(optimizer), type=type(optimizer).__name__))
-        notes = _ordinals[id(optimizer)][2]
-        notes[0] += 1
-        if described:
-            params = params_of(optimizer)
-            for key, entry in described.items():
-                optimizer.state[params[key] if type(key) is int else key] = entry
-            notes[1:] = len(optimizer.state), _keys(optimizer)
-        life.steps += 1
-        digest = sys.modules.get(f"{__package__}.digest")
-        if digest is not None:
-            digest.count_ghost_step(optimizer)
-        if type(what) is not int:
-            result = results[what[2]] if what[1] == "is" else build(what[1])
-    except Exception as e:
-        fate.broke(e)
-    return result
+    """The long way, through kernels of ours."""
+    return loss.item() if loss.numel() == 1 else None
 
 
 # -- common
-
-def _fenced(what: str, put: object, *args: object) -> None:
-    """Record what a call gave; a fault of ours is not the script's."""
-    if not life.phase:
-        return
-    try:
-        put(*args)
-    except Exception as e:
-        _not_put(what, e)
-
-
-def _not_put(what: str, error: Exception) -> None:
-    if isinstance(error, stand_ins.NotUnderstood):
-        fate.refuse(words.UNKNOWN_OUTPUT.format(what=what, type=error))
-    else:
-        fate.broke(error)
-
 
 def _put(kind: int, out: object, spot: object) -> None:
     life.log.put_at(kind, template(out), spot)
@@ -482,13 +343,3 @@ def _stand_in(value: object) -> object:
         return build(value)
     except Exception as e:
         fate.broke(e)
-
-
-def _raised(error: BaseException) -> None:
-    """An error leaves a shield. The script may catch it and go on; a ghost could not raise it, so no image is taken any more."""
-    global raised
-    if life.phase in (life.RECORD, life.TAIL):
-        raised = type(error).__name__
-        life.log.put(_kinds["raised"], raised)
-    elif life.phase == life.GHOST and not isinstance(error, (KeyboardInterrupt, SystemExit)):
-        fate.diverged(f"{type(error).__name__}: {error}")

@@ -95,14 +95,15 @@ def _quick_key(out: object, tensor: type) -> object:
     """Without a walk for what most calls give: a tensor, or a few of them."""
     kind = type(out)
     if kind is tensor:
-        return out.shape, out.dtype, out.layout, out.is_cpu or out.device, out.requires_grad, out.is_leaf, out.stride()
+        return key_of(out)
     if kind in (tuple, list) and len(out) < 9:
-        keys = [_tensor_key(each) for each in out if type(each) is tensor]
+        keys = [key_of(each) for each in out if type(each) is tensor]
         return (kind, *keys) if keys and len(keys) == len(out) and len({id(each) for each in out}) == len(out) else None
     return None
 
 
-def _tensor_key(t: object) -> object:
+def key_of(t: object) -> tuple:
+    """What can be seen of a tensor at a glance: equal keys, equal templates."""
     return t.shape, t.dtype, t.layout, t.is_cpu or t.device, t.requires_grad, t.is_leaf, t.stride()
 
 

@@ -123,6 +123,50 @@ def test_a_ghost_gets_the_forms_of_what_it_skips(tmp_path: Path) -> None:
     assert one == two and "Pair" in one and "Thing" in one
 
 
+def test_a_call_that_is_not_as_the_last_one_from_its_place_is_told_as_it_is(tmp_path: Path) -> None:
+    one, two = lives(tmp_path, """
+        from torch.utils.hooks import RemovableHandle
+        library = {}  # the script's own code that writes is never asked for less
+        exec(compile("def keep(net, y): net.loss = y.mean()", "/site-packages/library.py", "exec"), library)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.f, self.what = nn.Linear(3, 3), ""
+            def forward(self, x, *more):
+                y, what = self.f(x), self.what
+                if what == "leaves": library["keep"](self, y)
+                if what == "joins": self.add_module("late", nn.Linear(3, 3))
+                if what == "hook": self.f.register_forward_hook(lambda *_: None)
+                if what == "step": inner.step()
+                forms = {"shape": y[:, :2].contiguous(), "detached": y.detach(), "same": x, "tuple": (y, y), "double": y.double(), "strided": y.t()}
+                return forms.get(what, y)
+        nets, heard, hooks = [Net(), Net()], [], []
+        inner = torch.optim.SGD(nets[0].parameters(), 0.1)
+        def form(o):
+            return (tuple(o.shape), tuple(o.stride()), str(o.dtype), o.requires_grad) if isinstance(o, torch.Tensor) else tuple(map(form, o))
+        whats = ("shape", "detached", "same", "tuple", "double", "strided", "leaves", "joins", "writes", "hook", "asks", "no grad", "step", "other")
+        for what in ["", "", "", *[each for what in whats for each in (what, "", "")]]:
+            net = nets[what == "other"]
+            net.what, x = what, torch.randn(4, 3)
+            if what == "asks":
+                x.requires_grad_()
+            if what == "same":
+                x = x.requires_grad_() * 1  # of the form that the call gives otherwise
+            if what == "writes":
+                hooks.append(net.f.register_forward_hook(lambda *_: heard.append(len(heard))))
+            with torch.set_grad_enabled(what != "no grad"):
+                out = net(x)
+            see(what, form(out), out is x, RemovableHandle.next_id, life.steps, hasattr(net, "late"), len(heard), form(getattr(net, "loss", ())))
+            if what in ("", "asks"):
+                out.sum().backward()
+                see(x.grad is not None, net.f.weight.grad is not None)
+            if what == "":
+                net.zero_grad()
+    """)
+    assert one == two
+    assert one.count("True") > 30
+
+
 def test_gradients_states_and_closures_are_where_they_were(tmp_path: Path) -> None:
     one, two = lives(tmp_path, """
         a, b = nn.Linear(3, 3), nn.Linear(3, 1)

@@ -158,6 +158,7 @@ def _after_iter(loader: object, iterator: object, track: object, looked: list) -
         track.guard = tracks.guard(loader, track)
         if not track.workers:
             track.trouble = track.trouble or track.guard.unreadable
+            track.counters.begin_watch()
     tracks.tracks[iterator] = track
     track.inside.after()
     life.log.put(_kind("iter"))
@@ -182,6 +183,8 @@ def _real_next(iterator: object) -> object:
         return _originals["__next__"](iterator)
     before = private.rngs() if track.iterable and not track.workers else None
     _fenced(track.look, "before")
+    if track.counters is not None:
+        track.counters.before()
     looked = _fenced(_look, track) or ()
     opening.read_again = track.iterable
     try:
@@ -207,6 +210,8 @@ def _after_next(track: object, data: object, before: tuple | None, looked: list)
         track.drew(track.k, before, private.rngs())
     track.k += 1
     track.look("after")
+    if track.counters is not None:
+        track.counters.after()
     if track.iterable:
         track.sample = tracks.sample(data, track.sample)
     life.log.put(_kind("next"), stand_ins.template(data))

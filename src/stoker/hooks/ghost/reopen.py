@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from . import fate, life, private, samplers, tracks, watch, words, workers
+from . import fate, life, log, private, samplers, tracks, watch, words, workers
 
 ran_own_code = False  # of the script, on the way of an iterator back to its place
 next_batch = None  # torch's own __next__; set by loader.install()
@@ -37,7 +37,9 @@ def save(store: object = None) -> dict:
 
 def _kept(track: object, as_first: set) -> dict:
     kept = {name: getattr(track, name) for name in ("number", *_FIT, *_BACK, *_PROOF)}
-    kept["guard"] = track.guard.digest() if track.guard is not None else 0
+    with track.as_watched():
+        kept["guard"] = track.guard.digest() if track.guard is not None else 0
+    kept["counters"] = None if track.counters is None else (track.counters.made, track.counters.watched)
     if id(track.twin._index_sampler) in as_first and track.made_sampler == (track.reset_sampler or track.made_sampler):
         kept["made_sampler"] = kept["reset_sampler"] = None  # it never changes by itself: a ghost has it
     return kept
@@ -90,10 +92,17 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
     track.skip = 0 if "position" in drop else track.k
     begin = {} if "worker_rng" in drop or track.iterable else track.consumed
     track.consumed, track.produced = dict(begin), dict(begin)
+    counters, counted = track.counters, None
+    if counters is not None:
+        counted = counters.now()
+        counters.made, counters.watched = kept["counters"]
+        counters.put(counters.watched)
     if track.workers or track.iterable:
         track.guard = watch.Watch(track.feeds(), files=track.iterable)
         if track.guard.digest() != kept["guard"]:
             return words.LOADER_OTHER_DATA
+    if counters is not None:
+        counters.put(counters.made)
     if track.made_sampler is not None:
         samplers.restore(track.made_sampler, track.twin._index_sampler, track.twin.generator)
     private.set_rngs(track.made)
@@ -104,6 +113,10 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
         _make(iterator, track, begin)
     except StopIteration:
         return words.LOADER_SHORT
+    if counters is not None:
+        counters.after()
+        if not log.equal(sorted(counters.now().items()), sorted(counted.items())):
+            return words.LOADER_OTHER_COUNT
     if drop:
         return ""
     if iterator._base_seed != track.seed:

@@ -4,9 +4,11 @@ same order in each life.
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import weakref
 import zlib
+from collections.abc import Iterator
 
 from . import leaves, private, samplers, watch, words, written
 
@@ -39,6 +41,7 @@ class Track:
         self.seed = None
         self.guard = None  # watches what the workers were started with
         self.inside = None  # an Inside
+        self.counters = Counters(loader.dataset) if self.iterable and not self.workers else None
         self.generators = _own_generators(loader)
         self.own_last = None  # their states after the sampler last drew from them
         self.begin(loader)
@@ -64,7 +67,7 @@ class Track:
         """What runs in this process when a batch is read, as far as it is the script's own (written.py); None if nothing does."""
         if self._writers is None:
             reads = () if self.workers else (self.twin.dataset, self.twin.collate_fn)
-            self._writers = () if self.iterable else written.of_data(self.twin._index_sampler, reads)
+            self._writers = written.of_data(self.twin._index_sampler, reads) if self.counters or not self.iterable else ()
         return self._writers or None
 
     def look(self, when: str) -> None:
@@ -92,11 +95,62 @@ class Track:
                     self.trouble = self.trouble or words.LOADER_DRAWS
             self.own_last = after
 
+    def as_watched(self) -> object:
+        """For so long what an iterable data set counts itself is as it was when the guard began to watch."""
+        return contextlib.nullcontext() if self.counters is None else self.counters.as_watched()
+
     def changed(self) -> str:
         """Why what the workers were started with is not what this process has now, or ""."""
-        found = "" if self.guard is None else self.guard.look(deep=True)
+        with self.as_watched():
+            found = "" if self.guard is None else self.guard.look(deep=True)
         word = words.LOADER_CHANGED if self.workers else words.LOADER_CHANGES_ITSELF
         return word.format(what=found) if found else ""
+
+
+class Counters:
+    """What an iterable data set, read in this process, keeps about itself in plain attributes: epochs, samples, where it stands. It may
+    count them up while it is read, for a reading from the start begins with what they were then. Changed by others meanwhile, they are
+    no counters."""
+
+    def __init__(self, dataset: object) -> None:
+        self._attributes = leaves.attributes(dataset) or {}
+        self.made = self.watched = self._last = self.now()
+        self._meddled = False
+
+    def now(self) -> dict:
+        return {name: value for name, value in self._attributes.items() if type(value) in leaves.PLAIN}
+
+    def put(self, then: dict) -> None:
+        now = self.now()
+        for name in now.keys() - then.keys():
+            del self._attributes[name]
+        self._attributes.update({name: value for name, value in then.items() if name in now or name not in self._attributes})
+
+    def begin_watch(self) -> None:
+        """The guard looks from now on."""
+        self.watched = self._last = self.now()
+
+    def before(self) -> None:
+        """On the way into the loader."""
+        self._meddled = self._meddled or self.now() != self._last
+
+    def after(self) -> None:
+        self._last = self.now()
+
+    @contextlib.contextmanager
+    def as_watched(self) -> Iterator[None]:
+        now = self.now()
+        if self._meddled or now != self._last:
+            yield
+            return
+        order = list(self._attributes)
+        self.put(self.watched)
+        try:
+            yield
+        finally:
+            self.put(now)
+            for name in order:  # as they were put there
+                self._attributes[name] = self._attributes.pop(name)
 
 
 def _own_generators(loader: object) -> list:

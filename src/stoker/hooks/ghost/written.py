@@ -258,7 +258,7 @@ def of_data(sampler: object, reads: tuple) -> Writers:
         todo.append(("dataset", dataset, DEEP + 1))
         found.add("collate", collate)
     for key, thing, deep in todo:
-        for word in ("__getitem__", "__getitems__", "__call__") if type(thing) not in (list, tuple) else ():
+        for word in ("__getitem__", "__getitems__", "__call__", "__iter__", "__next__") if type(thing) not in (list, tuple) else ():
             method = _of_class(type(thing), word)
             if type(method) is types.FunctionType:
                 found.add(f"{key}.{word}", types.MethodType(method, thing))

@@ -306,6 +306,33 @@ def script_iterable():
     return read(DataLoader(Numbers(), 4))
 
 
+class Counting(IterableDataset):
+    def __init__(self):
+        self.epoch, self.given, self.level = 0, 0, 0.0
+
+    def __iter__(self):
+        self.epoch += 1
+        self.turn = 0
+        for _ in range(26):
+            self.given += 1
+            self.turn += 1
+            yield torch.tensor([float(self.epoch), float(self.given), self.level])
+
+
+@expect("exact")
+def script_iterable_that_counts():
+    return read(DataLoader(Counting(), 4))
+
+
+@expect("dataset.level changes while the iterable data set is read")
+def script_iterable_that_is_told():
+    data = Counting()
+    for _ in range(2):
+        for i, batch in enumerate(DataLoader(data, 4)):
+            yield batch
+            data.level = i / 2
+
+
 @expect("exact")
 def script_iterable_chain():
     return read(DataLoader(ChainDataset([Numbers(), Numbers(n=5)]), 4, drop_last=True))

@@ -115,10 +115,10 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
         return words.LOADER_SHORT
     if counters is not None:
         counters.after()
-        if not log.equal(sorted(counters.now().items()), sorted(counted.items())):
-            return words.LOADER_OTHER_COUNT
     if drop:
         return ""
+    if counters is not None and not log.equal(sorted(counters.now().items()), sorted(counted.items())):
+        return words.LOADER_OTHER_COUNT
     if iterator._base_seed != track.seed:
         return words.LOADER_SEED
     return "" if all(getattr(track, name) == kept[name] for name in _PROOF) else words.LOADER_OTHER_INDICES

@@ -103,6 +103,8 @@ class Track:
         """Why what the workers were started with is not what this process has now, or ""."""
         with self.as_watched():
             found = "" if self.guard is None else self.guard.look(deep=True)
+        if not found and self.counters is not None:
+            found = self.counters.meddled()
         word = words.LOADER_CHANGED if self.workers else words.LOADER_CHANGES_ITSELF
         return word.format(what=found) if found else ""
 
@@ -115,7 +117,7 @@ class Counters:
     def __init__(self, dataset: object) -> None:
         self._attributes = leaves.attributes(dataset) or {}
         self.made = self.watched = self._last = self.now()
-        self._meddled = False
+        self._meddled: set = set()  # names of those that others changed
 
     def now(self) -> dict:
         return {name: value for name, value in self._attributes.items() if type(value) in leaves.PLAIN}
@@ -132,19 +134,28 @@ class Counters:
 
     def before(self) -> None:
         """On the way into the loader."""
-        self._meddled = self._meddled or self.now() != self._last
+        if self.now() != self._last:
+            self.meddled()
 
     def after(self) -> None:
+        """On the way out."""
         self._last = self.now()
+
+    def meddled(self) -> str:
+        """The path of one that was changed outside of the loader since the reading began, or ""."""
+        now, last = self.now(), self._last
+        if now != last:
+            self._meddled |= {name for name in now.keys() | last.keys() if name not in now or name not in last
+                              or (now[name] is not last[name] and now[name] != last[name])}
+        return f"dataset.{min(self._meddled)}" if self._meddled else ""
 
     @contextlib.contextmanager
     def as_watched(self) -> Iterator[None]:
         now = self.now()
-        if self._meddled or now != self._last:
-            yield
-            return
+        self.meddled()
         order = list(self._attributes)
-        self.put(self.watched)
+        self.put({**{name: now[name] for name in self._meddled if name in now},
+                  **{name: value for name, value in self.watched.items() if name not in self._meddled}})
         try:
             yield
         finally:

@@ -217,6 +217,9 @@ def main() -> int:
     parser.add_argument("--base", type=Path)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    for kind in args.only.split(","):
+        if kind not in KINDS:
+            parser.error(f"no kind {kind!r}; there are {', '.join(KINDS)}")
     base = args.base or Path(tempfile.mkdtemp(prefix="st-resume-", dir="/tmp"))
     hooks, began, counts = (takeouts.blind if args.blind else vendored)(base / "hooks"), time.monotonic(), []
     size = {"short": args.short, "jobs": args.jobs, "seed": args.seed, "most": args.most, "kills": 1 if args.short else args.kills,

@@ -324,6 +324,30 @@ def script_iterable_that_counts():
     return read(DataLoader(Counting(), 4))
 
 
+class Drawing(IterableDataset):
+    def __init__(self, rng):
+        self.rng, self.epoch = rng, 0
+
+    def __iter__(self):
+        self.epoch += 1
+        for _ in range(14):
+            yield torch.tensor([float(self.epoch), self.rng.random()])
+
+
+@expect("exact")
+def script_iterable_that_draws_itself():
+    yield from read(DataLoader(Drawing(random.Random(3)), 3))
+    yield from read(DataLoader(Drawing(np.random.default_rng(3)), 3))
+
+
+@expect("dataset.rng changes while the iterable data set is read")
+def script_iterable_drawn_from():
+    data = Drawing(random.Random(3))
+    for batch in DataLoader(data, 3):
+        yield batch
+        data.rng.random()
+
+
 @expect("dataset.level changes while the iterable data set is read")
 def script_iterable_that_is_told():
     data = Counting()

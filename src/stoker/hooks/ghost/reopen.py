@@ -39,7 +39,7 @@ def _kept(track: object, as_first: set) -> dict:
     kept = {name: getattr(track, name) for name in ("number", *_FIT, *_BACK, *_PROOF)}
     with track.as_watched():
         kept["guard"] = track.guard.digest() if track.guard is not None else 0
-    kept["counters"] = None if track.counters is None else (track.counters.made, track.counters.watched)
+    kept["counters"] = None if track.counters is None else (track.counters.made, track.counters.watched, track.counters.now())
     if id(track.twin._index_sampler) in as_first and track.made_sampler == (track.reset_sampler or track.made_sampler):
         kept["made_sampler"] = kept["reset_sampler"] = None  # it never changes by itself: a ghost has it
     return kept
@@ -94,8 +94,7 @@ def _rebuild(iterator: object, track: object, kept: dict, drop: set) -> str:
     track.consumed, track.produced = dict(begin), dict(begin)
     counters, counted = track.counters, None
     if counters is not None:
-        counted = counters.now()
-        counters.made, counters.watched = kept["counters"]
+        counters.made, counters.watched, counted = kept["counters"]
         counters.put(counters.watched)
     if track.workers or track.iterable:
         track.guard = watch.Watch(track.feeds(), files=track.iterable)

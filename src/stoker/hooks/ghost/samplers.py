@@ -59,9 +59,9 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
         return ("data", thing if kind in (tuple, frozenset) else marshal.loads(marshal.dumps(thing, 2)))
     if isinstance(thing, _CODE) or kind is range or leaves.is_value(kind):
         return ("code", getattr(thing, "__qualname__", None) or (repr(thing) if kind is range else kind.__name__))
-    rng = _generator(thing)
-    if rng is not None:
-        return (rng[0], rng[1](thing))
+    state = generator_state(thing)
+    if state is not None:
+        return state
     memory = _memory(thing)
     if memory is not None:
         return memory
@@ -92,7 +92,7 @@ def _put(thing: object, state: tuple, path: str) -> None:
     if kind in (*_BY_OWNER, "code", "again", "data set"):
         return  # the owner puts it
     if kind in _GENERATORS:
-        _GENERATORS[kind][2](thing, state[1])
+        set_generator(thing, state)
     elif kind == "array":
         _check(thing is not None and str(getattr(thing, "dtype", "")) == state[1] and tuple(thing.shape) == state[2], path)
         _write(thing, state[3])
@@ -214,12 +214,17 @@ _GENERATORS = {  # word -> (modules and classes, state, put back)
 }
 
 
-def _generator(thing: object) -> tuple | None:
+def generator_state(thing: object) -> tuple | None:
+    """(word, state) of a generator of random numbers, None of anything else."""
     for word, ((home, names), take, _) in _GENERATORS.items():
         module = sys.modules.get(home)
         if module is not None and type(thing) in [getattr(module, name, None) for name in names]:
-            return word, take
+            return word, take(thing)
     return None
+
+
+def set_generator(thing: object, state: tuple) -> None:
+    _GENERATORS[state[0]][2](thing, state[1])
 
 
 def _memory(thing: object) -> tuple | None:

@@ -110,9 +110,9 @@ class Track:
 
 
 class Counters:
-    """What an iterable data set, read in this process, keeps about itself in plain attributes: epochs, samples, where it stands. It may
-    count them up while it is read, for a reading from the start begins with what they were then. Changed by others meanwhile, they are
-    no counters."""
+    """What an iterable data set, read in this process, keeps about itself in plain attributes (epochs, samples, where it stands), and
+    generators of random numbers that it holds itself. They may go on while it is read, for a reading from the start begins with what they
+    were then; but not changed by others meanwhile."""
 
     def __init__(self, dataset: object) -> None:
         self._attributes = leaves.attributes(dataset) or {}
@@ -120,13 +120,26 @@ class Counters:
         self._meddled: set = set()  # names of those that others changed
 
     def now(self) -> dict:
-        return {name: value for name, value in self._attributes.items() if type(value) in leaves.PLAIN}
+        """By their names: plain values, and of generators (word, state)."""
+        found = {}
+        for name, value in self._attributes.items():
+            if type(value) in leaves.PLAIN:
+                found[name] = value
+            elif (state := samplers.generator_state(value)) is not None:
+                found[name] = state
+        return found
 
     def put(self, then: dict) -> None:
+        """Make them what `now` gave: generators as far as they are there."""
         now = self.now()
-        for name in now.keys() - then.keys():
-            del self._attributes[name]
-        self._attributes.update({name: value for name, value in then.items() if name in now or name not in self._attributes})
+        for name, value in now.items():
+            if name not in then and type(value) is not tuple:
+                del self._attributes[name]
+        for name, value in then.items():
+            if type(value) is not tuple and type(now.get(name)) is not tuple and (name in now or name not in self._attributes):
+                self._attributes[name] = value
+            elif type(value) is tuple and type(now.get(name)) is tuple and value[0] == now[name][0] and value != now[name]:
+                samplers.set_generator(self._attributes[name], value)
 
     def begin_watch(self) -> None:
         """The guard looks from now on."""

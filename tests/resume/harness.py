@@ -43,6 +43,7 @@ TAIL_S = 3.0  # what is not flushed is printed late: by then there is a tail
 MASKED = re.compile(rb"\x1b\[[0-9;]*m")
 
 GOOD = ("exact", "refused", "restart", "unhurt")
+FAULT = "a fault of the hooks themselves"  # of ours, whatever it did to the script
 BAD = ("WRONG", "BROKEN", "HANGS", "RECORDING CHANGED IT")
 
 
@@ -418,6 +419,8 @@ class Stage:
         elif last is None or tried:
             had = any((x.said.get("image") or tried or x.said.get("state") == "not resumable") for x in lives[:-1])
             trial.outcome = ("exact" if last is not None else "refused" if had else "restart")
+        if str(why).startswith(FAULT):
+            trial.outcome = "BROKEN"
         if last is not None and trial.outcome == "exact" and not trial.reason:
             got = lives[last - 1].resumed or {}
             trial.reason = f"{got.get('grade')}: {got.get('lost_steps')} lost steps, {got.get('values_equal')} values equal"

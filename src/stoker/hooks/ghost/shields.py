@@ -169,10 +169,12 @@ def _put_module(kind: int, module: object, asked: tuple, out: object, spot: obje
     if lazy.made or lazy.joined:
         value = lazy.told(value, module)
     life.log.put_at(kind, value, spot)
-    if leavings.told(module, out, args) and type(value) is int and type(out) is _read[None] and life.phase == life.RECORD:
+    entry = spot.entries.get(kind)  # none yet where this event was the last one that the tail compared
+    plain = type(value) is int and type(out) is _read[None]
+    if leavings.told(module, out, args) and plain and entry is not None and life.phase == life.RECORD:
         if len(spot.last) > _LAST:
             spot.last.clear()
-        spot.last[_identity(module)] = (known(module)[1], leavings.numbers, stand_ins.key_of(out), value, spot.entries[kind])
+        spot.last[_identity(module)] = (known(module)[1], leavings.numbers, stand_ins.key_of(out), value, entry)
 
 
 def _told(module: object, args: tuple, out: object, given: dict | None) -> object:

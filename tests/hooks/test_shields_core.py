@@ -167,6 +167,27 @@ def test_a_call_that_is_not_as_the_last_one_from_its_place_is_told_as_it_is(tmp_
     assert one.count("True") > 30
 
 
+def test_a_tail_that_ends_with_a_call_of_a_module_is_recorded_on(tmp_path: Path) -> None:
+    body = """
+net = nn.Sequential(nn.Linear(3, 3))
+for _ in range(int(sys.argv[3])):
+    out = net(torch.ones(2, 3))
+see(fate.refused(), life.NAMES[life.phase], life.log.compared)
+"""
+    again = "life.phase = life.SETUP if sys.argv[3] == '4' else life.TAIL; life.phase == life.SETUP or life.log.replay(0)"
+    script = LIFE.replace("life.phase = life.SETUP", again)
+    (tmp_path / "images" / "1").mkdir(parents=True)
+    told = []
+    (tmp_path / "life.py").write_text(script + body + END)
+    for calls in ("4", "9"):
+        env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "1", "STOKER_RESUME_DEBUG": "1"}
+        done = subprocess.run([sys.executable, str(tmp_path / "life.py"), str(tmp_path), "record", calls], env=env, capture_output=True, text=True,
+                              timeout=200, check=False)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.strip())
+    assert told == ["['', 'record', 0]", "['', 'record', 4]"]
+
+
 def test_gradients_states_and_closures_are_where_they_were(tmp_path: Path) -> None:
     one, two = lives(tmp_path, """
         a, b = nn.Linear(3, 3), nn.Linear(3, 1)

@@ -116,18 +116,15 @@ def broke(error: Exception) -> None:
 # ---- modules
 
 def _module_call(real: object) -> object:
-    """For the first steps, until it is known which modules the script calls itself: those within them are not slowed down later. Where
-    exact resume stands around it, for all steps; it does not come here from within a module."""
+    """Until it is known which modules the script calls itself: those within are not slowed down later. Exact resume comes here for all."""
     def __call__(self, *args, **kwargs):
-        global _inside, last, _after, _evaluating
+        global _inside, last, _after
         if _inside or _get_ident() != owner:
             return real(self, *args, **kwargs)
-        if steps >= LEARN and device is None and _grad_enabled():  # `_call_begins`, without the call
+        if steps >= LEARN and device is None and not _evaluating and _grad_enabled():  # `_call_begins`, without the call
             kind, moment = FORWARD, now()
             spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
             last = moment
-            if _evaluating:  # to look costs less than to set
-                _evaluating = False
         else:
             kind = _call_begins(self)
             if steps < LEARN and type(self) not in _roots and _grad_enabled():
@@ -158,15 +155,13 @@ def _learn(module: object) -> None:
 def _root_call(base: object) -> object:
     """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
     def __call__(self, *args, **kwargs):
-        global _inside, last, _after, _evaluating
+        global _inside, last, _after
         if _inside or _compiling() or _get_ident() != owner:
             return base.__call__(self, *args, **kwargs)
-        if _grad_enabled() and device is None:  # `_call_begins`, without the call
+        if _grad_enabled() and device is None and not _evaluating:  # `_call_begins`, without the call
             kind, moment = FORWARD, now()
             spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
             last = moment
-            if _evaluating:  # to look costs less than to set
-                _evaluating = False
         else:
             kind = _call_begins(self)
         _inside = True
@@ -236,8 +231,7 @@ def _ends(kind: int, what: int) -> None:
 def _start(moment: int) -> None:
     """The first call of a loop: what came before was preparation, and belongs to no step."""
     global last, write_at, _step_from
-    for kind in range(len(spent)):
-        spent[kind] = 0
+    spent[:] = [0] * len(KINDS)
     first_step(moment, moment - last)
     last = _step_from = moment
     write_at = moment + 1_000_000_000

@@ -1,6 +1,7 @@
-# Tries: an iterable data set whose __iter__ is no generator: it counts its epochs before the first batch is asked for
+# Tries: an iterable data set whose __iter__ is no generator: it counts its epochs, and notes the time, before the first batch is asked for
 # expected: exact
 import random
+import time
 
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         self.epoch += 1
+        self.begun = time.time()
         self.name = f"epoch {self.epoch}"
         rows = list(self.rows)
         random.Random(self.epoch).shuffle(rows)

@@ -266,7 +266,7 @@ def _backward(real: object, is_step: bool = True) -> object:
             last, _after, _inside = moment, BACK, False
             if device is not None:
                 device.backward_ends()
-            if is_step and _backwards.made >= 0 and _backwards.is_step(seen["optimizers"]):
+            if is_step and _backwards.is_step(seen["optimizers"]):
                 (stepped_by_hand or step_ends)(None, (), {})
     return backward
 

@@ -9,24 +9,23 @@ FIRST = 8  # backwards that may come before the first step of an optimizer (accu
 
 
 class Backwards:
-    """The backwards of one process. `steps`: how many of them were steps; `made`: how many there were; -1: there is an optimizer, none
-    of them is one any more."""
+    """The backwards of one process. `steps`: how many of them were steps."""
 
     def __init__(self) -> None:
-        self.made = 0
+        self._made = 0  # -1: there is an optimizer
         self.steps = 0
 
     def is_step(self, optimizer: object) -> bool:
         """After a backward. `optimizer`: true if one is known of."""
-        if self.made < 0:
+        if self._made < 0:
             return False
-        if optimizer or (self.made == FIRST and _optimizer_is_there()):
-            self.made = -1
+        if optimizer or (self._made == FIRST and _optimizer_is_there()):
+            self._made = -1
             return False
-        self.made += 1
-        if self.made > FIRST:
+        self._made += 1
+        if self._made > FIRST:
             self.steps += 1
-        return self.made > FIRST
+        return self._made > FIRST
 
 
 def _optimizer_is_there() -> bool:

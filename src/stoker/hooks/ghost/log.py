@@ -66,7 +66,8 @@ class Spot:
 class Log:
     """Events of one run, over all its lives. In memory until `open()`: a process that never trains writes nothing.
 
-    put, spot, put_at, take, peek and kind are what the hooks call; the rest is for the one who leads from phase to phase."""
+    put, spot, put_at, take, peek and kind are what the hooks call, or spots, append, append_value and flush_at, of which the second and
+    third are made, where each call is felt; the rest is for the one who leads from phase to phase."""
 
     def __init__(self, path: str) -> None:
         self.path = path

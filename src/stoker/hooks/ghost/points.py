@@ -62,7 +62,7 @@ def wished() -> bool:
 
 def after_event(step: bool = False, graph_freed: bool = False) -> None:
     """A shielded call has returned. If an image is due, look for the place."""
-    if graph_freed and _backwards.made >= 0 and _backwards.is_step(life.steps > _backwards.steps):
+    if graph_freed and _backwards.is_step(life.steps > _backwards.steps):
         life.steps += 1
     if _monotonic() < pace.not_before or life.depth or held:
         return

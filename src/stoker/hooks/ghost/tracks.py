@@ -96,7 +96,7 @@ class Track:
             self.own_last = after
 
     def as_watched(self) -> object:
-        """For so long what an iterable data set counts itself is as it was when the guard began to watch."""
+        """For so long the guard sees nothing of what an iterable data set counts itself."""
         return contextlib.nullcontext() if self.counters is None else self.counters.as_watched()
 
     def changed(self) -> str:
@@ -132,14 +132,15 @@ class Counters:
     def put(self, then: dict) -> None:
         """Make them what `now` gave: generators as far as they are there."""
         now = self.now()
-        for name, value in now.items():
-            if name not in then and type(value) is not tuple:
-                del self._attributes[name]
+        for name in [name for name, value in now.items() if name not in then and type(value) is not tuple]:
+            del self._attributes[name]
         for name, value in then.items():
-            if type(value) is not tuple and type(now.get(name)) is not tuple and (name in now or name not in self._attributes):
+            there = now.get(name)
+            if type(value) is tuple:
+                if type(there) is tuple and there[0] == value[0]:
+                    samplers.set_generator(self._attributes[name], value)
+            elif type(there) is not tuple and (name in now or name not in self._attributes):
                 self._attributes[name] = value
-            elif type(value) is tuple and type(now.get(name)) is tuple and value[0] == now[name][0] and value != now[name]:
-                samplers.set_generator(self._attributes[name], value)
 
     def begin_watch(self) -> None:
         """The guard looks from now on."""
@@ -147,15 +148,14 @@ class Counters:
 
     def before(self) -> None:
         """On the way into the loader."""
-        if self.now() != self._last:
-            self.meddled()
+        self.meddled()
 
     def after(self) -> None:
         """On the way out."""
         self._last = self.now()
 
     def meddled(self) -> str:
-        """The path of one that was changed outside of the loader since the reading began, or ""."""
+        """The path of one that was changed outside of the loader since the guard began to look, or ""."""
         now, last = self.now(), self._last
         if now != last:
             self._meddled |= {name for name in now.keys() | last.keys() if name not in now or name not in last
@@ -164,11 +164,9 @@ class Counters:
 
     @contextlib.contextmanager
     def as_watched(self) -> Iterator[None]:
-        now = self.now()
-        self.meddled()
-        order = list(self._attributes)
-        self.put({**{name: now[name] for name in self._meddled if name in now},
-                  **{name: value for name, value in self.watched.items() if name not in self._meddled}})
+        """For so long they are as they were when the guard began to look."""
+        now, order = self.now(), list(self._attributes)
+        self.put(self.watched)
         try:
             yield
         finally:

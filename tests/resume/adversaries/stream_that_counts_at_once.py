@@ -40,4 +40,6 @@ for _ in range(40):
         n += 1
         if n % 20 == 0:
             print(stream.name, n, loss.item(), flush=True)
+assert 0 < time.time() - stream.begun < 1000
+del stream.begun  # another in each run
 print("final", sum(p.double().sum().item() for p in m.parameters()), stream.epoch, n)

@@ -116,7 +116,8 @@ def test_a_pty_is_a_terminal_with_the_scripts_own_bytes(new_run):
 
 
 def test_window_size_and_ctrl_c_and_ctrl_d_in_a_pty(new_run):
-    body = ("import signal, os, sys\nsignal.signal(signal.SIGWINCH, lambda *_: print('size', *os.get_terminal_size(), flush=True))\nprint('up', flush=True)\n"
+    body = ("import signal, os, sys\nsignal.signal(signal.SIGWINCH, lambda *_: os.write(1, b'size %d %d\\n' % os.get_terminal_size()))\n"
+            "print('up', flush=True)\n"
             "try:\n try:\n  while True: print('line', input(), flush=True)\n except EOFError: print('eof', flush=True)\n"
             " import time; time.sleep(100)\nexcept KeyboardInterrupt: print('interrupted', flush=True); sys.exit(130)")
     run = new_run([PY, "-c", body], tty=True, stdin="attached")
@@ -206,8 +207,9 @@ def test_fast_output_through_a_pty_is_whole(new_run):
 
 def test_a_signal_that_asks_reaches_the_first_process_only_and_ends_nothing(new_run):
     """As Slurm's warning does: workers without a handler would die of it, and what goes wrong later has a cause of its own."""
-    body = ("import signal, subprocess\nsignal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
-            "worker = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\nprint('up', flush=True)\nsignal.pause()\nworker.stdin.close()\n"
+    body = ("import os, signal, subprocess, time\nasked = []\nsignal.signal(signal.SIGUSR1, lambda *_: asked.append(os.write(1, b'saved\\n')))\n"
+            "worker = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\nprint('up', flush=True)\n"
+            "while not asked: time.sleep(0.01)\nworker.stdin.close()\n"
             "raise ValueError('worker %d' % worker.wait())")
     for tty in (False, True):
         run = new_run([PY, "-c", body], tty=tty, stdin="attached")

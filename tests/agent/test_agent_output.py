@@ -122,7 +122,7 @@ def test_the_agent_writes_the_log_on_when_the_holder_is_killed_in_a_flood(new_ru
 
 
 def test_last_words_after_the_holders_death_are_in_the_log(new_run):
-    body = ("import signal, sys, time\ndef leave(*_): print('saved', flush=True); sys.exit(0)\n"
+    body = ("import os, signal, sys, time\ndef leave(*_): os.write(1, b'saved\\n'); sys.exit(0)\n"
             "signal.signal(15, leave)\nprint('up', flush=True); time.sleep(100)")
     run = new_run([PY, "-c", body], grace_s=[5, 5])
     run.start()

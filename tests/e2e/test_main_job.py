@@ -130,7 +130,7 @@ def test_a_killed_client_leaves_the_run_going(ground: Ground):
 
 
 def test_the_size_of_the_terminal_follows(ground: Ground):
-    ground.script("train.py", "import os, signal, time\nsignal.signal(signal.SIGWINCH, lambda *a: print('now', *os.get_terminal_size(), flush=True))\n"
+    ground.script("train.py", "import os, signal, time\nsignal.signal(signal.SIGWINCH, lambda *a: os.write(1, b'now %d %d\\n' % os.get_terminal_size()))\n"
                               "print('size', *os.get_terminal_size(), flush=True)\nfor _ in range(600): time.sleep(0.1)\n")
     term = ground.terminal("run", "train.py")
     term.expect(b"size 80 24")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from harness import Kill, Stage, one_text, read
+from harness import Kill, Stage, campaign, one_text, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -100,3 +100,10 @@ def test_a_part_left_out_is_noticed(grave, part):
     assert life.rc == 0, life.err.decode()[-800:]
     differs = grave[2].differs(final, grave[1].script)
     assert not differs, differs
+
+
+def test_a_script_that_differs_from_itself_is_no_trial(hooks, short_tmp):
+    """The harness itself: what differs is nobody's fault but the script's where two plain runs differ too."""
+    (short_tmp / "odd.py").write_text("import os\n" + SCRIPT + "print(os.urandom(8).hex())\n")
+    with pytest.raises(AssertionError, match="odd differs from itself without Stoker"):
+        campaign(read(short_tmp / "odd.py"), short_tmp / "run", kills=1, plans=[[Kill("image", 0.1, 1)]], hooks=hooks, every="60steps")

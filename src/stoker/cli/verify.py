@@ -41,6 +41,7 @@ The exit code is 0 when every trial was equal, 1 when one was not, 125 when noth
 """
 SETTLE_S = 0.2
 SOONER = 3  # tries to meet a run alive
+LIVES = 1.5  # what a trial takes beside a run: killed and brought back it starts twice, and goes a part of its way twice
 TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the way back by
 
 
@@ -112,15 +113,17 @@ class _Bench:
                 "Nothing can be compared bit for bit. Does the script set its seeds?", *_said(second)], 1, [])
         if self._own is None and not (second["resume"] or {}).get("image"):
             return self._report(f"not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}", _said(second), 1, [])
-        trials = []
-        for n in range(1, self._o["kills"] + 1):
+        trials, kills = [], self._o["kills"]
+        output.say(f"{kills} kill{'s' * (kills > 1)} to come: about {format_duration(kills * LIVES * second['seconds'])} in all")
+        for n in range(1, kills + 1):
             moment = second["seconds"] * self._random.uniform(0.2, 0.9)
-            output.say(f"kill {n} of {self._o['kills']}, after {moment:.1f} s")
+            output.say(f"kill {n} of {kills}, after {moment:.1f} s")
             ended, killed = self._trial(n, at, every, moment, patient=self._own is None)
             for _ in range(SOONER):
                 if killed:
                     break
-                moment *= 0.6  # this machine was faster than before: the run was over
+                moment *= 0.6  # this machine was faster than before
+                output.say(f"kill {n} of {kills}: the run had ended before; once more, after {moment:.1f} s")
                 ended, killed = self._trial(n, at, every, moment)
             trials.append({"killed_after_s": moment, "run": ended["id"], "grade": _back(ended).get("grade"),
                            "how": self._how(ended, killed),
@@ -267,7 +270,8 @@ def _back(done: dict) -> dict:
 
 def _said(done: dict) -> list[str]:
     resume = done["resume"] or {}
-    stands = None if done["run"]["state"] == State.DONE.value and resume.get("image") else resume.get("sentence")
+    ended_well = done["run"]["state"] == State.DONE.value and (resume.get("image") or resume.get("state") != "not resumable")
+    stands = None if ended_well else resume.get("sentence")
     return [line for line in (stands, *(resume.get("not_taken") or ())) if line]
 
 

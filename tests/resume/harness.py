@@ -9,7 +9,7 @@ A script says in comment lines at its top what it expects of us:
   # leftovers: yes  reads or appends to files of an earlier life, so a start from scratch may end differently
   # hashseed: random  the user's own PYTHONHASHSEED=random     # every: 20steps    its own image interval
   # short: yes  part of the short form                          # wait: 3   seconds more than usual   # exit: 3
-  # clocks: NAME ...  variables that hold times
+  # clocks: NAME ...  variables that hold times or addresses
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 # Tries: own momentum in dicts keyed by id(parameter) and by parameter, as hand-written optimizers do.
 # expected: either
+# clocks: o
 import torch
 from torch import nn
 

@@ -108,3 +108,10 @@ def test_times_of_bars_are_noise_though_they_are_drawn_another_number_of_times()
     other = bar("1.33", "11%|  | 1/9 [00:09<00:59, 1.0it/s]")
     assert not compare.differences(plain, other, known)
     assert compare.differences(plain, bar("1.33", loss="0.6"), known) == ["printed text (line 4: 'loss 0.6' instead of 'loss 0.5')"]
+
+
+def test_what_is_not_compared_is_told_in_a_few_lines():
+    files = {f"logs/{n}.csv": "a" for n in range(8)}
+    plain, other = (_run(b"epoch 1 time %d data %d loss 0.5\n" % (t, 2 * t), **{k: v + str(t) for k, v in files.items()}) for t in (7, 8))
+    told = compare.noise(plain, other).names()
+    assert told == [*(f"logs/{n}.csv" for n in range(4)), "4 more files", "numbers 2, 3 of lines like 'epoch # time # data # loss #'"]

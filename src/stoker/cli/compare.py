@@ -12,6 +12,7 @@ from pathlib import Path
 # A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour.
 NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
+FEW = 5  # of each kind are named
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
 
@@ -29,8 +30,14 @@ class Noise:
     def names(self) -> list[str]:
         """What is not compared, in words, at most a few of each kind."""
         found = [*sorted(self.files), *sorted(self.forms), *(f"what is in {name}" for name in sorted(self.contents))]
-        found += [f"number {n + 1} of lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape, n in sorted(self.shapes)][:5]
-        return found + [f"lines like {shape.decode('utf-8', 'replace').strip()[:60]!r}" for shape in sorted(self.lines)][:5]
+        if len(found) > FEW:
+            found[FEW - 1:] = [f"{len(found) - FEW + 1} more files"]
+        numbers: dict[str, set[int]] = {}
+        for shape, n in self.shapes:
+            numbers.setdefault(_told(shape), set()).add(n + 1)
+        found += [f"number{'s' * (len(which) > 1)} {', '.join(map(str, sorted(which)))} of lines like {line}"
+                  for line, which in sorted(numbers.items())][:FEW]
+        return found + sorted({f"lines like {_told(shape)}" for shape in self.lines})[:FEW]
 
 
 def noise(a: dict, b: dict) -> Noise:
@@ -133,6 +140,10 @@ def _lines(text: bytes) -> list[bytes]:
 
 def _shape(line: bytes) -> bytes:
     return _BLANKS.sub(b" ", NUMBER.sub(b"#", line))
+
+
+def _told(shape: bytes) -> str:
+    return repr(shape.decode("utf-8", "replace").strip()[:60])
 
 
 def _first_other(a: list[bytes], b: list[bytes]) -> str:

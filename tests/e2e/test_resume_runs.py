@@ -78,8 +78,8 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert "grade: bit-exact" in ground.stoker("show", run["id"]).ok().out
     assert made(ground.work) == straight[1]
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
-    images = Path(run["folder"]) / "resume" / "images"
-    until(lambda: not images.exists(), 10, "the images to go: it ended well")
+    resume = Path(run["folder"]) / "resume"
+    until(lambda: not any((resume / name).exists() for name in ("images", "log")), 10, "images and log to go: it ended well")
     assert shown["resume"]["sentence"] == "ended well; there is nothing to come back to"
     ground.stoker("start", run["id"]).ok()
     assert ground.wait_state(run["id"], timeout_s=120)["attempts"] == 3

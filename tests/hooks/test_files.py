@@ -106,6 +106,31 @@ image()
     assert "big.bin" in (tmp_path / "run" / "resume" / "state.json").read_text()
 
 
+def test_what_is_read_back_again_and_again_stands_in_the_log_once(tmp_path: Path) -> None:
+    """Each life of three knows by heart what the one before it knew: as a ghost, in its tail and behind that."""
+    script = """
+import os
+begin()
+open("own.bin", "wb").write(bytes(range(200)) * 500)
+total = 0
+for i in range(60):
+    if i % 10 == 0: open("turns.bin", "wb").write(bytes([i]) * 50_000)
+    total += open("own.bin", "rb").read()[i] + open("turns.bin", "rb").read()[-1]
+    print(i, total, flush=True)
+    if i == 34: image()
+    if (i, os.environ["STOKER_ATTEMPT"]) in ((42, "1"), (57, "2")): os.kill(os.getpid(), 9)
+"""
+    whole = live(tmp_path / "whole", script, attempt=3)
+    assert whole.returncode == 0, whole.stderr
+    for attempt in (1, 2, 3):
+        done = live(tmp_path / "cut", script, attempt=attempt)
+        assert done.returncode == (-9 if attempt < 3 else 0), done.stderr
+        assert done.stdout in whole.stdout
+    assert done.stdout.startswith("35 ") and whole.stdout.endswith(done.stdout)
+    once = 500 * 200 + 6 * 50_000
+    assert once < (tmp_path / "cut" / "resume" / "log").stat().st_size < 1.1 * once
+
+
 def test_tensorboard_file_is_the_same(tmp_path: Path) -> None:
     script = """
 import os

@@ -2732,6 +2732,9 @@ def forget_images(att: Attempt) -> None:
     try:
         os.rename(os.path.join(resume, "images"), aside)  # at once: half an image is never found
         remove_tree(aside)
+        for name in ("log", "log.old"):  # without images it leads nowhere
+            if os.path.exists(os.path.join(resume, name)):
+                os.unlink(os.path.join(resume, name))
     except OSError:
         pass
 

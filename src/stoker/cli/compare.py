@@ -35,7 +35,7 @@ class Noise:
         numbers: dict[str, set[int]] = {}
         for shape, n in self.shapes:
             numbers.setdefault(_told(shape), set()).add(n + 1)
-        found += [f"number{'s' * (len(which) > 1)} {', '.join(map(str, sorted(which)))} of lines like {line}"
+        found += [f"number{'s' * (len(which) > 1)} {', '.join(map(str, sorted(which)))} in each line like {line}"
                   for line, which in sorted(numbers.items())][:FEW]
         return found + sorted({f"lines like {_told(shape)}" for shape in self.lines})[:FEW]
 

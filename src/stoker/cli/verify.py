@@ -95,8 +95,9 @@ class _Bench:
         self._random = random.Random(o["seed"])
 
     def verify(self) -> dict:
+        made = self._begin("plain", resume="off", at=f"{self._o['for_s']:g}s")
         output.say("plain run, as the measure of all things")
-        plain = self._finish(self._begin("plain", resume="off", at=f"{self._o['for_s']:g}s"))
+        plain = self._finish(made)
         if plain["digest"] is None:
             raise NothingToCompare(_why_nothing(plain), hint=_leads_out(self._spec["command"]) or (
                 f"Look at it: stoker logs {plain['id']}" if self._o["keep"] else
@@ -106,6 +107,7 @@ class _Bench:
         steps = f"{plain['digest']['steps']:,} steps"
         output.say(f"it made {steps} in {format_duration(plain['seconds'])}{'' if ended else ', and would go on: compared there'}")
         every = self._o["image_every"] or f"{max(0.5, plain['seconds'] / 8):.2f}s"
+        output.say("a second run, " + ("as a control" if self._own is not None else "recorded"))
         second = self._finish(self._begin("second", resume="off" if self._own is not None else "auto", at=at, every=every))
         noise = compare.noise(plain, second)
         if second["digest"] is None or plain["digest"]["digest"] != second["digest"]["digest"]:

@@ -34,9 +34,9 @@ def sentence(state: dict | None, now: float) -> str | None:
         return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
     told = f"resumable; image {format_duration(now - image.get('at', now))} ago at step {image.get('step', 0):,}"
     about = []
-    if image.get("every_s"):
+    if image.get("every_s") and not reason:
         about.append(f"every {image['every_s']:.3g} s")
-    if image.get("every_steps"):
+    if image.get("every_steps") and not reason:
         about.append(f"every {image['every_steps']:,} steps")
     if image.get("cost") is not None:
         about.append(f"{100 * image['cost']:.2g} % cost")
@@ -44,7 +44,7 @@ def sentence(state: dict | None, now: float) -> str | None:
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
     told += f"; {audits(state)}" if audits(state) else ""
-    return f"{told}; recording ended: {reason}" if reason else told
+    return f"{told}; no image will follow, recording ended: {reason}" if reason else told
 
 
 def audits(state: dict | None) -> str | None:
@@ -107,7 +107,8 @@ def came_back(state: dict | None) -> str | None:
         told += f" in {back['seconds']:.1f} s"
     told += f"; {back.get('lost_steps', 0):,} lost steps repeated, {back.get('values_equal', 0):,} values equal to the recording"
     if back.get("put_back"):
-        told += f", put back: {', '.join(back['put_back'][:3])}{', ...' if len(back['put_back']) > 3 else ''}"
+        names = back["put_back"]
+        told += f"; what skipped calls had changed was put back: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
     return f"{told}; grade: {back.get('grade', 'unknown')}"
 
 

@@ -15,10 +15,12 @@ from . import life, pathways, streams, tape, words
 _getframe = sys._getframe
 _real_open, _real_os_open = io.open, os.open
 OWN_MAX = 1 << 20  # bytes: a file of its own that the script reads back is kept in the log up to here; larger ones must not change
+WORTH_KNOWING, KNOWN_MAX = 1 << 12, 16 << 20  # bytes of such a file, and of all that are known by heart
 INPUTS_MAX = 4096
 inputs: dict = {}  # path -> (size, mtime_ns) of files that were opened for reading in set-up
 written: set = set()  # files that the script wrote, in all its lives
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
+_known: dict = {}  # path -> what a file of its own held when the script read it last, the latest at the end
 handles = None  # imported with the first file
 read_again = False  # inside a loader whose data a life that comes back reads again from the beginning: files too
 _within: list = []  # (call, weak reference, [how often it went to a place]): files opened for reading where a ghost does not come
@@ -211,18 +213,31 @@ def read_on() -> str:
 
 
 def _told(path: str, made_up: bool) -> object:
-    """None for an input; (path, bytes) of what must be the same when it is read again; (path, None, size) if that is too much."""
+    """None for an input; (path, bytes) of what must be the same when it is read again, (path, True) where that is what it held the last
+    time; (path, None, size) if it is too much."""
     if not made_up and path not in written:
         return None
     with _real_open(path, "rb") as f:
         data = f.read(OWN_MAX + 1)
         if len(data) <= OWN_MAX:
-            return (path, data)
+            return (path, _as_known(path, data) or data)
         if made_up:
             from . import fate
 
             fate.refuse(words.READ_MUCH.format(path=path))
         return (path, None, os.fstat(f.fileno()).st_size)
+
+
+def _as_known(path: str, data: bytes) -> bool:
+    """Whether it held that when it was read last. A loop that maps a file of its own anew for each batch does not fill the log. Each life
+    goes by the same reads, and so knows and forgets the same."""
+    if len(data) < WORTH_KNOWING:
+        return False
+    same = _known.pop(path, None) == data
+    _known[path] = data
+    while sum(map(len, _known.values())) > KNOWN_MAX:
+        del _known[next(iter(_known))]
+    return same
 
 
 def _note_read_back(path: str) -> None:
@@ -243,7 +258,9 @@ def _read_again(call: _Call, told: object) -> object:
     if tape.is_failure(told[1]):
         tape.raise_again(told[1])
     if told[1] is not None:
-        return _made_of(call, told[1])
+        data = _known[path] if told[1] is True else told[1]
+        _as_known(path, data)
+        return _made_of(call, data)
     life.depth = 1
     try:
         _note_read_back(path)

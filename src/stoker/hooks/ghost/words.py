@@ -7,7 +7,7 @@ DIVERGED: a life that was to repeat another one does not; an older image, or the
 from __future__ import annotations
 
 # -- the log and the way a life goes (log, fate, points)
-LOG_CAP = "the log of this run is {size} MiB: the script takes more values out of tensors than can be kept (STOKER_LOG_CAP)"
+LOG_CAP = "the log of this run is {size} MiB, more than is kept (STOKER_LOG_CAP): values out of tensors, files of its own read again"
 LOG_MOVES = "what was printed is on its way into the log of the run"
 LOG_UNWRITABLE = "the log cannot be written: {error}"
 LOG_ENDED = "the recorded life ended at event {event}, this one went on ({now})"

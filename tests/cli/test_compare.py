@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
+
 from stoker.cli import compare
 
 
@@ -115,3 +118,40 @@ def test_what_is_not_compared_is_told_in_a_few_lines():
     plain, other = (_run(b"epoch 1 time %d data %d loss 0.5\n" % (t, 2 * t), **{k: v + str(t) for k, v in files.items()}) for t in (7, 8))
     told = compare.noise(plain, other).names()
     assert told == [*(f"logs/{n}.csv" for n in range(4)), "4 more files", "numbers 2, 3 in each line like 'epoch # time # data # loss #'"]
+
+
+def test_a_table_with_times_is_compared_but_for_the_times():
+    def run(*rows: bytes) -> dict:
+        text = b"epoch,seconds,loss\n" + b"".join(rows)
+        return {**_run(b""), "files": {"log.csv": text.decode()}, "texts": {"log.csv": text}}
+    plain = run(b"0,1.25,0.50\n", b"1,2.5,0.25\n")
+    known = compare.noise(plain, run(b"0,1.5,0.50\n", b"1,2.75,0.25\n"))
+    assert known.names() == ["some numbers in log.csv"]
+    assert not compare.differences(plain, run(b"0,9,0.50\n", b"1,31.5,0.25\n"), known)
+    for wrong in ((b"0,9,0.50\n", b"1,31.5,0.26\n"), (b"0,9,0.50\n",), (b"0,9,0.50\n", b"1,10,0.25\n", b"1,10,0.25\n"), (b"0,9,0.50\n", b"2,10,0.25\n")):
+        assert compare.differences(plain, run(*wrong), known) == ["file log.csv"]
+
+
+def test_a_duration_is_one_number():
+    plain = _run(b"Elapsed 0m 9s (remain 0m 50s) loss 0.5\n")
+    known = compare.noise(plain, _run(b"Elapsed 0m 8s (remain 0m 40s) loss 0.5\n"))
+    assert not compare.differences(plain, _run(b"Elapsed 1m 2s (remain 3m 0s) loss 0.5\n"), known)
+    assert compare.differences(plain, _run(b"Elapsed 1m 2s (remain 3m 0s) loss 0.6\n"), known)
+
+
+def test_when_an_archive_was_packed_is_no_part_of_it(tmp_path: Path):
+    def hashed(year: int, content: str) -> str:
+        with zipfile.ZipFile(tmp_path / "model.zip", "w") as packed:
+            packed.writestr(zipfile.ZipInfo("policy.pth", (year, 1, 1, 0, 0, 0)), content)
+        return compare.file_hashes(tmp_path, ["model.zip"])["model.zip"]
+    assert hashed(2020, "weights") == hashed(2021, "weights") != hashed(2020, "other")
+    whole = (tmp_path / "model.zip").read_bytes()
+    (tmp_path / "model.zip").write_bytes(whole.replace(b"other", b"OTHER"))  # its checksum is wrong now
+    (tmp_path / "torn.zip").write_bytes(whole[:-5])
+    assert len(set(compare.file_hashes(tmp_path, ["model.zip", "torn.zip"]).values())) == 2
+
+
+def test_texts_of_files(tmp_path: Path):
+    for name, content in (("a.csv", b"1,2\n"), ("b.bin", b"\xff\xfe"), ("c.bin", b"a\0b"), ("d.txt", b"x" * (compare.TEXT_MAX + 1))):
+        (tmp_path / name).write_bytes(content)
+    assert compare.file_texts(tmp_path, ["a.csv", "b.bin", "c.bin", "d.txt", "gone"]) == {"a.csv": b"1,2\n"}

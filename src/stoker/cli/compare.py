@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+import zipfile
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
-# A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour.
-NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+# A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour. So is a duration (1m 2s).
+NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
+                    rb"|(?:\d+ ?h[ :,]*)?\d+ ?m(?:in)?[ :,]*\d+(?:\.\d+)? ?s\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+TEXT_MAX, TEXTS_MAX = 1 << 20, 64 << 20  # bytes of a written file, and of all, whose text is compared number by number
 _IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
 FEW = 5  # of each kind are named
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
@@ -23,6 +28,7 @@ class Noise:
     shapes: frozenset[tuple[bytes, int]] = frozenset()  # (a line without its numbers, which number of it)
     lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
     files: frozenset[str] = frozenset()  # that both have, with another content
+    in_files: Mapping[str, frozenset[tuple[bytes, int]]] = field(default_factory=dict)  # of those that are alike but for numbers: which
     same_names: frozenset[str] = frozenset()  # of files that both have; others are known by their form: a time or an id in it left out
     contents: frozenset[str] = frozenset()  # forms of which both have as many, with another content
     forms: frozenset[str] = frozenset()  # of which one has more
@@ -30,6 +36,7 @@ class Noise:
     def names(self) -> list[str]:
         """What is not compared, in words, at most a few of each kind."""
         found = [*sorted(self.files), *sorted(self.forms), *(f"what is in {name}" for name in sorted(self.contents))]
+        found += [f"some numbers in {name}" for name in sorted(self.in_files)]
         if len(found) > FEW:
             found[FEW - 1:] = [f"{len(found) - FEW + 1} more files"]
         numbers: dict[str, set[int]] = {}
@@ -53,7 +60,16 @@ def noise(a: dict, b: dict) -> Noise:
     contents = {form for form in here.keys() & there.keys() if len(here[form]) == len(there[form]) and here[form] != there[form]}
     forms = {form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))}
     files = {name for name in same if a["files"][name] != b["files"][name]}
-    return Noise(frozenset(numbers), frozenset(lines), frozenset(files), frozenset(same), frozenset(contents), frozenset(forms))
+    in_files = {name: known for name in files if (known := _noise_in_file(a, b, name))}
+    return Noise(frozenset(numbers), frozenset(lines), frozenset(files - in_files.keys()), in_files, frozenset(same), frozenset(contents),
+                 frozenset(forms))
+
+
+def _noise_in_file(a: dict, b: dict, name: str) -> frozenset[tuple[bytes, int]]:
+    """Numbers in its lines; empty where more than numbers differs, or it is no text."""
+    here, there = (run.get("texts", {}).get(name) for run in (a, b))
+    numbers, lines = _noise_of_lines(_lines(here), _lines(there)) if here and there else (set(), set())
+    return frozenset() if lines else frozenset(numbers)
 
 
 def _noise_of_lines(first: list[bytes], second: list[bytes]) -> tuple[set[tuple[bytes, int]], set[bytes]]:
@@ -75,10 +91,11 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     if other["digest"]["digest"] != plain["digest"]["digest"]:
         found.append("weights" if other["digest"]["steps"] == plain["digest"]["steps"] else
                      f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")
-    a, b = (_masked(each["text"], known) for each in (plain, other))
+    a, b = (_masked(each["text"], known.shapes, known.lines) for each in (plain, other))
     if not _alike(a, b, tail_only) and not only_bars(plain, other, known, tail_only=tail_only):
         found.append(f"printed text{_first_other(a, b)}")
-    wrong = sorted(name for name in known.same_names - known.files if plain["files"].get(name) != other["files"].get(name))
+    wrong = sorted(name for name in known.same_names - known.files if plain["files"].get(name) != other["files"].get(name)
+                   and not (name in known.in_files and _same_but_numbers(plain, other, name, known.in_files[name])))
     here, there = _by_form(plain, known.same_names), _by_form(other, known.same_names)
     for form in sorted((here.keys() | there.keys()) - known.forms):
         mine, theirs = here.get(form, []), there.get(form, [])
@@ -91,20 +108,59 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
 
 def only_bars(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> bool:
     """Whether the texts differ, but only in what was drawn over: how often a bar is drawn anew follows the clock."""
-    if _alike(*(_masked(each["text"], known) for each in (plain, other)), tail_only):
+    if _alike(*(_masked(each["text"], known.shapes, known.lines) for each in (plain, other)), tail_only):
         return False
-    return _alike(*(_masked(_standing(each["text"]), known) for each in (plain, other)), tail_only)
+    return _alike(*(_masked(_standing(each["text"]), known.shapes, known.lines) for each in (plain, other)), tail_only)
+
+
+def _same_but_numbers(plain: dict, other: dict, name: str, numbers: frozenset[tuple[bytes, int]]) -> bool:
+    a, b = (run.get("texts", {}).get(name) for run in (plain, other))
+    return bool(a and b) and _masked(a, numbers) == _masked(b, numbers)
 
 
 def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
-    """{name: hash of its content}; a file that cannot be read has none."""
+    """{name: hash of its content}, of a zip archive that of its members' names and contents: when they were packed is no part of it. A
+    file that cannot be read has none."""
     found = {}
     for name in names:
         try:
             with open(folder / name, "rb") as f:
-                found[name] = hashlib.file_digest(f, "blake2b").hexdigest()[:32]
+                found[name] = _hash_of_members(f) or hashlib.file_digest(f, "blake2b").hexdigest()[:32]
         except OSError:
             continue
+    return found
+
+
+def _hash_of_members(f: BinaryIO) -> str:
+    """Empty for what is no zip archive, or cannot be read as one; `f` is at its start again."""
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        if zipfile.is_zipfile(f):
+            with zipfile.ZipFile(f) as packed:
+                for member in packed.infolist():
+                    digest.update(repr((member.filename, member.file_size)).encode("utf-8", "surrogatepass"))
+                    with packed.open(member) as content:
+                        digest.update(hashlib.file_digest(content, "blake2b").digest())
+                return digest.hexdigest()
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):  # encrypted, or no archive after all
+        pass
+    finally:
+        f.seek(0)
+    return ""
+
+
+def file_texts(folder: Path, names: list[str]) -> dict[str, bytes]:
+    """{name: content} of those that are text and not too large."""
+    found: dict[str, bytes] = {}
+    for name in names:
+        try:
+            with open(folder / name, "rb") as f:
+                content = f.read(TEXT_MAX + 1)
+            content.decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if len(content) <= TEXT_MAX and b"\0" not in content and sum(map(len, found.values())) + len(content) <= TEXTS_MAX:
+            found[name] = content
     return found
 
 
@@ -153,15 +209,16 @@ def _first_other(a: list[bytes], b: list[bytes]) -> str:
     return f" (line {n + 1}: {y} instead of {x})"
 
 
-def _masked(text: bytes, known: Noise) -> list[bytes]:
-    kept = []
+def _masked(text: bytes, numbers: Collection[tuple[bytes, int]], lines: Collection[bytes] = ()) -> list[bytes]:
+    """The lines without those numbers, and without lines of those shapes."""
+    kept, touched = [], {shape for shape, _ in numbers}
     for line in _lines(text):
         shape = _shape(line)
-        if shape in known.lines:
+        if shape in lines:
             continue
-        if any(shape == s for s, _ in known.shapes):
+        if shape in touched:
             count = iter(range(line.count(b"") + 1))
-            told = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in known.shapes else m.group(), line)
+            told = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in numbers else m.group(), line)
             line = _BLANKS.sub(b" ", told)  # noqa: PLW2901
         kept.append(line)
     return kept

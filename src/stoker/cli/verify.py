@@ -249,8 +249,9 @@ class _Bench:
         except (OSError, ValueError):
             digest = None
         text = b"".join(whole_log(self._client, run)).replace(run["workdir"].encode(), b"(folder)")  # each run has one of its own
+        folder, names = Path(run["workdir"]), [f["path"] for f in run.get("files") or ()]
         return {"id": made["id"], "digest": digest, "seconds": run["used_s"], "text": text, "resume": run.get("resume"), "run": run,
-                "files": compare.file_hashes(Path(run["workdir"]), [f["path"] for f in run.get("files") or ()])}
+                "files": compare.file_hashes(folder, names), "texts": compare.file_texts(folder, names)}
 
     def clean_up(self) -> None:
         """Remove the runs that were made; one that is still alive is ended first."""

@@ -9,7 +9,7 @@ A script says in comment lines at its top what it expects of us:
   # leftovers: yes  reads or appends to files of an earlier life, so a start from scratch may end differently
   # hashseed: random  the user's own PYTHONHASHSEED=random     # every: 20steps    its own image interval
   # short: yes  part of the short form                          # wait: 3   seconds more than usual   # exit: 3
-  # clocks: NAME ...  variables that hold times or addresses
+  # clocks: NAME ...  variables that hold times or addresses; alive: all objects that no variable leads to
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Final:
         changed = sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k) and k not in script.clocks)
         if changed:
             found.append(f"state of {', '.join(changed[:6])}" + (f" ({json.dumps(a.get(changed[0]))[:80]} -> {json.dumps(b.get(changed[0]))[:80]})"))
-        elif self.state.get("alive") != other.state.get("alive"):
+        elif self.state.get("alive") != other.state.get("alive") and "alive" not in script.clocks:
             found.append(f"state of living objects ({self.state.get('count')} and {other.state.get('count')})")
         files = sorted(k for k in self.files.keys() | other.files.keys() if self.files.get(k) != other.files.get(k))
         if files:
@@ -511,7 +511,7 @@ def campaign(script: Script, base: Path, *, kills: int, seed: int = 0, every: st
                 recorded = stage.recorded()
                 if differs := straight.differs(recorded, script):
                     said = recorded.err.decode("utf-8", "replace")[-600:]
-                    trials.append(Trial(script.name, "RECORDING CHANGED IT", "; ".join(differs), [], [said]))
+                    trials[-1] = Trial(script.name, "RECORDING CHANGED IT", "; ".join(differs), [], [said])
     return trials
 
 

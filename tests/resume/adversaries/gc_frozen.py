@@ -1,5 +1,6 @@
 # Tries: gc.freeze() hides every object made so far from whoever looks for living tensors.
 # expected: either
+# clocks: alive
 import gc
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
 # Tries: a weak reference as the only way to things in a circle that wait for the garbage collector, with a tensor that goes on changing.
-# expected: refused
+# expected: exact
 import gc
 import weakref
 

@@ -88,6 +88,15 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0] and made(ground.work) == straight[1]
 
 
+def test_a_run_that_ended_well_before_its_first_image_keeps_no_log_of_values(ground: Ground, python: str):
+    (ground.work / "train.py").write_text(TRAIN)
+    run = ground.detach("--env", "STOKER_IMAGE_EVERY=3600s", "--", python, "train.py", "10")
+    log = Path(run["folder"]) / "resume" / "log"
+    until(log.exists, 60, "the recording")
+    assert ground.wait_state(run["id"], timeout_s=60)["state"] == "done"
+    until(lambda: not log.exists(), 10, "the log of values to go")
+
+
 def test_an_edited_script_does_not_cost_the_image(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
     run = begin(ground, python)
     kill_after_an_image(ground, run, 1)

@@ -2732,11 +2732,13 @@ def forget_images(att: Attempt) -> None:
     try:
         os.rename(os.path.join(resume, "images"), aside)  # at once: half an image is never found
         remove_tree(aside)
-        for name in ("log", "log.old"):  # without images it leads nowhere
-            if os.path.exists(os.path.join(resume, name)):
-                os.unlink(os.path.join(resume, name))
     except OSError:
         pass
+    for name in ("log", "log.old"):  # without images it leads nowhere
+        try:
+            os.unlink(os.path.join(resume, name))
+        except OSError:
+            pass
 
 
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:

@@ -15,9 +15,9 @@ from typing import BinaryIO
 # A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour. So is a duration (1m 2s).
 NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
                     rb"|(?:\d+ ?h[ :,]*)?\d+ ?m(?:in)?[ :,]*\d+(?:\.\d+)? ?s\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+FEW = 5  # of each kind are named
 TEXT_MAX, TEXTS_MAX = 1 << 20, 64 << 20  # bytes of a written file, and of all, whose text is compared number by number
 _IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
-FEW = 5  # of each kind are named
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
 
@@ -28,7 +28,7 @@ class Noise:
     shapes: frozenset[tuple[bytes, int]] = frozenset()  # (a line without its numbers, which number of it)
     lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
     files: frozenset[str] = frozenset()  # that both have, with another content
-    in_files: Mapping[str, frozenset[tuple[bytes, int]]] = field(default_factory=dict)  # of those that are alike but for numbers: which
+    in_files: Mapping[str, Noise] = field(default_factory=dict)  # that both have, alike but for these numbers
     same_names: frozenset[str] = frozenset()  # of files that both have; others are known by their form: a time or an id in it left out
     contents: frozenset[str] = frozenset()  # forms of which both have as many, with another content
     forms: frozenset[str] = frozenset()  # of which one has more
@@ -60,7 +60,7 @@ def noise(a: dict, b: dict) -> Noise:
     contents = {form for form in here.keys() & there.keys() if len(here[form]) == len(there[form]) and here[form] != there[form]}
     forms = {form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))}
     files = {name for name in same if a["files"][name] != b["files"][name]}
-    in_files = {name: known for name in files if (known := _noise_in_file(a, b, name))}
+    in_files = {name: Noise(known) for name in files if (known := _noise_in_file(a, b, name))}
     return Noise(frozenset(numbers), frozenset(lines), frozenset(files - in_files.keys()), in_files, frozenset(same), frozenset(contents),
                  frozenset(forms))
 
@@ -91,7 +91,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     if other["digest"]["digest"] != plain["digest"]["digest"]:
         found.append("weights" if other["digest"]["steps"] == plain["digest"]["steps"] else
                      f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")
-    a, b = (_masked(each["text"], known.shapes, known.lines) for each in (plain, other))
+    a, b = (_masked(each["text"], known) for each in (plain, other))
     if not _alike(a, b, tail_only) and not only_bars(plain, other, known, tail_only=tail_only):
         found.append(f"printed text{_first_other(a, b)}")
     wrong = sorted(name for name in known.same_names - known.files if plain["files"].get(name) != other["files"].get(name)
@@ -108,14 +108,14 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
 
 def only_bars(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> bool:
     """Whether the texts differ, but only in what was drawn over: how often a bar is drawn anew follows the clock."""
-    if _alike(*(_masked(each["text"], known.shapes, known.lines) for each in (plain, other)), tail_only):
+    if _alike(*(_masked(each["text"], known) for each in (plain, other)), tail_only):
         return False
-    return _alike(*(_masked(_standing(each["text"]), known.shapes, known.lines) for each in (plain, other)), tail_only)
+    return _alike(*(_masked(_standing(each["text"]), known) for each in (plain, other)), tail_only)
 
 
-def _same_but_numbers(plain: dict, other: dict, name: str, numbers: frozenset[tuple[bytes, int]]) -> bool:
+def _same_but_numbers(plain: dict, other: dict, name: str, known: Noise) -> bool:
     a, b = (run.get("texts", {}).get(name) for run in (plain, other))
-    return bool(a and b) and _masked(a, numbers) == _masked(b, numbers)
+    return bool(a and b) and _masked(a, known) == _masked(b, known)
 
 
 def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
@@ -209,16 +209,16 @@ def _first_other(a: list[bytes], b: list[bytes]) -> str:
     return f" (line {n + 1}: {y} instead of {x})"
 
 
-def _masked(text: bytes, numbers: Collection[tuple[bytes, int]], lines: Collection[bytes] = ()) -> list[bytes]:
-    """The lines without those numbers, and without lines of those shapes."""
-    kept, touched = [], {shape for shape, _ in numbers}
+def _masked(text: bytes, known: Noise) -> list[bytes]:
+    """The lines without the numbers, and without the lines, that are known to differ."""
+    kept, touched = [], {shape for shape, _ in known.shapes}
     for line in _lines(text):
         shape = _shape(line)
-        if shape in lines:
+        if shape in known.lines:
             continue
         if shape in touched:
             count = iter(range(line.count(b"") + 1))
-            told = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in numbers else m.group(), line)
+            told = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in known.shapes else m.group(), line)
             line = _BLANKS.sub(b" ", told)  # noqa: PLW2901
         kept.append(line)
     return kept

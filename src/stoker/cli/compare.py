@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 # A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour. So is a duration (1m 2s).
 NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
@@ -29,6 +28,7 @@ class Noise:
     lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
     files: frozenset[str] = frozenset()  # that both have, with another content
     in_files: Mapping[str, Noise] = field(default_factory=dict)  # that both have, alike but for these numbers
+    packed: frozenset[str] = frozenset()  # archives that both have, with the same members
     same_names: frozenset[str] = frozenset()  # of files that both have; others are known by their form: a time or an id in it left out
     contents: frozenset[str] = frozenset()  # forms of which both have as many, with another content
     forms: frozenset[str] = frozenset()  # of which one has more
@@ -37,6 +37,7 @@ class Noise:
         """What is not compared, in words, at most a few of each kind."""
         found = [*sorted(self.files), *sorted(self.forms), *(f"what is in {name}" for name in sorted(self.contents))]
         found += [f"some numbers in {name}" for name in sorted(self.in_files)]
+        found += [f"when {name} was packed" for name in sorted(self.packed)]
         if len(found) > FEW:
             found[FEW - 1:] = [f"{len(found) - FEW + 1} more files"]
         numbers: dict[str, set[int]] = {}
@@ -61,8 +62,9 @@ def noise(a: dict, b: dict) -> Noise:
     forms = {form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))}
     files = {name for name in same if a["files"][name] != b["files"][name]}
     in_files = {name: Noise(known) for name in files if (known := _noise_in_file(a, b, name))}
-    return Noise(frozenset(numbers), frozenset(lines), frozenset(files - in_files.keys()), in_files, frozenset(same), frozenset(contents),
-                 frozenset(forms))
+    packed = frozenset(name for name in files if _same_members(a, b, name))
+    return Noise(frozenset(numbers), frozenset(lines), frozenset(files - in_files.keys() - packed), in_files, packed, frozenset(same),
+                 frozenset(contents), frozenset(forms))
 
 
 def _noise_in_file(a: dict, b: dict, name: str) -> frozenset[tuple[bytes, int]]:
@@ -95,7 +97,8 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     if not _alike(a, b, tail_only) and not only_bars(plain, other, known, tail_only=tail_only):
         found.append(f"printed text{_first_other(a, b)}")
     wrong = sorted(name for name in known.same_names - known.files if plain["files"].get(name) != other["files"].get(name)
-                   and not (name in known.in_files and _same_but_numbers(plain, other, name, known.in_files[name])))
+                   and not (name in known.in_files and _same_but_numbers(plain, other, name, known.in_files[name]))
+                   and not (name in known.packed and _same_members(plain, other, name)))
     here, there = _by_form(plain, known.same_names), _by_form(other, known.same_names)
     for form in sorted((here.keys() | there.keys()) - known.forms):
         mine, theirs = here.get(form, []), there.get(form, [])
@@ -118,35 +121,33 @@ def _same_but_numbers(plain: dict, other: dict, name: str, known: Noise) -> bool
     return bool(a and b) and _masked(a, known) == _masked(b, known)
 
 
+def _same_members(a: dict, b: dict, name: str) -> bool:
+    here, there = (run.get("members", {}).get(name) for run in (a, b))
+    return here is not None and here == there
+
+
 def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
-    """{name: hash of its content}, of a zip archive that of its members' names and contents: when they were packed is no part of it. A
-    file that cannot be read has none."""
+    """{name: hash of its content}; a file that cannot be read has none."""
     found = {}
     for name in names:
         try:
             with open(folder / name, "rb") as f:
-                found[name] = _hash_of_members(f) or hashlib.file_digest(f, "blake2b").hexdigest()[:32]
+                found[name] = hashlib.file_digest(f, "blake2b").hexdigest()[:32]
         except OSError:
             continue
     return found
 
 
-def _hash_of_members(f: BinaryIO) -> str:
-    """Empty for what is no zip archive, or cannot be read as one; `f` is at its start again."""
-    digest = hashlib.blake2b(digest_size=16)
-    try:
-        if zipfile.is_zipfile(f):
-            with zipfile.ZipFile(f) as packed:
-                for member in packed.infolist():
-                    digest.update(repr((member.filename, member.file_size)).encode("utf-8", "surrogatepass"))
-                    with packed.open(member) as content:
-                        digest.update(hashlib.file_digest(content, "blake2b").digest())
-                return digest.hexdigest()
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):  # encrypted, or no archive after all
-        pass
-    finally:
-        f.seek(0)
-    return ""
+def archive_members(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
+    """{name: {member: hash of its content}} of the zip archives among them: when they were packed is no part of it."""
+    found = {}
+    for name in names:
+        try:
+            with zipfile.ZipFile(folder / name) as packed:
+                found[name] = {member: hashlib.blake2b(packed.read(member)).hexdigest() for member in packed.namelist()}
+        except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):  # none, encrypted or torn
+            continue
+    return found
 
 
 def file_texts(folder: Path, names: list[str]) -> dict[str, bytes]:

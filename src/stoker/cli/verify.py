@@ -251,7 +251,8 @@ class _Bench:
         text = b"".join(whole_log(self._client, run)).replace(run["workdir"].encode(), b"(folder)")  # each run has one of its own
         folder, names = Path(run["workdir"]), [f["path"] for f in run.get("files") or ()]
         return {"id": made["id"], "digest": digest, "seconds": run["used_s"], "text": text, "resume": run.get("resume"), "run": run,
-                "files": compare.file_hashes(folder, names), "texts": compare.file_texts(folder, names)}
+                "files": compare.file_hashes(folder, names), "texts": compare.file_texts(folder, names),
+                "members": compare.archive_members(folder, names)}
 
     def clean_up(self) -> None:
         """Remove the runs that were made; one that is still alive is ended first."""

@@ -15,7 +15,7 @@ class Row:
 
     name: str
     value: float
-    target: float
+    target: float | None  # None: the number is told, nothing is promised
     unit: str  # "x" for ratios
     best: str = "low"  # "low": value <= target holds; "high": value >= target
     low: float | None = None  # 95 % interval of the value
@@ -25,6 +25,8 @@ class Row:
 
     @property
     def met(self) -> bool:
+        if self.target is None:
+            return True
         return self.value <= self.target if self.best == "low" else self.value >= self.target
 
     def to_json(self) -> dict:
@@ -35,9 +37,9 @@ class Row:
         sign = "<=" if self.best == "low" else ">="
         spread = f" [{number(self.low)} to {number(self.high)}]" if self.low is not None and self.high is not None else ""
         verdict = "met" if self.met else "MISSED"
-        target = f"target {sign} {number(self.target)}{_unit(self.unit)}"
+        target = "no target" if self.target is None else f"target {sign} {number(self.target)}{_unit(self.unit)}: {verdict}"
         detail = f"   ({self.detail})" if self.detail else ""
-        return f"{self.name}: {number(self.value)}{_unit(self.unit)}{spread}, {target}: {verdict}{detail}"
+        return f"{self.name}: {number(self.value)}{_unit(self.unit)}{spread}, {target}{detail}"
 
 
 def number(value: float | None) -> str:

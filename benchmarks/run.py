@@ -30,6 +30,7 @@ from benchmarks import (
     found,
     kill_matrix,
     largest_batch,
+    recording_cpu,
     resume,
     resume_cost,
     resume_rivals,
@@ -58,6 +59,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "copy": copying.frozen,
     "queue": waiting.thousand,
     "resume-cost": resume_cost.rows,
+    "recording-cpu": recording_cpu.rows,
     **resume.CLAIMS,
     "resume-rivals": resume_rivals.rows,
     "kill-server": kill_matrix.server,
@@ -117,8 +119,9 @@ def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> s
         unit = row["unit"] if row["unit"] in ("x", "%") else f" {row['unit']}" if row["unit"] else ""
         spread = f"{number(row['low'])} to {number(row['high'])}" if row["low"] is not None else ""
         detail = row["detail"].replace("|", "\\|").replace("\n", " ")
-        verdict = "met" if row["met"] else "**missed**"
-        cells = (row["name"], number(row["value"]) + unit, spread, f"{sign} {number(row['target'])}{unit}", verdict, str(row["n"]), detail)
+        target = "" if row["target"] is None else f"{sign} {number(row['target'])}{unit}"
+        verdict = "" if row["target"] is None else "met" if row["met"] else "**missed**"
+        cells = (row["name"], number(row["value"]) + unit, spread, target, verdict, str(row["n"]), detail)
         lines.append(f"| {' | '.join(cells)} |")
     missed = [f"- {row['name']}: {number(row['value'])} instead of {number(row['target'])} {row['unit']} ({row['detail']})"
               for row in rows if not row["met"]]

@@ -21,10 +21,17 @@ _HEAD = object.__basicsize__  # of every object: where the fields of a C object 
 
 # ---- random: the raw state, 40 times cheaper than getstate()
 
+_python_seen: list = [None, None]  # the global Random, and a view of its state in memory: making a view costs ten times a read
+
+
 def python_rng(source: random.Random | None = None) -> tuple[bytes, object]:
     """State of `random` (or of one Random): position and words as they lie in memory, and the second half of a pair of Gaussians."""
-    source = random._inst if source is None else source
-    return ctypes.string_at(id(source) + _HEAD, _RAW), source.gauss_next
+    if source is not None:
+        return ctypes.string_at(id(source) + _HEAD, _RAW), source.gauss_next
+    source = random._inst
+    if source is not _python_seen[0]:
+        _python_seen[:] = source, (ctypes.c_char * _RAW).from_address(id(source) + _HEAD)
+    return _python_seen[1].raw, source.gauss_next
 
 
 def set_python_rng(state: tuple, source: random.Random | None = None) -> None:
@@ -182,12 +189,8 @@ def _test_sets() -> str:
 
 def torch_rng(generator: object = None) -> bytes:
     """State of torch's CPU generator, or of `generator`."""
-    import torch
-    state = (generator or torch.default_generator).get_state()
-    try:
-        return state.numpy().tobytes()
-    except RuntimeError:  # torch without numpy
-        return bytes(state.tolist())
+    state = (generator or sys.modules["torch"].default_generator).get_state()
+    return (ctypes.c_char * state.numel()).from_address(state.data_ptr()).raw
 
 
 def set_torch_rng(state: bytes, generator: object = None) -> None:

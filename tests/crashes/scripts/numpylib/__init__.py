@@ -1,0 +1,2 @@
+"""Brings its data along."""
+from numpylib import data

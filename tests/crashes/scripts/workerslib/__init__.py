@@ -1,0 +1,2 @@
+"""The stream of workers_3."""
+from workerslib.stream import Stream

@@ -339,6 +339,13 @@ def dropped() -> set:
     return set(filter(None, os.environ.get("STOKER_RESUME_DROP", "").split(",")))
 
 
+def put_files_back() -> None:
+    """What the script holds is that of the image of this life: now its files become so too."""
+    files = sys.modules.get(f"{__package__}.files")
+    if files is not None and "files" in life.target.meta["parts"]:
+        files.put_back()
+
+
 @leaves.quietly
 def resume() -> dict:
     """Put the image of this life in place; the caller stands at the line where it was taken. What does not fit is `fate.diverged`."""

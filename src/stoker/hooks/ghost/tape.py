@@ -13,6 +13,7 @@ from . import life, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
 EARLY = "early-"  # and a number made of the command line, in life.folder: the events of a life before its torch was there
+PUT_BACK = "put_back"  # in life.folder: as_found.MARK
 EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there is no training script
 NO, LIBRARY, YES, THROUGH = range(4)
 
@@ -132,6 +133,10 @@ def begin() -> None:
         return
     early, _pid = RECORD, os.getpid()
     folder = os.environ.get("STOKER_RESUME_DIR", "")
+    if folder and os.path.exists(os.path.join(folder, PUT_BACK)):
+        from . import as_found
+
+        as_found.give_back(folder)
     try:
         with open(_early_path(folder), "rb") as f:
             import marshal

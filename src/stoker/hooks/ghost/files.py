@@ -13,6 +13,7 @@ import os
 from . import as_found, at_exit, descriptors, effects, journal, life, opening, programs, streams, tape, undo, words
 
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
+_old: set = set()  # images that were there when this life began
 
 
 def install_early() -> None:
@@ -41,6 +42,7 @@ def install() -> None:
     descriptors.install()
     audit.listen_to_files()
     life.on_tail_end.append(release)
+    _old.update(_images() if life.target is not None else ())
     if life.target is not None and not life.audit:
         _try(_look_ahead)
 
@@ -149,15 +151,19 @@ def _sizes(open_files: list) -> dict:
 def _forget_intervals(number: int) -> None:
     """Journals older than the oldest image. An image is written beside training: it belongs to the interval before it was first seen,
     or to the one before that."""
-    from . import store
-
-    there = store.numbers(life.folder)
+    there = _images()
     for n in [each for each in _first_seen if each not in there]:
         del _first_seen[n]
     for n in there:
-        _first_seen.setdefault(n, number if life.resumed is None or n > life.resumed.n else 0)
+        _first_seen.setdefault(n, number if n not in _old else 0)
     if there:
         journal.forget(min(_first_seen[n] for n in there) - 2)
+
+
+def _images() -> list:
+    from . import store
+
+    return store.numbers(life.folder)
 
 
 def _is(path: str, size: int, mtime: int) -> bool:

@@ -18,6 +18,7 @@ EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there 
 NO, LIBRARY, YES, THROUGH = range(4)
 
 early = PASS  # what happens now, while life.phase is still OFF
+early_names: set = set()  # of the events before torch was there
 lost = ""  # why the early events are of no use
 _events: list = []
 _next = 0
@@ -187,6 +188,7 @@ def end() -> str:
             f.flush()
             os.fsync(f.fileno())
         os.replace(path + ".new", path)
+    early_names.update(name for name, _ in _events)
     _events = []
     return ""
 

@@ -66,7 +66,7 @@ os.mkdir("moved0")
 for name in ("cut", "sparse"):
     with open(name, "wb") as f: f.write(bytes(4000))
 os.truncate("sparse", 16 << 20)
-for i in range(3000):
+for i in range(3000 if kind == "deleted" else 0):
     with open(f"gone{i}", "w") as f: f.write(str(i))
 open("began", "w").close()
 seen = now() if way == "on the way to the image" else 0
@@ -142,4 +142,6 @@ def rows(ground: Ground, short: bool) -> list[Row]:
 
 
 def _one(ground: Ground, number: int, plan: tuple[str, str]) -> list[str]:
-    return trial(ground, number, *plan)
+    changed = trial(ground, number, *plan)
+    print(f"  {', '.join(plan)}: {f'changed: {changed[:5]}' if changed else 'untouched'}", flush=True)
+    return changed

@@ -10,7 +10,7 @@ import builtins
 import io
 import os
 
-from . import as_found, at_exit, descriptors, effects, journal, life, opening, programs, streams, tape, undo, words
+from . import at_exit, descriptors, effects, journal, life, opening, programs, streams, tape, words
 
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
 _old: set = set()  # images that were there when this life began
@@ -56,6 +56,8 @@ def _let_go() -> None:
 
 def _look_ahead() -> None:
     """Could the files be put back? A ghost reads large ones that the script wrote as they were at the image."""
+    from . import undo
+
     states = undo.wanted(*_at(life.target))
     undo.check(states)
     for path, state in states.items():
@@ -66,6 +68,8 @@ def _look_ahead() -> None:
 def put_back() -> None:
     """As a ghost, at the place of the image, with all that was compared equal: the files are now what they were then."""
     if not life.audit:  # its files are in their place since its start
+        from . import as_found
+
         _try(lambda: as_found.put_back(*_at(life.target)))
 
 
@@ -134,12 +138,16 @@ def load(state: dict, _store: object = None) -> None:
 
 def give_back() -> None:
     """The image is not used: what was printed since is dropped, and every file is what it was at the kill."""
+    from . import as_found
+
     streams.drop()
     as_found.give_back()
 
 
 def release() -> None:
     """The tail was right: what it printed goes out, and the files are the script's."""
+    from . import as_found
+
     as_found.accept()
     streams.release()
 

@@ -5,7 +5,6 @@ same. as_found.py sees to it that nothing is lost by that until the image is acc
 from __future__ import annotations
 
 import os
-import shutil
 
 from . import copies, journal, life, words
 from .journal import ABSENT, END, FOLDER, KEEP, LINK, PARTS, SIZE, SIZED, Impossible
@@ -117,6 +116,8 @@ def remove(path: str) -> None:
 
 def put_aside(path: str, ending: str = "", stays: bool = False) -> None:
     """What stands at `path` goes to this attempt's folder of things aside, or also there."""
+    import shutil
+
     aside = place_aside(path, ending)
     folder = os.path.isdir(path) and not os.path.islink(path)
     try:

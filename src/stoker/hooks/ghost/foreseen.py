@@ -5,6 +5,7 @@ where a life on its way back has those of stand-ins, and text made of a clock th
 from __future__ import annotations
 
 import calendar
+import io
 import re
 import sys
 import time
@@ -26,11 +27,11 @@ _born = _wall()
 
 
 def saved(f: object) -> None:
-    """torch.save has written into a file in memory, or something like it."""
-    if life.phase <= life.SETUP:
+    """torch.save has written into something else than a file; only of one in memory it is known what that holds now."""
+    if life.phase <= life.SETUP or type(f) is not io.BytesIO or f.closed:
         return
-    data = f.getvalue() if hasattr(f, "getvalue") else b""
-    if type(data) is not bytes or not _has_tensors(data):
+    data = f.getvalue()
+    if not _has_tensors(data):
         return
     mark = (len(data), zlib.crc32(data))
     _saved.pop(mark, None)

@@ -94,6 +94,7 @@ def image() -> None:
             with open(os.path.join(life.folder, "images", "1", "manifest.json"), "w", encoding="ascii") as f:
                 f.write("{}")
         elif life.phase == life.GHOST and len(life.log) == life.target.events:
+            files.put_back()
             files.load(life.target.meta["parts"]["files"])
             life.end_ghost()
     finally:

@@ -143,7 +143,7 @@ os._exit(0)
 UNDO = '''
 import json, os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import journal, life, undo
+from stoker.hooks.ghost import as_found, journal, life
 base, n, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
 life.folder, life.attempt = os.path.join(base, "resume"), 2
 seen = 0
@@ -160,7 +160,7 @@ def killer(event, args):
 if kill_at:
     sys.addaudithook(killer)
 epoch, sizes, _ = json.load(open(os.path.join(life.folder, "image" + n)))
-undo.put_back(epoch, {{path: tuple(each) for path, each in sizes.items()}})
+as_found.put_back(epoch, {{path: tuple(each) for path, each in sizes.items()}})
 '''
 
 
@@ -223,7 +223,7 @@ def test_killed_between_the_journal_and_the_change(tmp_path: Path, seed: int) ->
 KILLED_AT_AN_IMAGE = '''
 import os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import journal, life, undo
+from stoker.hooks.ghost import as_found, journal, life
 base, kill_at = sys.argv[1], int(sys.argv[2])
 life.folder, life.attempt = os.path.join(base, "resume"), 1
 path = os.path.join(base, "work", "notes")
@@ -253,10 +253,11 @@ journal.begin(2)  # another image is being taken, and never becomes one
 change("behind another")
 journal.begin(3)
 journal.forget(1)
-undo.put_back(1, {{}})
+as_found.put_back(1, {{}})
 change("behind it again")
-journal.begin(2)
-journal.forget(2)
+as_found.accept()
+journal.begin(5)
+journal.forget(5)
 os._exit(3)
 '''
 

@@ -17,10 +17,10 @@ def test_a_run_that_is_recorded():
     assert resume.sentence(None, 1040) is None
     assert resume.sentence({"state": "recording"}, 1040) == "recording; no image yet"
     told = resume.sentence({"state": "resumable", "image": IMAGE}, 1040)
-    assert told == "resumable; image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB)"
+    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); {resume.NOT_TRIED}"
     by_steps = {**IMAGE, "every_s": None, "every_steps": 1500}
     told = resume.sentence({"state": "resumable", "image": by_steps}, 1040)
-    assert told == "resumable; image 40s ago at step 12,310 (every 1,500 steps, 0.4 % cost, 2.0 MB)"
+    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 1,500 steps, 0.4 % cost, 2.0 MB); {resume.NOT_TRIED}"
 
 
 def test_a_run_that_is_not():
@@ -31,7 +31,7 @@ def test_a_run_that_is_not():
 
 def test_a_run_that_can_only_come_back_to_before():
     told = resume.sentence({"state": "resumable", "reason": "it started a process", "image": IMAGE}, 1040)
-    assert told.startswith("resumable; image 40s ago") and told.endswith("recording ended: it started a process")
+    assert told.startswith("image taken, not yet checked; 40s ago") and told.endswith("recording ended: it started a process")
 
 
 def test_programs_that_each_life_starts():
@@ -52,12 +52,14 @@ def test_a_run_that_came_back():
 
 def test_a_run_that_began_anew():
     lives = [{"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 0, "out_bytes": 0}]
-    left = "Files that earlier attempts wrote were left as they were"
+    left = "It found the files as attempt 1 left them"
     assert resume.began_anew({"lives": lives}) == f"attempt 2 began from the start: there was no image. {left}"
     assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 began from the start: no image could be used. {left}"
     assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
     assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
     assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
+    lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
+    assert resume.began_anew(lost).endswith("left them, except for a (Permission denied): their content is in resume/aside/2")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
@@ -69,11 +71,16 @@ def test_a_run_that_was_audited():
     state = {"state": "resumable", "image": IMAGE}
     assert resume.audits(state) is None  # nobody asked
     assert resume.audits({**state, "audited": []}) == "not audited yet"
+    for known in (None, [], [audit(4100, "not audited", "no memory")]):
+        told = resume.sentence({**state, "audited": known}, 1040)
+        assert told.startswith("image taken, not yet checked; 40s ago") and "resumable" not in told
+        assert resume.word({**state, "audited": known}) == "image taken, not yet checked" and not resume.checked({**state, "audited": known})
     assert resume.audits({**state, "audited": [], "not_audited": "a GPU"}) == "not audited: a GPU"
     assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
     two = {**state, "audited": [audit(4100), audit(8020)]}
-    assert resume.sentence(two, 1040) == ("resumable; image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); "
-                                          "audited at steps 4,100 and 8,020: bit-exact")
+    assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); "
+                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps since are not checked yet")
+    assert resume.word(two) == "resumable" and resume.checked(two)
     many = [audit(step) for step in (1, 2, 3, 4, 5)]
     assert resume.audits({**state, "audited": many}) == "audited 5 times, last at steps 2, 3, 4 and 5: bit-exact"
     assert resume.audits({**state, "audited": [audit(7), audit(9, "not audited", "no memory")]}) == "audited at step 7: bit-exact; not again: no memory"

@@ -67,7 +67,8 @@ def _resume(run: Run, target: Target, folder: _Folder, attempts: list[dict]) -> 
     stands = state
     if run.state is State.DONE and state.get("state") != "not resumable":  # the agent has removed its images
         stands = {**state, "state": "ended", "reason": None, "image": None}
-    return {**state, "log": parts, "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
+    return {**state, "state": resume.word(state), "checked": resume.checked(state), "log": parts,
+            "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
             "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
             "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "starts_again": resume.starts_again(stands),
             "edited": edited(run, target)[0]}

@@ -15,12 +15,14 @@ LINES_READ = 1 << 20  # bytes of processes.jsonl
 STEPS_TOLD = 4  # the newest audits
 OTHER = "came to another state than the run"
 STANDS = {"recording": "recording; no image yet", "ended": "ended well; there is nothing to come back to", "off": "not recorded"}
+UNCHECKED = "image taken, not yet checked"
+NOT_TRIED = "nothing has tried the way back to it (run with --audit, or stoker verify-resume)"
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
 def sentence(state: dict | None, now: float) -> str | None:
-    """"resumable; image 40 s ago at step 12,310 (every 60 s, 0.4 % cost); audited at step 4,100: bit-exact", or why not; None for a run
-    that is not recorded."""
+    """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % cost); audited at step 4,100: bit-exact", or without an audit
+    "image taken, not yet checked; 40 s ago at ...", or why not; None for a run that is not recorded."""
     if not state:
         return None
     word, reason, image = state.get("state"), state.get("reason"), state.get("image")
@@ -32,7 +34,8 @@ def sentence(state: dict | None, now: float) -> str | None:
         told = STANDS.get(word, str(word))
         audited = audits(state) if word == "ended" else None
         return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
-    told = f"resumable; image {format_duration(now - image.get('at', now))} ago at step {image.get('step', 0):,}"
+    age = format_duration(now - image.get("at", now))
+    told = f"{'resumable (checked); image' if checked(state) else f'{UNCHECKED};'} {age} ago at step {image.get('step', 0):,}"
     about = []
     if image.get("every_s") and not reason:
         about.append(f"every {image['every_s']:.3g} s")
@@ -43,8 +46,33 @@ def sentence(state: dict | None, now: float) -> str | None:
     if image.get("bytes"):
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
-    told += f"; {audits(state)}" if audits(state) else ""
+    told = "; ".join((told, audits(state) or NOT_TRIED, *_since(state)))
     return f"{told}; no image will follow, recording ended: {reason}" if reason else told
+
+
+def checked(state: dict | None) -> bool:
+    """Whether an audit has tried the way back of this run, and found no difference."""
+    return bool(_good(state or {}))
+
+
+def _good(state: dict) -> list[dict]:
+    """Audits that found no difference, of the recording that the images belong to: an attempt that began from the start begins another."""
+    begun = max((each.get("attempt") or 1 for each in state.get("lives") or () if not each.get("from")), default=1)
+    found = state.get("audited") or ()
+    return [each for each in found if each.get("verdict") == "bit-exact" and (each.get("attempt") or begun) >= begun]
+
+
+def word(state: dict) -> str:
+    """The state in one word: "resumable" is promised only once an audit has checked it."""
+    known = str(state.get("state"))
+    return UNCHECKED if known == "resumable" and not checked(state) else known
+
+
+def _since(state: dict) -> list[str]:
+    """What no audit has seen yet, of a run that was audited."""
+    steps = [each.get("step") or 0 for each in _good(state)]
+    since = (state.get("image") or {}).get("step", 0) - max(steps, default=0)
+    return [f"the {since:,} steps since are not checked yet"] if steps and since > 0 else []
 
 
 def audits(state: dict | None) -> str | None:
@@ -120,7 +148,11 @@ def began_anew(state: dict | None) -> str | None:
     if ((state or {}).get("resumed") or {}).get("attempt") == last["attempt"]:
         return None  # where its output goes on cannot be told on a terminal
     why = "no image could be used" if state.get("tried") else "there was no image"
-    return f"attempt {last['attempt']} began from the start: {why}. Files that earlier attempts wrote were left as they were"
+    told = f"attempt {last['attempt']} began from the start: {why}. It found the files as attempt {last['attempt'] - 1} left them"
+    lost = state.get("not_given_back") or {}
+    if lost.get("attempt") != last["attempt"]:
+        return told
+    return f"{told}, except for {', '.join(lost.get('files') or ())}: their content is in resume/aside/{lost['attempt']}"
 
 
 def starts_again(state: dict | None) -> str | None:

@@ -64,17 +64,19 @@ def _put(path: str, known: tuple, left: int) -> int:
     elif known[0] == journal.FOLDER:
         os.makedirs(there, 0o700, exist_ok=True)
     else:
-        source, size = (known[1], known[2]) if known[0] == journal.KEEP else (path, known[1])
+        parts = journal.content(path, known)
+        size = sum(count for _, count in parts)
         if size > min(LARGE, left):
             _not_copied.add(path)
             return 0
-        _copy(source, there, size)
+        for source, count in parts:
+            _copy(source, there, count)
         return size
     return 0
 
 
 def _copy(source: str, target: str, size: int) -> None:
-    with open(source, "rb") as f, open(target, "wb") as out:
+    with open(source, "rb") as f, open(target, "ab") as out:
         while size:
             part = f.read(min(size, 1 << 20))
             if not part:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from . import fate, journal, life, store, words
+from . import copies, fate, life, store, words
 
 ROOMS, ORDER, RECORDS = "audit", "order.json", "hooks"
 BEGUN_WITH = ("start", "early-")  # rng._FIRST, and the beginning of tape._early_path
@@ -82,7 +82,7 @@ def _same(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:
-        journal.copy(source, target)
+        copies.copy(source, target)
 
 
 def _write(path: str, body: dict) -> None:

@@ -143,9 +143,12 @@ def _saved(call: object, f: object) -> object:
         pickled = True
         life.depth = 1
         try:
-            return call()
+            done = call()
+            from . import foreseen
+            foreseen.saved(f)
         finally:
             life.depth = 0
+        return done
     if path is not None:
         written.add(path)
     if tape.mode("save") == tape.GHOST:

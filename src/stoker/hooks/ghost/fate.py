@@ -124,8 +124,8 @@ def pass_point(reason: str) -> None:
 
 
 def diverged(reason: str) -> None:
-    """This life is not the recorded one: its image is not used again, its writes are taken back, the script starts once more. An audit
-    ends with that. Does not return."""
+    """This life is not the recorded one: its image is not used again, the files are again as it found them, the script starts once more. An
+    audit ends with that. Does not return."""
     if life.audit:
         _auditor().differs(reason)
     life.depth, life.leaving = 1, True
@@ -133,7 +133,7 @@ def diverged(reason: str) -> None:
     n = getattr(image, "n", None)
     say(f"this is not how it was recorded: {reason}. Trying {'an older image' if n else 'the start'} instead.")
     life.turn_off()
-    for undo in (lambda: _mark_bad(n, reason), lambda: _undo_files(image), _end_children):
+    for undo in (lambda: _mark_bad(n, reason), _end_children, _give_files_back):
         try:
             undo()
         except Exception as e:
@@ -298,10 +298,10 @@ def _mark_bad(n: object, reason: str) -> None:
     os.close(fd)
 
 
-def _undo_files(image: object) -> None:
+def _give_files_back() -> None:
     files = sys.modules.get(__package__ + ".files")
     if files is not None:
-        files.undo(image)
+        files.give_back()
 
 
 def _end_children() -> None:

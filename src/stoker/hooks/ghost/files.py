@@ -12,8 +12,8 @@ import os
 
 from . import at_exit, descriptors, effects, journal, life, opening, programs, streams, tape, words
 
-put_back: list = []  # the paths that were put back at the start of this life
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
+_old: set = set()  # images that were there when this life began
 
 
 def install_early() -> None:
@@ -30,8 +30,8 @@ def install_early() -> None:
 
 
 def install() -> None:
-    """torch is there, the phase is SETUP: prints, torch.save and the journal too. A life that goes to an image finds the files as they were
-    then, before the script does anything more."""
+    """torch is there, the phase is SETUP: prints, torch.save and the journal too. A life that goes to an image leaves the files as it finds
+    them until it is there (`put_back`)."""
     import atexit
 
     from . import audit
@@ -42,8 +42,9 @@ def install() -> None:
     descriptors.install()
     audit.listen_to_files()
     life.on_tail_end.append(release)
-    if life.target is not None:
-        _begin_at(life.target)
+    _old.update(_images() if life.target is not None else ())
+    if life.target is not None and not life.audit:
+        _try(_look_ahead)
 
 
 def _let_go() -> None:
@@ -53,15 +54,41 @@ def _let_go() -> None:
             opening.handles.let_go()
 
 
-def _begin_at(image: object) -> None:
+def _look_ahead() -> None:
+    """Could the files be put back? A ghost reads large ones that the script wrote as they were at the image."""
+    from . import undo
+
+    states = undo.wanted(*_at(life.target))
+    undo.check(states)
+    for path, state in states.items():
+        if state[0] in journal.SIZED:
+            opening.at_image[path] = (state[1] if state[0] == journal.KEEP else path, state[-3], state[-1])
+
+
+def put_back() -> None:
+    """As a ghost, at the place of the image, with all that was compared equal: the files are now what they were then."""
+    if not life.audit:  # its files are in their place since its start
+        from . import as_found
+
+        _try(lambda: as_found.put_back(*_at(life.target)))
+
+
+def _try(call: object) -> None:
     from . import fate
 
-    if life.audit:  # its files are in their place since its start
-        return
+    before, life.depth = life.depth, 1
     try:
-        put_back[:] = undo(image)
+        call()
     except (journal.Impossible, OSError, KeyError) as e:
         fate.diverged(str(e))
+    finally:
+        life.depth = before
+
+
+def _at(image: object) -> tuple:
+    """(interval that an image begins, sizes of the files that were open for writing)."""
+    state = image.meta["parts"]["files"]
+    return state["epoch"], _sizes(state["open"])
 
 
 # ---- at an image, and at the resume
@@ -105,30 +132,23 @@ def load(state: dict, _store: object = None) -> None:
             raise journal.Impossible(words.OTHER_PRINTS.format(then=state["printed"][1], now=printed[1]))
         opening.files_open().load(state["open"])
         opening.written.update(state["written"])
-        if journal.epoch != state["epoch"]:
-            journal.begin(state["epoch"])
-        journal.known_sizes(_sizes(state["open"]))
     except (journal.Impossible, OSError, ValueError) as e:
         fate.diverged(str(e))
 
 
-def undo(image: object) -> list[str]:
-    """Put every file back as it was at an image; gives the changed paths. journal.Impossible: the sentence why that cannot be."""
-    streams.drop()
-    if image is None:
-        return []
-    from . import undo as way_back
+def give_back() -> None:
+    """The image is not used: what was printed since is dropped, and every file is what it was at the kill."""
+    from . import as_found
 
-    state = image.meta["parts"]["files"]
-    before, life.depth = life.depth, 1
-    try:
-        return way_back.put_back(state["epoch"], _sizes(state["open"]))
-    finally:
-        life.depth = before
+    streams.drop()
+    as_found.give_back()
 
 
 def release() -> None:
-    """The tail was right: what it printed goes out."""
+    """The tail was right: what it printed goes out, and the files are the script's."""
+    from . import as_found
+
+    as_found.accept()
     streams.release()
 
 
@@ -139,15 +159,19 @@ def _sizes(open_files: list) -> dict:
 def _forget_intervals(number: int) -> None:
     """Journals older than the oldest image. An image is written beside training: it belongs to the interval before it was first seen,
     or to the one before that."""
-    from . import store
-
-    there = store.numbers(life.folder)
+    there = _images()
     for n in [each for each in _first_seen if each not in there]:
         del _first_seen[n]
     for n in there:
-        _first_seen.setdefault(n, number if life.resumed is None or n > life.resumed.n else 0)
+        _first_seen.setdefault(n, number if n not in _old else 0)
     if there:
         journal.forget(min(_first_seen[n] for n in there) - 2)
+
+
+def _images() -> list:
+    from . import store
+
+    return store.numbers(life.folder)
 
 
 def _is(path: str, size: int, mtime: int) -> bool:

@@ -74,13 +74,13 @@ def opened() -> list[Handle]:
 
 # ---- while recording
 
-def watch(f: object, path: str) -> None:
-    """From here on the journal and the log hear of each write to this file before it happens."""
+def watch(f: object, path: str, size: int = 0) -> None:
+    """From here on the journal and the log hear of each write to this file before it happens. `size`: that it had at the image."""
     raw = raw_of(f)
     if type(raw) is not FileIO:
         return
     there, fd = ref(raw), raw.fileno()
-    edge = [journal.epoch, 0]  # of this interval: how large the file was when the image was taken
+    edge = [journal.epoch, size]  # of this interval: how large the file was when the image was taken
     real_write, real_truncate = FileIO.write, FileIO.truncate
 
     def write(data: object) -> int:
@@ -315,7 +315,7 @@ def _become_real(each: Handle, offset: int, size: int) -> None:
     if below is not raw:
         below.seek(offset)
     each.place = None
-    watch(f, each.path)
+    watch(f, each.path, size)
 
 
 def _remembers(f: object, flags: int) -> bool:

@@ -15,6 +15,7 @@ import types
 from . import (
     caches,
     fate,
+    foreseen,
     generators,
     graphs,
     image_memory,
@@ -77,6 +78,7 @@ def at_setup_end() -> None:
     walk_library.remember_settings()
     image_memory.remember_constants(seen)
     walk_closed.know(seen)
+    foreseen.at_setup_end(seen)
     image_tree.there.update((hash(path), number) for number, path in seen.seen.items())
     seen.close()
 
@@ -155,7 +157,7 @@ def refusal(seen) -> str:
     if taker:
         return words.TAKES_BYTES.format(name=walk.tell(taker[0], seen.frames), type=taker[1])
     unseen = walk_closed.unseen(seen)
-    return unseen[0] if unseen else ""
+    return unseen[0] if unseen else foreseen.why(seen)
 
 
 def _address(seen) -> str:
@@ -337,6 +339,13 @@ def choose():
 def dropped() -> set:
     """Names in STOKER_RESUME_DROP: parts that are left out of the restore, to see the checks catch it."""
     return set(filter(None, os.environ.get("STOKER_RESUME_DROP", "").split(",")))
+
+
+def put_files_back() -> None:
+    """What the script holds is that of the image of this life: now its files become so too."""
+    files = sys.modules.get(f"{__package__}.files")
+    if files is not None and "files" in life.target.meta["parts"]:
+        files.put_back()
 
 
 @leaves.quietly

@@ -2,6 +2,7 @@
 
 One folder an image interval, `undo/<epoch>/`: `journal` (length, CRC-32, marshalled (path, state), in order) and `keep/` with contents.
 Of a path only its state at the image counts, so only its first change after an image is written down, and undoing twice is harmless.
+A life that goes to an image begins one more interval before it puts files back: there the files are as they were found, at the kill.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import time
 from _thread import RLock, get_ident
 
 from ..entry.aside import aside
-from . import life, pathways, words
+from . import copies, life, pathways, words
 
-ABSENT, SIZE, KEEP, LINK, FOLDER = "absent", "size", "keep", "link", "folder"
+ABSENT, SIZE, KEEP, END, PARTS, LINK, FOLDER = "absent", "size", "keep", "end", "parts", "link", "folder"
+SIZED = (SIZE, KEEP, END, PARTS)  # states that end with: bytes, mode, mtime_ns
 APPEND, OVERWRITE, TRUNCATE, REPLACE = range(4)  # what is about to happen to a path's content
 SMALL = 1 << 20  # bytes: copied; larger files are moved aside where nobody has them open, else copied
 KEEP_MAX = int(os.environ.get("STOKER_UNDO_CAP") or 8 << 30)  # bytes of copies an image interval
@@ -26,6 +28,8 @@ _HEAD = 8  # bytes: length and CRC-32
 _real_listdir, _real_stat, _real_lstat, _real_open, _real_replace = os.listdir, os.stat, os.lstat, os.open, os.replace
 _clock = time.monotonic
 
+at_kill = False  # this interval began with the files as a life that goes to an image found them
+on_break = None  # called with the reason, in the place of giving up older images; does not return
 epoch = 0  # the interval that began with the newest image; 0 before the first one: nothing can be put back to there
 broken = ""  # why images before now can no longer be put back
 _states: dict = {}
@@ -44,9 +48,9 @@ class Impossible(Exception):
 
 # ---- keeping
 
-def begin(number: int) -> None:
-    """An image is being taken: from here on a new interval counts."""
-    global epoch, broken, _fd, _kept, _kept_bytes
+def begin(number: int, found: bool = False) -> None:
+    """An image is being taken: from here on a new interval counts. `found`: no image, but files as they were found at a resume."""
+    global at_kill, epoch, broken, _fd, _kept, _kept_bytes
     if life.audit:  # what it changes is in its room, and nobody will want it back
         return
     with _lock:
@@ -56,7 +60,7 @@ def begin(number: int) -> None:
         fd = aside(_real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         if _fd >= 0:
             os.close(_fd)
-        epoch, broken, _fd, _kept, _kept_bytes = number, "", fd, 0, 0
+        at_kill, epoch, broken, _fd, _kept, _kept_bytes = found, number, "", fd, 0, 0
         _states.clear()
 
 
@@ -76,8 +80,19 @@ def _empty(path: str) -> None:
 def sync() -> None:
     """The interval is on the disk, before the image that it begins with is. OSError as the system says."""
     if epoch:
-        _sync_folder(_folder(epoch))
-        _sync_folder(os.path.join(life.folder, "undo"))
+        copies.sync_folder(_folder(epoch))
+        copies.sync_folder(os.path.join(life.folder, "undo"))
+
+
+def sync_notes() -> None:
+    """As sync, and what was noted in it."""
+    os.fdatasync(_fd)
+    sync()
+
+
+def noted() -> list[str]:
+    """The paths that this interval knows."""
+    return list(_states)
 
 
 def not_ours() -> None:
@@ -90,6 +105,25 @@ def give_up(reason: str) -> None:
     """Something happened outside that nobody can take back: no image up to now may be used."""
     if epoch and not broken:
         _break("", Impossible(reason))
+
+
+def keep(path: str, how: int) -> None:
+    """As touch, but it says what went wrong: Impossible, OSError. Only once `sync_notes` came back is it sure on the disk."""
+    with _lock:
+        _touch(path, how)
+
+
+def keep_end(path: str, begin_at: int) -> None:
+    """The file `path` is about to be cut to `begin_at` bytes: keep what is behind them. Impossible, OSError."""
+    global _kept
+    with _lock:
+        now = _real_lstat(path)
+        _note_folder(path)
+        _kept += 1
+        name = str(_kept)
+        _copy_room(path, now.st_size - begin_at)
+        copies.copy(path, os.path.join(_folder(epoch), "keep", name), begin_at)
+        _note(path, (END, name, begin_at, now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns), sure=True)
 
 
 def touch(path: str, how: int) -> None:
@@ -128,7 +162,9 @@ def change(fd: int) -> None:
 def size_of(path: str) -> int:
     """How large a file was at the newest image; 0 for one that is new since."""
     known = _states.get(path)
-    return known[-3] if known is not None and known[0] in (SIZE, KEEP) else 0
+    if known is None or known[0] not in SIZED:
+        return 0
+    return known[2] if known[0] == END else known[-3]  # of an end, what is in front of it was not kept
 
 
 def known_sizes(sizes: dict) -> None:
@@ -144,21 +180,26 @@ def _touch(path: str, how: int) -> None:
     except OSError as e:
         if e.errno in (errno.ENOENT, errno.ENOTDIR):
             if known is None:
+                _note_folder(path)
                 _note(path, (ABSENT,))
             return
         raise
+    if known is None:
+        _note_folder(path)
     if how in (OVERWRITE, TRUNCATE) and now.st_nlink > 1 and stat.S_ISREG(now.st_mode):
         _part_from_keeps(now)
         if _real_lstat(path).st_nlink > 1:
             raise Impossible(words.UNDO_NAMES.format(path=path))
+    if known is not None and known[0] == END and how != APPEND:
+        _keep_whole(path, known)
     if known is not None and known[0] != SIZE:
         return
     if stat.S_ISLNK(now.st_mode):
-        _note(path, (LINK, os.readlink(path)))
+        _note(path, (LINK, os.readlink(path), now.st_mtime_ns))
     elif stat.S_ISDIR(now.st_mode):
         if how == REPLACE:
             _touch_tree(path)
-        _note(path, (FOLDER, stat.S_IMODE(now.st_mode)))
+        _note(path, _folder_state(now))
     elif stat.S_ISREG(now.st_mode):
         size, mode, mtime = known[1:] if known else (now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns)
         if how == APPEND:
@@ -167,6 +208,36 @@ def _touch(path: str, how: int) -> None:
             return
         name = _keep(path, now, how)
         _note(path, (KEEP, name, size, mode, mtime), sure=True)
+
+
+def _folder_state(now: os.stat_result) -> tuple:
+    return (FOLDER, stat.S_IMODE(now.st_mode), now.st_mtime_ns)
+
+
+def _note_folder(path: str) -> None:
+    """At a kill the folder around counts too: what changes in it changes its time."""
+    folder = os.path.dirname(path)
+    if at_kill and folder not in _states:
+        try:
+            now = _real_lstat(folder)
+        except OSError:
+            return
+        if stat.S_ISDIR(now.st_mode):
+            _note(folder, _folder_state(now))
+
+
+def _keep_whole(path: str, known: tuple) -> None:
+    """A file of which the end was kept is about to change in front of it: keep all of it, as it was."""
+    global _kept
+    _, end, begin_at, *told = known
+    _kept += 1
+    name, folder = str(_kept), os.path.join(_folder(epoch), "keep")
+    _copy_room(path, told[0])
+    copies.copy(path, os.path.join(folder, name), 0, begin_at)
+    copies.put_behind(os.path.join(folder, name), begin_at, os.path.join(folder, end), told[0] - begin_at)
+    os.chmod(os.path.join(folder, name), told[1])
+    os.utime(os.path.join(folder, name), ns=(told[2], told[2]))
+    _note(path, (KEEP, name, *told), sure=True)
 
 
 def _touch_tree(path: str) -> None:
@@ -181,26 +252,23 @@ def _touch_tree(path: str) -> None:
         for name in folders:
             inner = os.path.join(here, name)
             if inner not in _states:
-                _note(inner, (LINK, os.readlink(inner)) if os.path.islink(inner) else (FOLDER, stat.S_IMODE(_real_lstat(inner).st_mode)))
+                now = _real_lstat(inner)
+                _note(inner, (LINK, os.readlink(inner), now.st_mtime_ns) if stat.S_ISLNK(now.st_mode) else _folder_state(now))
 
 
 def _keep(path: str, now: os.stat_result, how: int) -> str:
     """The content of a file, in this interval's folder; by a link where the file itself is not changed."""
-    global _kept, _kept_bytes
+    global _kept
     _kept += 1
     name = str(_kept)
     target = os.path.join(_folder(epoch), "keep", name)
-    if how == REPLACE and now.st_nlink == 1 and _linked(path, target):
+    if how == REPLACE and (at_kill or now.st_nlink == 1) and _linked(path, target):
         return name
     if how == TRUNCATE and now.st_size > SMALL and now.st_nlink == 1 and not _in_use(now) and _moved(path, now, target):
         return name
-    _kept_bytes += now.st_size
-    if _kept_bytes > KEEP_MAX:
-        raise Impossible(words.UNDO_CAP.format(path=path, size=KEEP_MAX >> 20))
-    room = os.statvfs(os.path.dirname(target))
-    if now.st_size > room.f_bavail * room.f_frsize // 2:
-        raise Impossible(words.UNDO_ROOM.format(path=path, size=now.st_size >> 20))
-    copy(path, target)
+    _copy_room(path, now.st_size)
+    copies.copy(path, target)
+    copies.make_alike(path, target)
     return name
 
 
@@ -209,8 +277,19 @@ def _linked(path: str, target: str) -> bool:
         os.link(path, target, follow_symlinks=False)
     except OSError:
         return False
-    _sync_folder(os.path.dirname(target))
+    copies.sync_folder(os.path.dirname(target))
     return True
+
+
+def _copy_room(path: str, size: int) -> None:
+    """Count a copy that is about to be made. Impossible: too large."""
+    global _kept_bytes
+    _kept_bytes += size
+    if _kept_bytes > KEEP_MAX:
+        raise Impossible(words.UNDO_CAP.format(path=path, size=KEEP_MAX >> 20))
+    room = os.statvfs(_folder(epoch))
+    if size > room.f_bavail * room.f_frsize // 2:
+        raise Impossible(words.UNDO_ROOM.format(path=path, size=size >> 20))
 
 
 def _moved(path: str, now: os.stat_result, target: str) -> bool:
@@ -261,41 +340,10 @@ def _part_from_keeps(now: os.stat_result) -> None:
             kept = os.path.join(folder, name)
             there = _real_lstat(kept)
             if (there.st_dev, there.st_ino) == (now.st_dev, now.st_ino):
-                copy(kept, kept + ".new")
+                copies.copy(kept, kept + ".new")
+                copies.make_alike(kept, kept + ".new")
                 _real_replace(kept + ".new", kept)
-                _sync_folder(folder)
-
-
-def copy(source: str, target: str) -> None:
-    """A durable copy; by sharing blocks where the file system can."""
-    fd_in = _real_open(source, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fd_out = _real_open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            if not _cloned(fd_in, fd_out):
-                while True:
-                    data = pathways.real_read(fd_in, 1 << 20)
-                    if not data:
-                        break
-                    left = memoryview(data)
-                    while left:
-                        left = left[pathways.real_write(fd_out, left):]
-            os.fsync(fd_out)
-        finally:
-            os.close(fd_out)
-    finally:
-        os.close(fd_in)
-    _sync_folder(os.path.dirname(target))
-
-
-def _cloned(fd_in: int, fd_out: int) -> bool:
-    import fcntl
-
-    try:
-        fcntl.ioctl(fd_out, 0x40049409, fd_in)  # FICLONE
-    except OSError:
-        return False
-    return True
+                copies.sync_folder(folder)
 
 
 def _note(path: str, state: tuple, sure: bool = False) -> None:
@@ -321,6 +369,8 @@ def _head(body: bytes) -> bytes:
 def _break(path: str, error: Exception) -> None:
     """What is needed to put this file back cannot be kept: images up to now are of no use; the user's write goes on."""
     global broken
+    if on_break is not None:
+        on_break(str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error))
     broken = str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error)
     try:
         os.rename(os.path.join(_folder(epoch), "journal"), os.path.join(_folder(epoch), "broken"))
@@ -333,14 +383,6 @@ def _break(path: str, error: Exception) -> None:
 
     fate.pass_point(broken)
     fate.write_state()  # "not resumable" until the next image
-
-
-def _sync_folder(path: str) -> None:
-    fd = _real_open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _folder(number: int | str) -> str:
@@ -361,15 +403,18 @@ def forget(before: int) -> None:
     """Images older than that of this interval are gone, and so is what would put their files back."""
     for number in epochs():
         if number < before:
-            _drop(number)
+            drop(number)
     undo = os.path.join(life.folder, "undo")
     for name in _real_listdir(undo) if os.path.isdir(undo) else ():
         if not name.isdigit():  # a life ended while it made one, or dropped one
             remove(os.path.join(undo, name))
 
 
-def _drop(number: int) -> None:
-    """Never a half removed interval under its number."""
+def drop(number: int) -> None:
+    """Forget one interval; never is there a half removed one under its number."""
+    global epoch
+    if number == epoch:
+        epoch = 0
     aside = _folder(f"old-{number}")
     remove(aside)
     _real_replace(_folder(number), aside)
@@ -402,8 +447,8 @@ def read(number: int) -> dict:
         if len(body) < length or _head(body) != data[at:at + _HEAD]:
             break
         path, state = marshal.loads(body)
-        if state[0] == KEEP:
-            state = (KEEP, os.path.join(folder, "keep", state[1]), *state[2:])
+        if state[0] in (KEEP, END):
+            state = (state[0], os.path.join(folder, "keep", state[1]), *state[2:])
         states[path] = state
         at += _HEAD + length
     return states
@@ -416,19 +461,32 @@ def states_at(number: int) -> dict:
         raise Impossible(words.UNDO_GONE)
     for each in reversed(epochs()):
         if each >= number:
-            found.update(read(each))
+            for path, state in read(each).items():
+                found[path] = _over(path, state, found.get(path))
     return found
 
 
-def start_over(number: int) -> None:
-    """The files are as they were at that image: what was kept since is of no use any more."""
-    for each in reversed(epochs()):
-        if each > number:
-            _drop(each)
-    folder = _folder(number)
-    _empty(os.path.join(folder, "new"))
-    _real_replace(os.path.join(folder, "new"), os.path.join(folder, "journal"))
-    keep = os.path.join(folder, "keep")
-    for name in _real_listdir(keep):
-        os.unlink(os.path.join(keep, name))
-    begin(number)
+def _over(path: str, state: tuple, later: tuple | None) -> tuple:
+    """A state of which a part is the content that the path had later: it may have changed since."""
+    if state[0] not in (SIZE, END) or later is None or later[0] not in (KEEP, END, PARTS):
+        return state
+    before = state[1] if state[0] == SIZE else state[2]
+    parts = _first(content(path, later), before)
+    if state[0] == END:
+        parts.append((state[1], state[3] - before))
+    return (PARTS, tuple(parts), *state[-3:])
+
+
+def content(path: str, state: tuple) -> list[tuple[str, int]]:
+    """[(file, how many of its first bytes)] that one after the other are what a file held in this state."""
+    if state[0] == END:
+        return _first([(path, state[2]), (state[1], state[3] - state[2])], state[-3])
+    return _first({SIZE: [(path, state[-3])], KEEP: [(state[1], state[-3])], PARTS: state[1]}.get(state[0], ()), state[-3])
+
+
+def _first(parts: list, size: int) -> list[tuple[str, int]]:
+    found = []
+    for file, count in parts:
+        found.append((file, max(0, min(count, size))))
+        size -= count
+    return found

@@ -104,6 +104,10 @@ class Log:
     def __len__(self) -> int:
         return self.n
 
+    def knows(self, names: tuple) -> bool:
+        """Whether there may have been an event of one of these names."""
+        return not self._codes.keys().isdisjoint(names)
+
     def kind(self, name: str, placed: bool = True, compared: object = None) -> int:
         """The number of a kind of event. The same name has the same number in all lives of a run. Events that are not `placed` come out of
         a library's code, which a ghost does not run: where in the code is not asked. `compared` gives what of a value the tail compares."""

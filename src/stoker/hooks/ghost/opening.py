@@ -20,6 +20,7 @@ INPUTS_MAX = 4096
 inputs: dict = {}  # path -> (size, mtime_ns) of files that were opened for reading in set-up
 written: set = set()  # files that the script wrote, in all its lives
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
+at_image: dict = {}  # path -> (file with its content, size, mtime_ns) of what is to be put back at the image that this life goes to
 _known: dict = {}  # path -> what a file of its own held when the script read it last, the latest at the end
 handles = None  # imported with the first file
 read_again = False  # inside a loader whose data a life that comes back reads again from the beginning: files too
@@ -263,12 +264,16 @@ def _read_again(call: _Call, told: object) -> object:
         return _made_of(call, data)
     life.depth = 1
     try:
-        _note_read_back(path)
-        if read_back[path][0] != told[2]:
+        now = os.lstat(path) if path not in at_image else None
+        source, size, mtime = at_image[path] if now is None else (path, now.st_size, now.st_mtime_ns)
+        read_back[path] = (size, mtime)
+        if size != told[2]:
             tape.astray(words.READ_CHANGED.format(path=path))
     finally:
         life.depth = 0
-    return call.real()
+    f = _real_open(source, call.mode, *call.args, **call.kwargs)
+    files_open().raw_of(f).name = call.file
+    return f
 
 
 def _made_of(call: _Call, data: bytes) -> object:

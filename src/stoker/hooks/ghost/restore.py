@@ -22,6 +22,7 @@ def resume(target) -> dict:
     torch = sys.modules["torch"]
     work = _Restore(target)
     work.compare()
+    image.put_files_back()
     with torch.no_grad():
         work.world()
         work.parts()

@@ -13,10 +13,12 @@ from . import life, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
 EARLY = "early-"  # and a number made of the command line, in life.folder: the events of a life before its torch was there
+PUT_BACK = "put_back"  # in life.folder: as_found.MARK
 EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there is no training script
 NO, LIBRARY, YES, THROUGH = range(4)
 
 early = PASS  # what happens now, while life.phase is still OFF
+early_names: set = set()  # of the events before torch was there
 lost = ""  # why the early events are of no use
 _events: list = []
 _next = 0
@@ -132,6 +134,10 @@ def begin() -> None:
         return
     early, _pid = RECORD, os.getpid()
     folder = os.environ.get("STOKER_RESUME_DIR", "")
+    if folder and os.path.exists(os.path.join(folder, PUT_BACK)):
+        from . import as_found
+
+        as_found.give_back(folder)
     try:
         with open(_early_path(folder), "rb") as f:
             import marshal
@@ -182,6 +188,7 @@ def end() -> str:
             f.flush()
             os.fsync(f.fileno())
         os.replace(path + ".new", path)
+    early_names.update(name for name, _ in _events)
     _events = []
     return ""
 

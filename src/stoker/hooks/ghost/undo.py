@@ -1,146 +1,142 @@
-"""Puts the user's files back as they were at an image. What is there now goes aside, into `aside/<attempt>/`; killed in the middle and
-called again it ends the same.
+"""What each file of the user's is to be like, by the undo journal, and making it so; killed in the middle and called again it ends the
+same. as_found.py sees to it that nothing is lost by that until the image is accepted.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 
-from . import journal, life, pathways, words
-from .journal import ABSENT, FOLDER, KEEP, LINK, SIZE, Impossible
+from . import copies, journal, life, words
+from .journal import ABSENT, END, FOLDER, KEEP, LINK, PARTS, SIZE, SIZED, Impossible
 
-ASIDE_KEPT = 3  # attempts
-
-
-def put_back(number: int, sizes: dict) -> list[str]:
-    """All files as they were when interval `number` began; `sizes`: path -> (bytes, mtime_ns) of the files that were open for writing then.
-    Gives the paths that were changed. Impossible: a sentence that says why it cannot be; nothing was touched then."""
-    states = wanted(number, sizes)
-    _check(states)
-    changed = [path for path in sorted(states) if states[path][0] in (FOLDER, LINK, SIZE, KEEP) and _restore(path, states[path])]
-    changed += [path for path in sorted(states, reverse=True) if states[path][0] == ABSENT and _away(path)]
-    os.sync()
-    journal.start_over(number)
-    _forget_old_asides()
-    return changed
+_BESIDE = ".stoker-undo"
 
 
 def wanted(number: int, sizes: dict) -> dict:
-    """path -> what is to be there, as in the journal; of all files that may be something else now."""
+    """path -> what was there when interval `number` began, as in the journal; of all files that may be something else now. `sizes`: path ->
+    (bytes, mtime_ns) of the files that were open for writing then. Impossible: a sentence that says why nobody can know."""
     states = journal.states_at(number)
     for path, (size, mtime) in sizes.items():
         known = states.get(path)
         if known is None:
             states[path] = (SIZE, size, None, mtime)
-        elif known[0] in (SIZE, KEEP):
+        elif known[0] in SIZED:
             states[path] = (*known[:-3], size, known[-2], mtime)
     return states
 
 
-def _check(states: dict) -> None:
+def check(states: dict) -> None:
+    """Impossible: the sentence that says why these cannot be put back."""
     for path, state in states.items():
-        if state[0] == SIZE:
-            try:
-                now = os.lstat(path)
-            except OSError as e:
-                raise Impossible(words.UNDO_LOST.format(path=path)) from e
-            if not stat.S_ISREG(now.st_mode) or now.st_size < state[1]:
-                raise Impossible(words.UNDO_LOST.format(path=path))
-        elif state[0] == KEEP and (not os.path.exists(state[1]) or os.path.getsize(state[1]) < state[2]):
+        if state[0] in (SIZE, END) and os.path.islink(path):
+            raise Impossible(words.UNDO_LOST.format(path=path))
+        if state[0] in SIZED and any(_size(kept) < size for kept, size in journal.content(path, state)):
             raise Impossible(words.UNDO_LOST.format(path=path))
 
 
-def _restore(path: str, state: tuple) -> bool:
+def _size(path: str) -> int:
+    """Of a file; -1 of anything else."""
+    return os.path.getsize(path) if os.path.isfile(path) else -1
+
+
+def differs(path: str, state: tuple) -> bool:
+    """Whether something has to be done. False of a file only where nobody could have changed its content."""
+    if state[0] == ABSENT:
+        return os.path.lexists(path)
+    if state[0] == FOLDER:
+        return not os.path.isdir(path) or os.path.islink(path)
+    if state[0] == LINK:
+        return not os.path.islink(path) or os.readlink(path) != state[1]
+    return state[0] != SIZE or _size(path) != state[1]
+
+
+def restore(path: str, state: tuple) -> None:
+    """Make `path` what the state says, unless nothing is to be there. What stands in its way is removed."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if state[0] == FOLDER:
-        return _folder(path, state[1])
-    if state[0] == LINK:
-        return _link(path, state[1])
-    if state[0] == SIZE:
-        return _cut(path, *state[1:])
-    return _content(path, *state[1:])
+        clear(path)
+        os.mkdir(path, 0o700)
+        os.chmod(path, state[1])
+    elif state[0] == LINK:
+        clear(path)
+        os.symlink(state[1], path)
+        os.utime(path, ns=(state[2], state[2]), follow_symlinks=False)
+    elif state[0] in (KEEP, PARTS):
+        new = beside(path)
+        copies.join(journal.content(path, state), new)
+        like(new, state)
+        put_in_place(new, path)
+    elif state[0] == SIZE:
+        copies.cut(path, state[1])
+        like(path, state)
+    else:
+        (_, before), (kept, more) = journal.content(path, state)
+        copies.put_behind(path, before, kept, more)
+        like(path, state)
 
 
-def _folder(path: str, mode: int) -> bool:
+def put_in_place(new: str, path: str) -> None:
+    """A file, in the place of whatever is there."""
     if os.path.isdir(path) and not os.path.islink(path):
-        return False
-    _away(path)
-    os.mkdir(path, 0o700)
-    os.chmod(path, mode)
-    return True
-
-
-def _link(path: str, to: str) -> bool:
-    if os.path.islink(path) and os.readlink(path) == to:
-        return False
-    _away(path)
-    os.symlink(to, path)
-    return True
-
-
-def _cut(path: str, size: int, mode: int | None, mtime: int) -> bool:
-    """What was written behind the image's end goes aside."""
-    if os.path.getsize(path) == size:
-        return False
-    aside = _place(path, f".from-byte-{size}")
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.lseek(fd, size, os.SEEK_SET)
-        with open(aside, "wb") as f:
-            while True:
-                data = pathways.real_read(fd, 1 << 20)
-                if not data:
-                    break
-                f.write(data)
-        os.ftruncate(fd, size)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    _like(path, mode, mtime)
-    return True
-
-
-def _content(path: str, kept: str, size: int, mode: int | None, mtime: int) -> bool:
-    new = f"{path}.stoker-undo"
-    journal.copy(kept, new)
-    os.truncate(new, size)
-    _like(new, mode, mtime)
-    _away(path, keep=True)
+        clear(path)
     os.replace(new, path)
-    return True
 
 
-def _like(path: str, mode: int | None, mtime: int) -> None:
-    if mode is not None:
-        os.chmod(path, mode)
-    os.utime(path, ns=(mtime, mtime))
+def beside(path: str) -> str:
+    """A free name next to a path; what a life that was killed has left there is gone."""
+    clear(path + _BESIDE)
+    return path + _BESIDE
 
 
-def _away(path: str, keep: bool = False) -> bool:
-    """Whatever stands at `path` goes aside; with `keep` it stays there too until it is replaced."""
-    if not os.path.lexists(path):
-        return False
-    if os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path):
-        os.rmdir(path)
-        return True
-    aside = _place(path, "")
+def like(path: str, state: tuple) -> None:
+    """Mode and time of a file as its state says."""
+    if state[-2] is not None:
+        os.chmod(path, state[-2])
+    os.utime(path, ns=(state[-1], state[-1]))
+
+
+def clear(path: str) -> None:
+    """Nothing is at `path` any more. A folder that is not empty goes aside."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        if os.listdir(path):
+            put_aside(path)
+        else:
+            os.rmdir(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def remove(path: str) -> None:
+    """Nothing is at `path` any more; all that was is kept elsewhere."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        journal.remove(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def put_aside(path: str, ending: str = "", stays: bool = False) -> None:
+    """What stands at `path` goes to this attempt's folder of things aside, or also there."""
+    import shutil
+
+    aside = place_aside(path, ending)
+    folder = os.path.isdir(path) and not os.path.islink(path)
     try:
-        if keep and not os.path.isdir(path):
+        if stays and not folder:
             os.link(path, aside, follow_symlinks=False)
         else:
             os.rename(path, aside)
     except OSError:
-        (shutil.copytree if os.path.isdir(path) and not os.path.islink(path) else shutil.copy2)(path, aside)
-        if not keep:
-            journal.remove(path) if os.path.isdir(path) else os.unlink(path)
-    return True
+        if folder:
+            shutil.copytree(path, aside, symlinks=True)
+        else:
+            shutil.copy2(path, aside, follow_symlinks=False)
+        if not stays:
+            journal.remove(path) if folder else os.unlink(path)
 
 
-def _place(path: str, ending: str) -> str:
+def place_aside(path: str, ending: str = "") -> str:
     """A free name in this attempt's folder of things aside: the path below it, and a number if it was put aside before."""
-    base = os.path.join(life.folder, "aside", str(life.attempt), path.lstrip(os.sep) + ending)
+    base = os.path.join(aside_folder(life.attempt), path.lstrip(os.sep) + ending)
     os.makedirs(os.path.dirname(base), 0o700, exist_ok=True)
     place, n = base, 1
     while os.path.lexists(place):
@@ -149,11 +145,6 @@ def _place(path: str, ending: str) -> str:
     return place
 
 
-def _forget_old_asides() -> None:
-    folder = os.path.join(life.folder, "aside")
-    try:
-        kept = sorted((int(name) for name in os.listdir(folder) if name.isdigit()), reverse=True)
-    except OSError:
-        return
-    for old in kept[ASIDE_KEPT:]:
-        journal.remove(os.path.join(folder, str(old)))
+def aside_folder(attempt: int) -> str:
+    """Where things of the user's are kept that an attempt has put something else in the place of."""
+    return os.path.join(life.folder, "aside", str(attempt))

@@ -1,0 +1,248 @@
+"""While it is not certain that an image is used, nothing of the user's is lost: before the files are put back to an image, how each of them
+was found is kept, as an interval of the journal that begins there; the repeated part of training is noted in it too. An image that is
+refused, or a life that is killed on the way, ends with the files as they were found.
+
+`put_back`, then `accept` or `give_back`. The mark `put_back` in the resume folder says that neither has come yet, and whose it is.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import copies, journal, life, tape, undo
+from .journal import ABSENT, APPEND, END, FOLDER, KEEP, LINK, REPLACE, SIZE, Impossible
+
+MARK = tape.PUT_BACK  # in life.folder: interval, attempt, pid and start of the process that put files back
+ASIDE_KEPT = 3  # attempts
+_found: list = []  # paths of which this life has kept how they were found, before it put any back
+
+
+def put_back(number: int, sizes: dict) -> list[str]:
+    """All files as they were when interval `number` began, `sizes` as in undo.wanted. Gives the paths that were changed. Impossible: a
+    sentence that says why it cannot be; nothing was touched then."""
+    give_back()
+    states = undo.wanted(number, sizes)
+    undo.check(states)
+    changing = [path for path in sorted(states) if undo.differs(path, states[path])]
+    _keep(changing, states, sizes)
+    for path in changing:
+        if states[path][0] != ABSENT:
+            undo.restore(path, states[path])
+    for path in reversed(changing):
+        if states[path][0] == ABSENT:
+            undo.remove(path)
+    os.sync()
+    return changing
+
+
+def _keep(changing: list, states: dict, sizes: dict) -> None:
+    """How these files are found, on the disk before any of them changes; and of those that were open, how large they are."""
+    number = max([0, *journal.epochs()]) + 1
+    journal.begin(number, found=True)
+    try:
+        for path in changing:
+            if states[path][0] in (SIZE, END):
+                journal.keep_end(path, journal.content(path, states[path])[0][1])
+            else:
+                journal.keep(path, REPLACE)
+        for path in sizes.keys() - set(changing):
+            journal.keep(path, APPEND)
+        journal.sync_notes()
+        _found[:] = journal.noted()
+        _write_mark(number)
+    except (OSError, Impossible):
+        journal.drop(number)
+        raise
+    journal.on_break = _broken
+
+
+def _broken(reason: str) -> None:
+    """What the script is about to change could not be kept: before it does, this life has left its way."""
+    from . import fate
+
+    fate.diverged(reason)
+
+
+def accept() -> None:
+    """The image is used: what was found is of no use any more but for the user, who finds it in the folder of things aside."""
+    journal.on_break = None
+    if not os.path.exists(_mark()):
+        return
+    found = journal.read(_read_mark()[0])
+    _remove_mark()
+    for path in _found:
+        _set_aside(path, found.get(path, (ABSENT,)))
+    _found.clear()
+    _forget_old_asides()
+
+
+def _set_aside(path: str, state: tuple) -> None:
+    try:
+        if state[0] == LINK:
+            os.symlink(state[1], undo.place_aside(path))
+        elif state[0] == KEEP:
+            os.link(state[1], undo.place_aside(path))
+        elif state[0] == END:
+            os.link(state[1], undo.place_aside(path, f".from-byte-{state[2]}"))
+    except OSError as e:
+        from . import fate
+
+        fate.say(f"{path} as it was found could not be put aside: {e}")
+
+
+def give_back(folder: str = "") -> None:
+    """All files as they were found, where a life has put some back and no image was accepted; nothing otherwise, or while that life goes on
+    in another process. `folder`: the resume folder, before `life.folder` is known."""
+    before = life.folder, life.attempt, life.depth
+    life.folder, life.attempt = life.folder or folder, life.attempt or int(os.environ.get("STOKER_ATTEMPT", "1") or 1)
+    life.depth = 1
+    try:
+        if os.path.exists(_mark()):
+            _give_back()
+    finally:
+        life.folder, life.attempt, life.depth = before
+
+
+def _give_back() -> None:
+    import fcntl
+
+    fd = os.open(_mark(), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # one process at a time
+        if os.path.exists(_mark()):
+            _of_mark(*_read_mark())
+    finally:
+        os.close(fd)
+
+
+def _of_mark(number: int, attempt: int, pid: int, began: int) -> None:
+    goes_on = _began(pid) == began
+    mine = goes_on and pid == os.getpid()
+    if goes_on and not mine and attempt == life.attempt:
+        return
+    if number in journal.epochs():
+        journal.on_break = None
+        failed = _all_as_found(journal.read(number), mine)
+        if failed:
+            _tell(failed)
+            os.rename(os.path.join(life.folder, "undo", str(number)), undo.place_aside("/not-given-back"))
+        else:
+            journal.drop(number)
+    _found.clear()
+    _remove_mark()
+
+
+def _all_as_found(states: dict, mine: bool) -> list[str]:
+    """Gives what could not be done, each with its reason. A later life puts aside what it finds: somebody may have changed it since."""
+    failed = []
+
+    def one(path: str, state: tuple) -> None:
+        try:
+            changed = state[0] in (ABSENT, KEEP, LINK) and undo.differs(path, state) and not _is(path, state)
+            if changed and not mine and os.path.lexists(path):
+                undo.put_aside(path, stays=state[0] != ABSENT)
+            _as_found(path, state)
+        except OSError as e:
+            failed.append(f"{path} ({e.strerror or e})")
+
+    for path in sorted(states):
+        if states[path][0] != ABSENT:
+            one(path, states[path])
+    for path in sorted(states, reverse=True):
+        if states[path][0] == ABSENT:
+            one(path, states[path])
+    for path in sorted(states, reverse=True):
+        if states[path][0] == FOLDER:
+            one(path, ("time", *states[path][1:]))
+    os.sync()
+    return failed
+
+
+def _as_found(path: str, state: tuple) -> None:
+    if state[0] == "time":
+        os.utime(path, ns=(state[2], state[2]))
+    elif state[0] == ABSENT:
+        undo.beside(path)
+        undo.remove(path)
+    elif state[0] == KEEP:
+        _file_as_found(path, state)
+    elif undo.differs(path, state):
+        undo.restore(path, state)
+    elif state[0] == SIZE:
+        undo.like(path, state)
+
+
+def _file_as_found(path: str, state: tuple) -> None:
+    """The file itself, with all that hangs on it, where it could be kept by a link; else a copy."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    new = undo.beside(path)
+    if _is(path, state):
+        return
+    try:
+        os.link(state[1], new)
+    except OSError:
+        copies.copy(state[1], new)
+        copies.make_alike(state[1], new)
+    undo.put_in_place(new, path)
+
+
+def _is(path: str, state: tuple) -> bool:
+    """Whether this is the very file that was kept."""
+    try:
+        return state[0] == KEEP and os.path.samestat(os.lstat(path), os.lstat(state[1]))
+    except OSError:
+        return False
+
+
+def _tell(failed: list[str]) -> None:
+    from . import fate
+
+    fate.write_state(not_given_back={"attempt": life.attempt, "files": failed[:20]})
+
+
+# ---- the mark
+
+def _mark() -> str:
+    return os.path.join(life.folder, MARK)
+
+
+def _write_mark(number: int) -> None:
+    told = f"{number} {life.attempt} {os.getpid()} {_began(os.getpid())}\n".encode()
+    fd = os.open(_mark() + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, told)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(_mark() + ".new", _mark())
+    copies.sync_folder(life.folder)
+
+
+def _read_mark() -> tuple:
+    with open(_mark(), encoding="ascii") as f:
+        return tuple(int(word) for word in f.read().split())
+
+
+def _remove_mark() -> None:
+    os.unlink(_mark())
+    copies.sync_folder(life.folder)
+
+
+def _began(pid: int) -> int:
+    """When a process began, in ticks since the machine did; 0 if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+            words = f.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if words[0] in "ZX" else int(words[19])
+
+
+def _forget_old_asides() -> None:
+    folder = os.path.join(life.folder, "aside")
+    try:
+        kept = sorted((int(name) for name in os.listdir(folder) if name.isdigit()), reverse=True)
+    except OSError:
+        return
+    for old in kept[ASIDE_KEPT:]:
+        journal.remove(os.path.join(folder, str(old)))

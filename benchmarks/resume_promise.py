@@ -11,8 +11,11 @@ import argparse
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,41 +62,60 @@ def trial(ground: Ground, kind: str, script: Script, number: int) -> dict:
     env = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": script.hashseed}
     run = ground.detach("--audit", "--env", f"STOKER_IMAGE_EVERY={script.every or EVERY[kind]}", *words, cwd=cwd, env=env)["id"]
 
-    def known() -> dict | None:
-        shown = ground.show(run)
-        state = shown.get("resume") or {}
-        over = shown["state"] in FINAL or state.get("state") == "not resumable"
-        return shown if over or state.get("checked") or state.get("not_audited") else None
+    resume = ground.folder(run) / "resume"
 
-    try:
-        shown = until(known, WAIT_S, "a word")
-    except AssertionError:
-        shown = ground.show(run)
-    state = shown.get("resume") or {}
-    if shown["state"] in FINAL:
-        return told
+    def ended(attempt: int) -> bool:
+        return ground.json_file(run, attempt, "exit.json") is not None
+
+    def asked() -> bool:
+        state = _read(resume / "state.json")
+        return ended(1) or any(resume.glob("audit/*/order.json")) or bool(state.get("not_audited")) or state.get("state") == "not resumable"
+
+    _wait(asked, "an audit")
+    pid = ground.run_pid(run)
+    time.sleep(0.5)  # something has to be recorded behind the image
+    if any(resume.glob("audit/*/order.json")):  # a short script would be over before the answer comes
+        kill(pid, signal.SIGSTOP)
+        _wait(lambda: bool(_read(resume / "audits.json").get("audits")), "the verdict")
+        kill(pid, signal.SIGCONT)
+        time.sleep(0.3)
+    state = ground.show(run).get("resume") or {}
+    kill(pid)
+    ground.wait_state(run, *FINAL, timeout_s=WAIT_S)
+    if (ground.json_file(run, 1, "exit.json") or {}).get("signal_name") != "SIGKILL":
+        return told  # it was over
     told["said"], told["why"] = state.get("state") or "", state.get("sentence") or ""
-    kill(ground.run_pid(run))
-    if ground.wait_state(run, *FINAL, timeout_s=60)["exit_code"] == 0:
-        return {**told, "said": ""}
     ground.stoker("start", run, timeout_s=WAIT_S)
 
     def arrived() -> str:
-        shown = ground.show(run)
-        state = shown.get("resume") or {}
+        state = _read(resume / "state.json")
         if (state.get("resumed") or {}).get("attempt") == 2:
             return "back"
-        return "anew" if state.get("began_anew") or shown["state"] in FINAL or state.get("state") == "not resumable" else ""
+        begun = any(life.get("attempt") == 2 for life in state.get("lives") or ())
+        return "anew" if begun or ended(2) or state.get("state") == "not resumable" else ""
 
-    try:
-        told["came"] = until(arrived, WAIT_S, "the way back")
-    except AssertionError:
-        told["came"] = "unknown"
+    _wait(lambda: bool(arrived()), "the way back")
+    told["came"] = arrived() or "unknown"
     if told["came"] != "back":
-        told["why"] += f" | {(ground.show(run).get('resume') or {}).get('not_taken')}"
+        told["why"] += f" | {_read(resume / 'state.json').get('tried')}"
     ground.stoker("stop", "--force", run, timeout_s=60)
     shutil.rmtree(folder, ignore_errors=True)
     return told
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    """Patience has an end that is no error."""
+    try:
+        until(condition, WAIT_S, what)
+    except AssertionError:
+        pass
+
+
+def _read(path: Path) -> dict:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
 
 
 def measure(ground: Ground, kinds: tuple[str, ...], most: int | None, jobs: int, seed: int = 0) -> list[dict]:

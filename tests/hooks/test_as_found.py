@@ -72,8 +72,17 @@ def killer(event, args):
 if kill_at:
     sys.addaudithook(killer)
 os.environ["STOKER_ATTEMPT"] = "3"
-as_found.give_back(os.path.join(base, "resume"))
+as_found.begin(os.path.join(base, "resume"))
 '''
+
+
+def test_a_mark_that_makes_no_sense_stops_nobody(tmp_path: Path) -> None:
+    base = _begin(tmp_path, 70)
+    then = found(base / "work")
+    (base / "resume" / "put_back").write_text("nonsense")
+    _run(GIVE, base, 0)
+    same(then, found(base / "work"))
+    assert "all (ValueError" in (base / "resume" / "state.json").read_text()
 
 
 def found(folder: Path) -> dict:

@@ -90,22 +90,25 @@ def _set_aside(path: str, state: tuple) -> None:
         fate.say(f"{path} as it was found could not be put aside: {e}")
 
 
-def give_back(folder: str = "") -> None:
-    """All files as they were found, where a life has put some back and no image was accepted; nothing otherwise, or while that life goes on
-    in another process. `folder`: the resume folder, before `life.folder` is known."""
+def begin(folder: str) -> None:
+    """`give_back`, at the start of a process, before anything else is known. Raises nothing: what could not be done is told."""
     before = life.folder, life.attempt, life.depth
-    life.folder, life.attempt = life.folder or folder, life.attempt or int(os.environ.get("STOKER_ATTEMPT", "1") or 1)
-    life.depth = 1
     try:
-        if os.path.exists(_mark()):
-            _give_back()
+        life.folder, life.attempt, life.depth = folder, int(os.environ.get("STOKER_ATTEMPT", "1") or 1), 1
+        give_back()
+    except Exception as e:
+        _tell([f"all ({type(e).__name__}: {e})"])
     finally:
         life.folder, life.attempt, life.depth = before
 
 
-def _give_back() -> None:
+def give_back() -> None:
+    """All files as they were found, where a life has put some back and no image was accepted; nothing otherwise, or while that life goes on
+    in another process."""
     import fcntl
 
+    if not os.path.exists(_mark()):
+        return
     fd = os.open(_mark(), os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)  # one process at a time

@@ -79,7 +79,7 @@ def _try(call: object) -> None:
     before, life.depth = life.depth, 1
     try:
         call()
-    except (journal.Impossible, OSError, KeyError) as e:
+    except (journal.Impossible, OSError, KeyError, ValueError) as e:
         fate.diverged(str(e))
     finally:
         life.depth = before

@@ -137,7 +137,7 @@ def begin() -> None:
     if folder and os.path.exists(os.path.join(folder, PUT_BACK)):
         from . import as_found
 
-        as_found.give_back(folder)
+        as_found.begin(folder)
     try:
         with open(_early_path(folder), "rb") as f:
             import marshal

@@ -59,6 +59,7 @@ OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04  # small pieces so close together, s
 GAPS_MAX = 100
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
+SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
             "STOKER_IDENTITY")
@@ -400,13 +401,14 @@ class Tree:
 
     They are the descendants of the holder (a subreaper, so orphans come back to it) and of the run's first process, the
     members of its session, and whoever carries both marks of the run in the environment, with all below them. Daemons of
-    ours and servers of terminal multiplexers, with all below them, are somebody else's.
+    ours and servers of terminal multiplexers, with all below them, are somebody else's: `spared` holds those of the last look.
     """
 
     def __init__(self, att: Attempt, holder: dict | None, agent: int, run: dict | None) -> None:
         self.marks = [b"\0" + encode(k + "=" + v) + b"\0" for k, v in ((RUN_MARK, att.id), (RUN_DIR_MARK, att.run_dir))]
         self.holder, self.agent, self.run = holder or {}, agent, run or {}
         self.uid = os.geteuid()
+        self.spared: list[Proc] = []
 
     def look(self) -> list[Proc]:
         """Living members. "Nobody" is said only when it is certain: a member that forks and leaves while the process table is
@@ -456,7 +458,8 @@ class Tree:
         marked = [pid for pid in table if pid not in found and pid not in ours and pid != keeper and self._marked(pid)]
         found |= below(marked, ours)
         mine = self.run.get("pid")
-        spared = below([pid for pid in found if pid != mine and self._foreign(table[pid])], set())
+        spared = below([pid for pid in found if pid != mine and is_spared(table[pid])], set())
+        self.spared = [table[pid] for pid in sorted(spared) if not table[pid].dead]
         return [table[pid] for pid in sorted(found - spared - {keeper}) if not table[pid].dead], spared
 
     def chase(self, stopped: dict[tuple[int, int], Proc]) -> None:
@@ -471,7 +474,7 @@ class Tree:
             for pid in born:
                 seen.add(pid)
                 p = proc(pid)
-                if p is not None and not p.dead and not self._foreign(p):
+                if p is not None and not p.dead and not is_spared(p):
                     send(p, signal.SIGSTOP)
                     stopped[p.key] = p
 
@@ -488,10 +491,29 @@ class Tree:
         env = environ_of(pid)
         return all(mark in env for mark in self.marks)
 
-    def _foreign(self, p: Proc) -> bool:
-        if p.name.split(":")[0] in MULTIPLEXERS and "client" not in p.name:
-            return True
-        return b"\0" + DAEMON_MARK.encode() + b"=1\0" in environ_of(p.pid)
+
+def is_spared(p: Proc) -> bool:
+    """Does it outlive the run that it was started in? A name or a variable that anybody may choose decides nothing."""
+    return is_multiplexer(p) or is_daemon_of_ours(p)
+
+
+def is_multiplexer(p: Proc) -> bool:
+    """A server of tmux, screen, ...: its executable is such a program of the system's."""
+    try:
+        program = os.readlink("/proc/%d/exe" % p.pid)
+    except OSError:
+        return False
+    folder, name = os.path.split(program.replace(" (deleted)", ""))
+    return name.split("-")[0] in MULTIPLEXERS and (folder + "/").startswith(SYSTEM_FOLDERS) and "client" not in p.name
+
+
+def is_daemon_of_ours(p: Proc) -> bool:
+    """A server or a caretaker of Stoker: the record that its environment names has this very pid and start time."""
+    for item in environ_of(p.pid).split(b"\0"):
+        if item.startswith(DAEMON_MARK.encode() + b"=/"):
+            record = read_json(os.fsdecode(item.split(b"=", 1)[1])) or {}
+            return {"pid": p.pid, "start": p.start} in record.values()
+    return False
 
 
 def children_of(pid: int) -> list[int]:
@@ -628,7 +650,7 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     code = compiled_twin()
     mask = os.umask(0o022)
     env = {k: v for k, v in os.environ.items() if k in KEPT_ENV or k.startswith("LC_")}
-    env[DAEMON_MARK] = "1"
+    env[DAEMON_MARK] = att.path(AGENT)
     if not _crash_name:
         env.pop("STOKER_CRASH_AT", None)
     os.chdir("/")
@@ -2081,7 +2103,7 @@ class Auditor:
         for name in (RUN_MARK, RUN_DIR_MARK, "STOKER_RESUME_TRIES", "STOKER_DIGEST", "STOKER_DIGEST_AT"):
             env.pop(name.encode(), None)
         env.update({b"STOKER_AUDIT": b"child", b"STOKER_RESUME_DIR": encode(self.room), b"CUDA_VISIBLE_DEVICES": b"",
-                    b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS)), DAEMON_MARK.encode(): b"1"})
+                    b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS))})
         try:
             self._fork(pid, argv, env, cpus)
         except (OSError, Problem) as e:
@@ -2301,11 +2323,8 @@ class Ladder:
         self.due = 0.0
 
     def leftovers(self) -> dict:
-        """What was found after the run's own end, and what could not be killed; 100 processes each at most."""
-        def facts(p: Proc) -> dict:
-            return {"pid": p.pid, "name": p.name}
-        return {"found": [facts(p) for p in list(self.found.values())[:100]],
-                "survivors": [dict(facts(p), state=p.state) for p in self.survivors[:100]]}
+        """What was found after the run's own end, what could not be killed, and what was spared."""
+        return leftovers(list(self.found.values()), self.survivors, self.agent.tree.spared)
 
     def step(self, now: float) -> bool:
         """Do what is due; True when nothing is left, or what is left cannot be killed."""
@@ -2710,7 +2729,7 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
         code = sig = None
     body = {"attempt": att.n, "code": code, "signal": sig, "signal_name": signal_name(sig) if sig else None, "reason": "", "evidence": {},
             "started_at": started, "ended_at": started + used_s, "used_s": round(used_s, 3),
-            "leftovers": leftovers or {"found": [], "survivors": []}, "out_bytes": size_of(att.path(OUT)),
+            "leftovers": leftovers or {"found": [], "survivors": [], "spared": []}, "out_bytes": size_of(att.path(OUT)),
             "err_bytes": size_of(att.path(ERR)), "gaps": gaps or [], "restart": None}
     try:
         found, evidence = explain(att, body, record, failed_start=failed_start, reason=reason, interrupt=interrupt)
@@ -3047,14 +3066,20 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if status is None and not reason:
         restarted = record.get("machine") is not None and record.get("machine") != here
         reason = "rebooted" if restarted else "agent_lost"
-    leftovers = {"found": [{"pid": p.pid, "name": p.name} for p in found[:100]],
-                 "survivors": [{"pid": p.pid, "name": p.name, "state": p.state} for p in survivors[:100]]}
-    body = conclude(att, status, reason, used_s=used, leftovers=leftovers)
+    body = conclude(att, status, reason, used_s=used, leftovers=leftovers(found, survivors, tree.spared))
     if detail:
         body["evidence"]["detail"] = detail
     write_once(att.path(EXIT), body)
     drop_spares(att)
     notify_watchers(att)
+
+
+def leftovers(found: list[Proc], survivors: list[Proc], spared: list[Proc]) -> dict:
+    """What exit.json says of processes that the first one left behind; 100 of each kind at most."""
+    def facts(p: Proc) -> dict:
+        return {"pid": p.pid, "name": p.name}
+    return {"found": [facts(p) for p in found[:100]], "survivors": [dict(facts(p), state=p.state) for p in survivors[:100]],
+            "spared": [facts(p) for p in spared[:100]]}
 
 
 def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:

@@ -41,6 +41,8 @@ CLAIM_S = 5.0  # a claimed folder without agent.json is young for that long, the
 NATURAL_S = 0.3  # what a run leaves behind may end by itself for that long before it is told to
 LEFTOVER_GRACE_S = 5.0  # at most, for what is left after the run's own end
 LOOKS = 20  # at the process table, at most, before "nobody is left" is believed while processes come and go
+FROZEN_LOOKS = 3  # ticks at which the other caretaker stood still, before something is done about it
+FORCE_S = 5.0  # what a stop without grace gives the caretakers before it does their work
 KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
 NEVER_PASSES = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError")  # the next attempt would end so too
@@ -332,6 +334,12 @@ def proc(pid: int) -> Proc | None:
         return None
 
 
+def is_alive(pid: int) -> bool:
+    """Is there a process of that number, and not one that has ended and is only not waited for?"""
+    p = proc(pid)
+    return p is not None and not p.dead
+
+
 def all_procs() -> dict[int, Proc]:
     """The process table."""
     found = {}
@@ -358,6 +366,48 @@ def lives(known: dict | None) -> bool:
         return False
     p = proc(known["pid"])
     return p is not None and not p.dead and p.start == known.get("start")
+
+
+class Stillness:
+    """Whether a process stands still (SIGSTOP, a debugger): at several looks in a row it was stopped and had not run in between.
+    The looks are the ticks of whoever looks: what suspends both, a sleeping laptop or a paused container, is never seen."""
+
+    def __init__(self, known: dict | None) -> None:
+        self.known = known or {}
+        self.looks, self.mark = 0, b""
+
+    def look(self) -> bool:
+        """One tick later: does it stand still?"""
+        mark = stopped_mark(self.known)
+        self.looks = self.looks + 1 if mark and (mark == self.mark or not self.looks) else 0
+        self.mark = mark
+        return self.looks >= FROZEN_LOOKS
+
+
+def stopped_mark(known: dict) -> bytes:
+    """Of a process that is stopped now: how often it has run so far; b"" of any other."""
+    p = proc(known.get("pid", 0))
+    if p is None or p.start != known.get("start") or p.state not in ("T", "t"):
+        return b""
+    try:
+        lines = read_bytes("/proc/%d/status" % p.pid).split(b"\n")
+    except OSError:
+        return b""
+    return b" ".join(line.split()[1] for line in lines if b"voluntary_ctxt_switches" in line) or b"?"
+
+
+def status_of_dead(known: dict) -> int | None:
+    """The wait status of a process that has ended and that nobody has waited for; None where the kernel does not say."""
+    me, group = str(os.geteuid()), str(os.getegid())
+    try:
+        fields = dict(line.split(":", 1) for line in read_bytes("/proc/%d/status" % known["pid"]).decode("utf-8", "replace").splitlines() if ":" in line)
+        raw = read_bytes("/proc/%d/stat" % known["pid"])
+    except (KeyError, OSError):
+        return None
+    if set(fields["Uid"].split()) != {me} or set(fields["Gid"].split()) != {group}:
+        return None  # a 0 may stand there for "not for you to know"
+    p = Proc(known["pid"], raw)
+    return int(raw.split()[-1]) if p.dead and p.start == known.get("start") else None
 
 
 def machine_identity() -> dict:
@@ -423,7 +473,8 @@ class Tree:
     def _nobody(self, spared: set[int], before: list[int]) -> bool:
         """Every orphan below a living holder is its child, from before its own parent is gone."""
         if lives(self.holder) and children_listed():
-            return not set(children_of(self.holder["pid"])) - spared - {self.agent, os.getpid()}
+            known = spared | {self.agent, os.getpid()}
+            return not any(is_alive(pid) for pid in set(children_of(self.holder["pid"])) - known)
         return set(before) == set(listed_pids())  # else: nobody came or went meanwhile
 
     def _scan(self) -> tuple[list[Proc], set[int]]:
@@ -514,6 +565,15 @@ def is_daemon_of_ours(p: Proc) -> bool:
             record = read_json(os.fsdecode(item.split(b"=", 1)[1])) or {}
             return {"pid": p.pid, "start": p.start} in record.values()
     return False
+
+
+def foreground_of(pid: int) -> int:
+    """The foreground process group of its terminal; where it has none, the group that it leads."""
+    try:
+        group = int(read_bytes("/proc/%d/stat" % pid).rpartition(b")")[2].split()[5])
+    except (OSError, ValueError, IndexError):
+        group = 0
+    return group if group > 0 else pid
 
 
 def children_of(pid: int) -> list[int]:
@@ -734,6 +794,9 @@ class Holder:
         self.agent_since = self.respawn_at = 0.0
         self.backoff = 0.1
         self.agents = 0
+        self.agent_stillness = Stillness(None)
+        self.frozen = 0  # agents that had to be replaced because they stood still
+        self.next_tick = 0.0
 
     def live(self) -> None:
         """Until the agent proper says that all is done."""
@@ -755,6 +818,9 @@ class Holder:
             if act:
                 act(events)
         now = time.monotonic()
+        if self.agent_pid and now >= self.next_tick:
+            self.next_tick = now + TICK_S
+            self._mind_agent()
         if self.respawn_at and now >= self.respawn_at:
             self._fork_agent()
         if self.feed_retry and now >= self.feed_retry:
@@ -764,7 +830,7 @@ class Holder:
                 self._outlet_ready(outlet)
 
     def _timeout(self) -> int | None:
-        due = [t for t in (self.respawn_at, self.feed_retry, *(o.due for o in self.outlets)) if t]
+        due = [t for t in (self.respawn_at, self.feed_retry, self.next_tick if self.agent_pid else 0.0, *(o.due for o in self.outlets)) if t]
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1) if due else None
 
     def _watch(self, fd: int, events: int, act: object) -> None:
@@ -835,6 +901,17 @@ class Holder:
         self.respawn_at = now + self.backoff
         self.backoff = min(self.backoff * 2, 5.0)
 
+    def _mind_agent(self) -> None:
+        """Replace an agent proper that stands still. It may be killed at any moment, so this loses nothing."""
+        p = proc(self.agent_pid)
+        if p is None or p.dead:
+            ended, status = os.waitpid(self.agent_pid, os.WNOHANG)
+            self._agent_ended(status if ended else signal.SIGKILL)  # not ours to know while a debugger has not waited for it
+        elif self.agent_stillness.look():
+            append_line(self.att.path(EVENTS), {"at": time.time(), "event": "agent_frozen", "pid": self.agent_pid})
+            self.frozen += 1
+            os.kill(self.agent_pid, signal.SIGKILL)
+
     def _fork_agent(self) -> None:
         self.respawn_at = time.monotonic() + 1.0  # should no socket or process be to be had now
         try:
@@ -867,6 +944,8 @@ class Holder:
         ours.setblocking(False)
         self.agents += 1
         self.agent_pid, self.link, self.agent_since = pid, ours, time.monotonic()
+        self.agent_stillness = Stillness(who(pid))
+        self.next_tick = self.agent_since + TICK_S
         self._watch(ours.fileno(), select.POLLIN, lambda _events: self._agent_says())
         self._record({"agent": who(pid)})
 
@@ -1662,6 +1741,9 @@ class Agent:
     def __init__(self, holder: Holder, link: socket.socket) -> None:
         self.att, self.spec, self.gpus, self.link = holder.att, holder.spec, holder.gpus, link
         self.first = holder.agents == 0
+        self.holder_stillness = Stillness(holder.me)
+        self.holder_stands = False  # it stands still, and SIGCONT has not helped yet
+        self.chased = holder.frozen > 1  # somebody stops one agent after the other
         self.run, self.status = holder.run, holder.status
         self.gaps, self.interrupt = holder.gaps, holder.interrupt
         self.lost = sum(w.lost for w in holder.writers)
@@ -1835,6 +1917,8 @@ class Agent:
         self._look()
 
     def _grace(self, wished: object) -> tuple[float, float]:
+        if self.chased:
+            return (0.0, 0.0)
         pair = wished if isinstance(wished, (list, tuple)) and len(wished) == 2 else self.spec.get("grace_s") or (10.0, 10.0)
         return (max(0.0, number(pair[0], 10.0)), max(0.0, number(pair[1], 10.0)))
 
@@ -1855,6 +1939,7 @@ class Agent:
     def _tick(self, now: float) -> None:
         self.next_tick = now + TICK_S
         self._look()
+        self._mind_holder(now)
         if self.phase != "waiting":
             members = self.sampler.members()
             waits = stdin_is_awaited(members, self.run)
@@ -1868,6 +1953,27 @@ class Agent:
             if self.phase == "running" and self.auditor.look(self.sampler.last):
                 self.notify()
         self._beat(now)
+
+    def _mind_holder(self, now: float) -> None:
+        """A holder that stands still is sent SIGCONT, never killed: the run would end with it. While a debugger holds it, its part is
+        done from here: signals, and the news that the run has ended."""
+        stands = self.holder_lives and self.holder_stillness.look()
+        if stands and not self.holder_stands:
+            self.event("holder_frozen", pid=self.holder_stillness.known.get("pid"))
+        self.holder_stands = stands
+        if not stands:
+            return
+        try:
+            os.kill(self.holder_stillness.known["pid"], signal.SIGCONT)
+        except OSError:
+            pass
+        status = status_of_dead(self.run or {}) if self.status is None else None
+        if status is not None:
+            used = max(0.0, now - self.started_mono)
+            self.status = {"status": status, "ended_mono": now, "ended_at": self.started_at + used, "used_s": used}
+
+    def _holder_is_stopped(self) -> bool:
+        return bool(stopped_mark(self.holder_stillness.known))
 
     def _beat(self, now: float, begins: str | None = None) -> None:
         body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
@@ -1908,14 +2014,14 @@ class Agent:
 
     def pass_signal(self, sig: int) -> None:
         """To the foreground process group: through the holder, who alone knows that the pid is still the run's."""
-        if self.holder_lives:
+        if self.holder_lives and not self._holder_is_stopped():
             try:
                 self.link.send(json.dumps({"m": "signal", "signal": sig}).encode())
             except OSError:
                 pass
         elif lives(self.run) and self.run:
             try:
-                os.killpg(self.run["pid"], sig)
+                os.killpg(foreground_of(self.run["pid"]), sig)
             except OSError:
                 pass
 
@@ -1967,7 +2073,11 @@ class Agent:
 
     def _drain(self) -> None:
         """Have moved into the logs what the pty or the pipes still hold: by the holder, or in its place."""
-        if not self.holder_lives:
+        stands = self.holder_stands and self._holder_is_stopped()
+        if stands:
+            for outlet in self.outlets:
+                outlet.adopt(self._gap)
+        if not self.holder_lives or stands:
             for outlet in self.outlets:
                 outlet.finish()
                 outlet.writer.mind_cut()
@@ -3564,8 +3674,38 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
             raise Problem("disk_full" if e.errno in FULL else "cannot_write", "the stop wish cannot be written: %s" % e.strerror) from e
     if phase == "abandoned":
         settle(att)
-    else:
-        wake(att)
+        return
+    wake(att)
+    if grace == [0.0, 0.0] and not obeyed(att):
+        end_without_caretakers(att, wish["reason"])
+
+
+def obeyed(att: Attempt) -> bool:
+    """Within FORCE_S after a wish: has the attempt ended, or are its caretakers at work on it?"""
+    before = att.json(HEARTBEAT) or {}
+    deadline = time.monotonic() + FORCE_S
+    while time.monotonic() < deadline:
+        if phase_of(att, att.json(AGENT) or {}, att.json(EXIT), {}) == "ended":
+            return True
+        time.sleep(0.05)
+    beat = att.json(HEARTBEAT) or {}
+    return beat.get("mono") != before.get("mono") and beat.get("phase") in ("stopping", "waiting")
+
+
+def end_without_caretakers(att: Attempt, reason: str) -> None:
+    """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is stopped; then both caretakers."""
+    record = att.json(AGENT) or {}
+    if not same_boot(record.get("machine"), machine_identity()):
+        return
+    holder, agent = record.get("holder"), record.get("agent")
+    if lives(holder):
+        os.kill(holder["pid"], signal.SIGSTOP)  # or it would start another agent
+    if lives(agent):
+        os.kill(agent["pid"], signal.SIGKILL)
+    end_tree(Tree(att, holder, (agent or {}).get("pid", 0), record.get("run")), grace_s=0.0)
+    if lives(holder):
+        os.kill(holder["pid"], signal.SIGKILL)
+    settle(att, "" if att.json(STATUS) else reason)
 
 
 def verb_attach(args: list[str]) -> None:

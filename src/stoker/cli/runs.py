@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError
+from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
@@ -63,6 +63,8 @@ def state_words(run: dict) -> str:
         extra.append("to be restarted")
     if not State(state).final and run.get("reachability") == "unreachable":
         extra.append("unreachable")
+    if run.get("still_s"):
+        extra.append(f"no sign of life for {format_duration(run['still_s'])}")
     if run.get("pinned"):
         extra.append("pinned")
     return f"{state} ({', '.join(extra)})" if extra else state
@@ -137,6 +139,7 @@ def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: in
                     offset += len(piece)
             return
         except ServerError:
+            _refuse_unreachable(run_id)
             # An offset is known only for what was read from the beginning: the rest would be doubled or lost.
             if tail is not None or since is not None:
                 raise
@@ -144,6 +147,14 @@ def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: in
             if not pause_s:
                 raise
             time.sleep(pause_s)
+
+
+def _refuse_unreachable(run_id: str) -> None:
+    """Say so if the stream broke off because the server could not reach the run's machine any more."""
+    run = plane().run(run_id)
+    if run.get("reachability") == "unreachable":
+        raise TargetError(f"The connection to {run['target']} was lost, and could not be made again. There is more output than was printed.",
+                          hint=f"The run goes on. When its machine answers: stoker logs -f {output.type_ref(run)}")
 
 
 def _goes_on(run_id: str, attempt: int) -> bool:

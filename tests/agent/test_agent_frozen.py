@@ -70,7 +70,7 @@ HOW = pytest.mark.parametrize("how", ["signal", "debugger"])
 def test_a_frozen_agent_is_replaced_and_the_limit_holds(new_run, freeze, how):
     run = new_run(["sleep", "100"], time_s=3)
     run.start()
-    wait_for(lambda: (run.attempt() / "heartbeat").exists(), "the first tick")
+    wait_for((run.attempt() / "heartbeat").exists, "the first tick")
     before = run.agent()
     freeze(before, how)
     end = run.end()
@@ -156,7 +156,7 @@ def test_both_frozen_for_a_while_and_let_go_is_no_case(new_run, freeze):
     """A suspended laptop, a paused container: nobody has ticked meanwhile."""
     run = new_run(["sleep", "100"], time_s=3)
     run.start()
-    wait_for(lambda: (run.attempt() / "heartbeat").exists(), "the first tick")
+    wait_for((run.attempt() / "heartbeat").exists, "the first tick")
     agent, holder = run.agent(), run.holder()
     for pid in (holder, agent):
         kill(pid, signal.SIGSTOP)

@@ -400,11 +400,11 @@ def status_of_dead(known: dict) -> int | None:
     """The wait status of a process that has ended and that nobody has waited for; None where the kernel does not say."""
     me, group = str(os.geteuid()), str(os.getegid())
     try:
-        fields = dict(line.split(":", 1) for line in read_bytes("/proc/%d/status" % known["pid"]).decode("utf-8", "replace").splitlines() if ":" in line)
+        lines = read_bytes("/proc/%d/status" % known["pid"]).decode("utf-8", "replace").splitlines()
         raw = read_bytes("/proc/%d/stat" % known["pid"])
     except (KeyError, OSError):
         return None
-    if set(fields["Uid"].split()) != {me} or set(fields["Gid"].split()) != {group}:
+    if any(set(line.split()[1:]) != {own} for line in lines for name, own in (("Uid:", me), ("Gid:", group)) if line.startswith(name)):
         return None  # a 0 may stand there for "not for you to know"
     p = Proc(known["pid"], raw)
     return int(raw.split()[-1]) if p.dead and p.start == known.get("start") else None
@@ -830,7 +830,8 @@ class Holder:
                 self._outlet_ready(outlet)
 
     def _timeout(self) -> int | None:
-        due = [t for t in (self.respawn_at, self.feed_retry, self.next_tick if self.agent_pid else 0.0, *(o.due for o in self.outlets)) if t]
+        tick = self.next_tick if self.agent_pid else 0.0
+        due = [t for t in (tick, self.respawn_at, self.feed_retry, *(o.due for o in self.outlets)) if t]
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1) if due else None
 
     def _watch(self, fd: int, events: int, act: object) -> None:

@@ -153,7 +153,7 @@ def _refuse_unreachable(run_id: str) -> None:
     """Say so if the stream broke off because the server could not reach the run's machine any more."""
     run = plane().run(run_id)
     if run.get("reachability") == "unreachable":
-        raise TargetError(f"The connection to {run['target']} was lost, and could not be made again. There is more output than was printed.",
+        raise TargetError(f"The connection to {run['target']} was lost, and could not be made again. More output is there.",
                           hint=f"The run goes on. When its machine answers: stoker logs -f {output.type_ref(run)}")
 
 

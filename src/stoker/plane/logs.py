@@ -13,7 +13,7 @@ from pathlib import Path
 from stoker.backends.base import Backend
 from stoker.base import rundir
 from stoker.base.errors import StokerError, TargetError
-from stoker.hosts.base import Stream
+from stoker.hosts.base import ANSWER_MAX, Stream
 
 PIECE = 1 << 16
 FIRST_BLOCK = 1 << 16
@@ -27,8 +27,9 @@ PAUSE_FIRST_S, PAUSE_MAX_S, GIVE_UP_S = 0.1, 5.0, 120.0  # of connecting again
 class Pieces:
     """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what stands behind it.
 
-    `find` is called by the first `next`; it is handed a question that tells whether somebody has closed us meanwhile, and gives how the log
-    is opened after so many bytes of it. A stream that was cut is opened again where it broke off; StokerError when that fails for GIVE_UP_S.
+    `find` is called by the first `next`; it is handed a question that tells whether somebody has closed us meanwhile, and gives how the
+    log is opened after so many bytes of it. A stream that was cut is opened again where it broke off; StokerError when that fails for
+    GIVE_UP_S.
     """
 
     def __init__(self, find: Callable[[Callable[[], bool]], Callable[[int], Stream] | None]) -> None:
@@ -172,7 +173,7 @@ class Log:
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             copy = Path(folder) / rundir.TELEMETRY
             try:
-                self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy)
+                self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy, 8 * ANSWER_MAX)
             except StokerError:
                 return
             with open(copy, "rb") as f:

@@ -27,7 +27,8 @@ HAS_NO_INPUT = {"sentence": "It waits for input, and nobody can give it any.",
 
 def run_object(run: Run, target: Target | None, *, waits_for: str | None = None, used_s: float | None = None,
                still_s: float | None = None) -> dict:
-    """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row. `still_s`: age of a heartbeat that stands still."""
+    """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row. `still_s`: age of a heartbeat that stands
+    still."""
     spec = run.spec
     folder = target.run_folder(run.id) if target else f"runs/{run.id}"
     used = max(run.used_s, used_s or 0.0)

@@ -194,6 +194,8 @@ def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> No
     """Answer requests at `door` until `life` is over. Calls `ready` once clients are answered."""
     import uvicorn
 
+    from stoker.server.patience import Patient
+
     class Server(uvicorn.Server):
         """uvicorn without its ten wake-ups a second and without its signal handlers, which would kill us by the signal again."""
 
@@ -211,7 +213,7 @@ def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> No
             yield
 
     config = uvicorn.Config(
-        app, loop="asyncio", http="h11", ws="websockets-sansio", lifespan="off", log_config=None, access_log=False, server_header=False,
+        app, loop="asyncio", http=Patient, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False, server_header=False,
         date_header=False, proxy_headers=False, timeout_graceful_shutdown=DRAIN_S, ws_ping_interval=None, ws_max_size=4 << 20,
         ws_per_message_deflate=False, h11_max_incomplete_event_size=8 << 20)
     asyncio.run(Server(config).serve(sockets=[door.socket]))

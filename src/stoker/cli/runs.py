@@ -90,7 +90,10 @@ def _time_words(run: dict) -> str:
 @click.option("--err", is_flag=True, help="Its stderr, where that was kept apart.")
 def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
     """Print the output of a run, byte for byte: of its newest attempt, and with -f of those that follow it. Of a run that came back to
-    where it was killed, all of it, as one text."""
+    where it was killed, all of it, as one text.
+
+    When the connection to its machine is cut, it goes on at the next byte; after two minutes in vain it ends with exit code 5.
+    """
     run = plane().run(ref)
     if not (follow or err or any(value is not None for value in where.values())) and run["attempts"] > 1 and _print_all_lives(run["id"]):
         return
@@ -265,7 +268,7 @@ def tell_end(run: dict) -> None:
 @click.command("stop")
 @refs_argument()
 @click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
-@click.option("--force", is_flag=True, help="Kill at once.")
+@click.option("--force", is_flag=True, help="Kill at once, also when the run's agent does not answer.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until it has ended.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:

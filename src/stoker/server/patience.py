@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0  # from the connection, or from the first byte of a further request, until its head is there
@@ -28,7 +27,7 @@ class Patient(H11Protocol):
         super().connection_lost(exc)
 
     def _mind(self) -> None:
-        waits = self.conn.their_state is h11.IDLE and self.transport.get_protocol() is self
+        waits = (self.cycle is None or self.cycle.response_complete) and self.transport.get_protocol() is self
         if not waits:
             self._stop()
         elif self._clock is None:

@@ -122,7 +122,7 @@ def _lies(answer: str) -> Callable[[Ground], None]:
                 agent.rename(agent.with_suffix(".true"))
                 agent.write_text(f"import os, sys\ndef main(argv):\n    os.execv('/bin/sh', ['sh', '-c', {answer!r}])\n")
             shutil.rmtree(agents / "__pycache__", ignore_errors=True)
-            peak, until_ = 0, time.monotonic() + 15
+            peak, until_ = 0, time.monotonic() + 8
             while time.monotonic() < until_:
                 peak = max(peak, memory_bytes(ground.server_pid()))
                 time.sleep(0.1)

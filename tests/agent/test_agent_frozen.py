@@ -152,6 +152,16 @@ def test_with_both_frozen_a_stop_without_grace_ends_it_all(new_run, freeze, how,
     assert run.phase() == "ended"
 
 
+def test_caretakers_that_were_frozen_before_their_first_heartbeat_are_silent_since_the_start(new_run, freeze):
+    run = new_run(["sleep", "100"])
+    run.start()
+    run.run_pid()
+    for pid in (run.holder(), run.agent()):
+        freeze(pid, "signal")
+    (run.attempt() / "heartbeat").unlink(missing_ok=True)
+    wait_for(lambda: run.poll()["heartbeat_age_s"] > 1, "it is told")
+
+
 def test_both_frozen_for_a_while_and_let_go_is_no_case(new_run, freeze):
     """A suspended laptop, a paused container: nobody has ticked meanwhile."""
     run = new_run(["sleep", "100"], time_s=3)

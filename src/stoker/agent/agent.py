@@ -3238,6 +3238,8 @@ def observe(root: str, run_id: str) -> dict:
     if beat:
         here = same_boot(record.get("machine"), machine_identity())
         seen["heartbeat_age_s"] = round(time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3)
+    elif ended is None and same_boot(record.get("machine"), machine_identity()) and record.get("started_mono"):
+        seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)  # frozen before its first
     seen["phase"] = phase_of(att, record, ended, beat)
     seen["waits_for_input"] = bool(beat.get("waits_for_input")) and seen["phase"] == "running"
     return seen

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import agentkit
 import pytest
@@ -14,12 +16,12 @@ from agentkit import Running, alive, kill, wait_for
 
 PY = sys.executable
 HOLD = """
-import ctypes, os, sys
+import ctypes, errno, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 SEIZE, INTERRUPT = 0x4206, 0x4207
 if libc.ptrace(SEIZE, int(sys.argv[1]), None, None) or libc.ptrace(INTERRUPT, int(sys.argv[1]), None, None):
-    sys.exit(os.strerror(ctypes.get_errno()))
+    sys.exit(0 if ctypes.get_errno() == errno.ESRCH else os.strerror(ctypes.get_errno()))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -48,7 +50,7 @@ def freeze() -> Iterator[Callable[[int, str], None]]:
             kill(pid, signal.SIGSTOP)
             return
         debuggers.append(subprocess.Popen([PY, "-c", HOLD, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        if debuggers[-1].stdout.readline() != b"held\n":
+        if debuggers[-1].stdout.readline() != b"held\n" and debuggers[-1].wait():  # 0: the process has just ended
             pytest.skip(f"this machine lets nobody trace: {debuggers[-1].stderr.read().decode().strip()}")
 
     yield make
@@ -150,6 +152,25 @@ def test_with_both_frozen_a_stop_without_grace_ends_it_all(new_run, freeze, how,
     assert end["reason"] == "stopped_by_user"
     wait_for(lambda: not any(map(alive, [*caretakers, run.run_pid(), int((tmp_path / "daemon").read_text())])), "everybody is gone")
     assert run.phase() == "ended"
+
+
+def test_a_forged_record_does_not_turn_force_against_a_stranger(new_run, freeze):
+    stranger = subprocess.Popen(["sleep", "100"])
+    try:
+        run = new_run(["sleep", "100"])
+        run.start()
+        run.run_pid()
+        for pid in (run.holder(), run.agent()):
+            freeze(pid, "signal")
+        body = run.record()
+        start = int(Path(f"/proc/{stranger.pid}/stat").read_text().split()[21])
+        forged = {**body, "holder": {"pid": stranger.pid, "start": start}, "agent": {"pid": stranger.pid, "start": start}}
+        (run.attempt() / "agent.json").write_text(json.dumps(forged))
+        run.stop("--grace", 0, 0)
+        assert run.end()["reason"] == "stopped_by_user" and stranger.poll() is None and not alive(body["run"]["pid"])
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_caretakers_that_were_frozen_before_their_first_heartbeat_are_silent_since_the_start(new_run, freeze):

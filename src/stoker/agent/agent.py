@@ -3695,15 +3695,23 @@ def obeyed(att: Attempt) -> bool:
     return beat.get("mono") != before.get("mono") and beat.get("phase") in ("stopping", "waiting")
 
 
+def is_caretaker(att: Attempt, known: object) -> bool:
+    """Is it the holder or the agent proper of this run? A run may write into its own records whatever it wants."""
+    if not lives(known):
+        return False
+    words = read_bytes("/proc/%d/cmdline" % known["pid"]).split(b"\0")
+    return b"_hold" in words and any(word.endswith(b"/" + encode(att.id)) for word in words)
+
+
 def end_without_caretakers(att: Attempt, reason: str) -> None:
     """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is stopped; then both caretakers."""
     record = att.json(AGENT) or {}
     if not same_boot(record.get("machine"), machine_identity()):
         return
-    holder, agent = record.get("holder"), record.get("agent")
-    if lives(holder):
+    holder, agent = (known if is_caretaker(att, known) else None for known in (record.get("holder"), record.get("agent")))
+    if holder:
         os.kill(holder["pid"], signal.SIGSTOP)  # or it would start another agent
-    if lives(agent):
+    if agent:
         os.kill(agent["pid"], signal.SIGKILL)
     end_tree(Tree(att, holder, (agent or {}).get("pid", 0), record.get("run")), grace_s=0.0)
     if lives(holder):

@@ -127,14 +127,14 @@ def _lies(answer: str) -> Callable[[Ground], None]:
                 peak = max(peak, memory_bytes(ground.server_pid()))
                 time.sleep(0.1)
             assert peak < MEMORY_MAX, f"the server took {peak >> 20} MB"
-            shown = ground.stoker("show", run["id"])
+            shown = ground.stoker("show", run["id"], timeout_s=150)
             assert b"\x1b" not in shown.stdout and "Traceback" not in shown.err
             assert ground.stoker("ps").ok().out.count(run["id"]) == 1
             for agent in agents.glob("agent-*.py"):
                 agent.with_suffix(".true").rename(agent)
             shutil.rmtree(agents / "__pycache__", ignore_errors=True)
-            ground.stoker("stop", "--force", run["id"], timeout_s=120).ok()
-            ground.wait_state(run["id"], timeout_s=120)
+            ground.stoker("stop", "--force", "--no-wait", run["id"]).ok()
+            ground.wait_state(run["id"], timeout_s=240)  # a question that was never answered is given up after a minute
     return act
 
 

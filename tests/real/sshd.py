@@ -66,6 +66,10 @@ class Sshd:
                 if _is_sshd(each):
                     _kill(each)
 
+    def listens(self) -> bool:
+        """False after `halt`, until `again`."""
+        return self._process.poll() is None
+
     def halt(self) -> None:
         """End sshd with all its connections, as a machine that is switched off; what it started goes on."""
         serving = self.connections()

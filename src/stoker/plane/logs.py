@@ -22,6 +22,7 @@ TAIL_MIN = 1 << 20
 END_S = 20.0  # for the exit code of a stream whose bytes have ended
 KILLED = 128  # an exit code above it: a signal ended the program
 PAUSE_FIRST_S, PAUSE_MAX_S, GIVE_UP_S = 0.1, 5.0, 120.0  # of connecting again
+STEADY_S = 10.0  # a connection that stood so long was a good one
 
 
 class Pieces:
@@ -40,7 +41,8 @@ class Pieces:
         self._closed = threading.Event()
         self._begun = False  # it was open once
         self._given = 0  # bytes
-        self._cut_at = 0.0  # since when nothing has come
+        self._since = 0.0  # when the stream was opened
+        self._cut_at = 0.0  # since when it is cut, or cut again and again
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -68,7 +70,7 @@ class Pieces:
     def _begin(self, open_: Callable[[int], Stream]) -> Stream:
         """A stream from where the last one broke off. Raises TargetError."""
         stream = open_(self._given)
-        self._begun = True
+        self._begun, self._since = True, time.monotonic()
         with self._lock:
             self._stream = stream
         if self._closed.is_set():
@@ -79,7 +81,9 @@ class Pieces:
         """A pause before the next try. Raises the failure when there was nothing for GIVE_UP_S."""
         self._let_go()
         now = time.monotonic()
-        self._cut_at = self._cut_at or now
+        if self._since and now - self._since > STEADY_S:  # it stood for a while, also if nothing was printed meanwhile
+            self._cut_at = 0.0
+        self._since, self._cut_at = 0.0, self._cut_at or now
         if now - self._cut_at > GIVE_UP_S:
             raise TargetError(failure.message, hint=failure.hint, retry=False)
         self._closed.wait(min(PAUSE_MAX_S, PAUSE_FIRST_S + (now - self._cut_at) / 2))

@@ -14,7 +14,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
 from benchmarks.attacks import Attack, Skipped, attack
-from benchmarks.ground import NUMBERED, REPO, Ground, memory_bytes, numbered, until
+from benchmarks.ground import NUMBERED, REPO, Ground, cmdline, memory_bytes, numbered, until
 
 ATTACKS: list[Attack] = []
 MEMORY_MAX = 600 << 20  # of the server, whatever is sent to it
@@ -135,6 +135,7 @@ def _lies(answer: str) -> Callable[[Ground], None]:
             shutil.rmtree(agents / "__pycache__", ignore_errors=True)
             ground.stoker("stop", "--force", "--no-wait", run["id"]).ok()
             ground.wait_state(run["id"], timeout_s=240)  # a question that was never answered is given up after a minute
+            until(lambda: not any(cmdline(pid).startswith("timeout ") for pid in ground.processes()), 100, "the far clocks end what hangs")
     return act
 
 

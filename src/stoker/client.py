@@ -416,10 +416,10 @@ def _check_peer(link: socket.socket, home: config.Home) -> None:
 
 def _who_has_it(home: config.Home) -> str:
     try:
-        pid = home.lock.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        pid = ""
-    kill = f" If process {pid} is stuck: kill -9 {pid}   (runs go on)" if pid.isdigit() else ""
+        pid = int(json.loads(home.lock.read_bytes())["server"]["pid"])
+    except (OSError, ValueError, LookupError, TypeError):
+        pid = 0
+    kill = f" If process {pid} is stuck: kill -9 {pid}   (runs go on)" if pid else ""
     return f"See the end of {home.server_log}.{kill}"
 
 

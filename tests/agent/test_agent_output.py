@@ -157,10 +157,21 @@ def test_a_process_left_behind_that_keeps_the_pipe_open_holds_up_nothing(new_run
     assert (run.attempt() / "out.log").stat().st_size == size
 
 
+DAEMON = """
+import json, os
+start = int(open("/proc/self/stat").read().split()[21])
+with open(os.environ["STOKER_DAEMON"] + "~", "w") as f:
+    json.dump({"it": {"pid": os.getpid(), "start": start}}, f)
+os.rename(os.environ["STOKER_DAEMON"] + "~", os.environ["STOKER_DAEMON"])
+os.execvp("yes", ["yes"])
+"""
+
+
 def test_somebody_elses_daemon_that_prints_for_ever_does_not_keep_the_run_from_ending(new_run, tmp_path):
-    """It carries the mark of a daemon of ours, so it is spared; its end of the pipe stays open, and full."""
-    told = tmp_path / "daemon"
-    run = new_run(["bash", "-c", f"STOKER_DAEMON=1 setsid yes & echo $! > {told}; echo mine; sleep 0.3"])
+    """It names a record that says so, as a daemon of Stoker does, so it is spared; its end of the pipe stays open, and full."""
+    told, record = tmp_path / "daemon", tmp_path / "record"
+    (tmp_path / "daemon.py").write_text(DAEMON)
+    run = new_run(["bash", "-c", f"STOKER_DAEMON={record} setsid {PY} daemon.py & echo $! > {told}; echo mine; while ! test -s {record}; do sleep 0.02; done"])
     run.start()
     try:
         end = run.end(timeout=30)

@@ -143,7 +143,7 @@ def test_caretakers_carry_the_daemon_mark_and_no_mark_of_an_outer_run(new_run):
     run.start(STOKER_RUN="outer", STOKER_RUN_DIR="/outer", SECRET="x")
     for pid in (run.holder(), run.agent()):
         env = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        assert "STOKER_DAEMON=1" in env and not any(e.startswith(("STOKER_RUN", "SECRET")) for e in env)
+        assert f"STOKER_DAEMON={run.attempt()}/agent.json" in env and not any(e.startswith(("STOKER_RUN", "SECRET")) for e in env)
 
 
 def test_arguments_arrive_byte_for_byte(new_run):

@@ -125,17 +125,27 @@ def test_processes_that_fork_and_leave_all_the_time_are_caught(new_run):
     wait_for(lambda: not run.processes(), "nothing is left")
 
 
-def test_our_own_daemons_started_in_a_run_are_spared_with_all_below(new_run, tmp_path):
-    body = f"STOKER_DAEMON=1 setsid sh -c 'sleep 300 & echo $$ $! > {tmp_path}/pids; wait' & sleep 0.3; echo up"
-    run = new_run(["sh", "-c", body], grace_s=[0.5, 0.5])
+DISGUISES = {
+    "a variable": "STOKER_DAEMON=1 setsid sh -c 'echo $$ > {told}; exec sleep 300' &",
+    "a record of another": "STOKER_DAEMON=$STOKER_RUN_DIR/attempts/1/agent.json setsid sh -c 'echo $$ > {told}; exec sleep 300' &",
+    "a name": "setsid " + PY + " -c \"import os, time; open('/proc/self/comm', 'w').write('tmux: server'); "
+              "open('{told}', 'w').write(str(os.getpid()) + chr(10)); time.sleep(300)\" &",
+    "a program of that name": "cp /bin/sleep {tmp}/tmux; setsid sh -c 'echo $$ > {told}; exec {tmp}/tmux 300' &",
+}
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["by itself", "stopped"])
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_a_child_disguised_as_a_daemon_does_not_escape(new_run, tmp_path, disguise, stop):
+    told = tmp_path / "pid"
+    body = DISGUISES[disguise].format(told=told, tmp=tmp_path)
+    run = new_run(["sh", "-c", f"{body} while ! test -s {told}; do sleep 0.02; done; echo up; {'sleep 300' if stop else ''}"], grace_s=[0.5, 0.5])
     run.start()
+    run.wait_out(b"up")
+    if stop:
+        run.stop()
     end = run.end()
-    pids = [int(p) for p in (tmp_path / "pids").read_text().split()]
-    try:
-        assert end["leftovers"]["found"] == [] and all(alive(p) for p in pids)
-    finally:
-        for p in pids:
-            kill(p)
+    assert not alive(int(told.read_text())) and end["leftovers"]["spared"] == []
 
 
 @pytest.mark.real("tmux")
@@ -146,13 +156,13 @@ def test_a_tmux_server_started_in_a_run_survives_it(new_run, tmp_path):
     run.start()
     try:
         end = run.end()
-        assert end["leftovers"]["found"] == []
+        assert end["leftovers"]["found"] == [] and "tmux: server" in [p["name"] for p in end["leftovers"]["spared"]]
         assert subprocess.run(["tmux", "-S", f"{tmp_path}/t", "ls"], capture_output=True, check=False).returncode == 0
     finally:
         subprocess.run(["tmux", "-S", f"{tmp_path}/t", "kill-server"], capture_output=True, check=False)
 
 
-def test_a_process_renamed_like_a_multiplexer_is_spared_but_never_the_run_itself(new_run, tmp_path):
+def test_a_run_renamed_like_a_multiplexer_is_stopped(new_run, tmp_path):
     run = new_run([PY, "-c", "import time; open('/proc/self/comm', 'w').write('screen'); print('up', flush=True); time.sleep(100)"], grace_s=[0.3, 0.3])
     run.start()
     run.wait_out(b"up")
@@ -218,7 +228,8 @@ def test_a_run_started_inside_a_run_outlives_it_and_both_end_alone(new_run):
     outer = new_run(["sh", "-c", '"$@"; sleep 0.2', "sh", *inner.argv("start", inner.dir, 1)], grace_s=[0.5, 0.5])
     outer.start()
     end = outer.end()
-    assert end["code"] == 0 and end["leftovers"] == {"found": [], "survivors": []}
+    assert end["code"] == 0 and not end["leftovers"]["found"] and not end["leftovers"]["survivors"]
+    assert {p["pid"] for p in end["leftovers"]["spared"]} >= {inner.holder(), inner.agent(), inner.run_pid()}
     inner.wait_out(b"up")
     wait_for(lambda: not outer.processes(), "the outer caretakers leave")
     assert inner.phase() == "running"

@@ -44,6 +44,7 @@ def test_states_in_words():
     assert state_words(run) == "failed (exit 3)"
     assert when_words(run, 160) == "1m ago"
     assert state_words({"state": "running", "reachability": "unreachable", "pinned": True}) == "running (unreachable, pinned)"
+    assert state_words({"state": "running", "still_s": 65.2}) == "running (no sign of life for 1m 5s)"
     assert state_words({"state": "stopped", "reason": "limit_time"}) == "stopped (limit time)"
     assert state_words({"state": "pending", "waits_for": "1 GPU: 2 of 2 are used by base"}) == "pending (waits for 1 GPU: 2 of 2 are used by base)"
     after = "base, which ended as failed (`stoker start k` tries it again, `stoker start m` starts this run anyway)"

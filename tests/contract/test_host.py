@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
 import socket
 import socketserver
@@ -15,7 +17,7 @@ import pytest
 
 from real.sshd import wait_for
 from stoker.base.errors import NotFound, TargetError
-from stoker.hosts.base import Host
+from stoker.hosts.base import ANSWER_MAX, Host
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
 
@@ -28,6 +30,10 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     made = LocalHost() if request.param == "local" else SshHost("127.0.0.1", options=request.getfixturevalue("sshd").options)
     yield made
     made.close()
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def lives(pid: int) -> bool:
@@ -81,6 +87,20 @@ class TestRun:
             host.run(["sh", "-c", f"echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; sleep 300"], timeout_s=1)
         assert raised.value.retry and raised.value.hint
         gone(int((tmp_path / "pid").read_text()))
+
+    @pytest.mark.parametrize("where", ["1", "2"])
+    def test_an_answer_without_end_is_cut_off(self, host: Host, tmp_path: Path, where: str) -> None:
+        """What we hold stays small. The command ends as it hears of it, or by its own clock: nobody tells who prints to stderr far away."""
+        flood = f"echo $$ > {tmp_path}/pid; exec head -c 2000000000 /dev/zero >&{where}"
+        before = peak_bytes()
+        with pytest.raises(TargetError, match="answered with more than 32 MB") as raised:
+            host.run(["sh", "-c", flood])
+        assert not raised.value.retry and peak_bytes() - before < 8 * ANSWER_MAX
+        pid = int((tmp_path / "pid").read_text())
+        if where == "2":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        gone(pid)
 
     def test_commands_start_in_the_home_folder(self, host: Host) -> None:
         assert host.run(["pwd", "-P"]).out == os.fsencode(os.path.realpath(host.home())) + b"\n"
@@ -294,6 +314,14 @@ class TestFiles:
         with pytest.raises(TargetError) as raised:
             host.put(tmp_path / "file", f"{tmp_path}/file/below")
         assert not raised.value.retry
+
+    def test_a_file_that_is_larger_than_it_may_be(self, host: Host, tmp_path: Path) -> None:
+        (tmp_path / "big").write_bytes(bytes(5 * MB))
+        with pytest.raises(TargetError, match="more than 2 MB"):
+            host.get(f"{tmp_path}/big", tmp_path / "back", 2 * MB)
+        assert os.listdir(tmp_path) == ["big"]
+        host.get(f"{tmp_path}/big", tmp_path / "back", 5 * MB)
+        assert (tmp_path / "back").stat().st_size == 5 * MB
 
     def test_pipes_and_sockets_are_left_out(self, host: Host, tmp_path: Path) -> None:
         source = tmp_path / "source"

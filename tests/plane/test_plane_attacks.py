@@ -18,7 +18,7 @@ import pytest
 
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import Denied, TargetError
-from stoker.plane import reconciler
+from stoker.plane import present, reconciler
 from stoker.plane.service import Service
 
 FOREVER = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"]
@@ -236,6 +236,13 @@ def test_restarts_are_counted_over_dead_caretakers(root):
         assert (run["attempts"], run["reason"]) == (3, "nonzero_exit")
 
 
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def caretakers(attempt: Path) -> list[int]:
     from stoker.base import rundir
     record = rundir.read_json(attempt / rundir.AGENT) or {}
@@ -252,6 +259,27 @@ def running_on_a_disk(root: Path) -> Iterator[tuple[Service, str]]:
         run_id = submit(service, root, FOREVER, target="disk")
         in_state(service, run_id, "running")
         yield service, run_id
+
+
+def test_caretakers_that_stand_still_are_told_and_force_ends_the_run_without_them(root, monkeypatch):
+    monkeypatch.setattr(present, "STANDS_STILL_S", 3.0)
+    (root / "h").mkdir()
+    with plane(root / "h") as service:
+        run_id = submit(service, root, FOREVER)
+        in_state(service, run_id, "running")
+        assert service.run(run_id)["still_s"] is None
+        frozen = until(lambda: caretakers(root / "h" / "runs" / run_id / "attempts" / "1"), "the caretakers")
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        told = until(lambda: r if (r := service.run(run_id))["still_s"] else None, "the stillness", 40)
+        assert "no sign of life for" in told["sentence"] and told["next"] == f"stoker stop --force {run_id}"
+        assert service.show(run_id)["sentence"].startswith("It runs.")
+        service.stop(run_id)
+        assert service.wait(run_id, 1)["state"] == "stopping"
+        service.stop(run_id, force=True)
+        ended = until(lambda: r if (r := service.wait(run_id, 1))["state"] == "stopped" else None, "the end", 40)
+        assert ended["reason"] == "stopped_by_user" and ended["still_s"] is None
+        assert not any(map(lives, frozen))
 
 
 def test_a_disk_that_is_away_for_a_while_loses_no_run(root):

@@ -19,10 +19,10 @@ import pytest
 
 from real.sshd import children
 from stoker.base.config import Home
-from stoker.base.errors import InvalidSpec
+from stoker.base.errors import InvalidSpec, TargetError
 from stoker.base.state import State
 from stoker.hosts.ssh import SshHost
-from stoker.plane import targets
+from stoker.plane import logs, targets
 from stoker.plane.service import Service
 
 SMI = """#!/bin/sh
@@ -153,6 +153,39 @@ def test_only_named_variables_travel(far):
     seen = b"".join(far.service.logs("far")).decode()
     assert "'NAMED'" in seen and "'PATH'" in seen and "'HOME'" in seen and "SECRET" not in seen
     assert Path(run["folder"], "env").read_bytes() == b"NAMED=1\0"
+
+
+COUNTS = "import time\nfor i in range(60): print('line', i, flush=True); time.sleep(0.1)"
+COUNTED = [f"line {i}" for i in range(60)]
+
+
+@pytest.mark.real("sshd")
+def test_a_log_that_is_followed_goes_on_where_its_connection_was_cut(far, sshd):
+    far.submit(COUNTS, target="box", name="far")
+    far.state("far", "running")
+    seen, cuts = b"", 0
+    for piece in far.service.logs("far", follow=True):
+        seen += piece
+        if cuts < 3 and seen.count(b"\n") > 8 * (cuts + 1):
+            cuts += 1
+            sshd.cut()
+    assert cuts == 3 and seen.decode().splitlines() == COUNTED
+
+
+@pytest.mark.real("sshd")
+def test_a_log_that_cannot_be_followed_any_more_is_an_error_and_no_end(far, sshd, monkeypatch):
+    monkeypatch.setattr(logs, "GIVE_UP_S", 2.0)
+    far.submit(COUNTS, target="box", name="far")
+    far.state("far", "running")
+    seen = b""
+    with pytest.raises(TargetError):
+        for piece in far.service.logs("far", follow=True):
+            seen += piece
+            if seen.count(b"\n") >= 5 and sshd.listens():
+                sshd.halt()
+    sshd.again()
+    assert far.final("far")["state"] == "done"
+    assert b"".join(far.service.logs("far")).decode().splitlines() == COUNTED and COUNTED[:5] == seen.decode().splitlines()[:5]
 
 
 @pytest.mark.real("sshd")

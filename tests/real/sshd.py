@@ -66,6 +66,24 @@ class Sshd:
                 if _is_sshd(each):
                     _kill(each)
 
+    def listens(self) -> bool:
+        """False after `halt`, until `again`."""
+        return self._process.poll() is None
+
+    def halt(self) -> None:
+        """End sshd with all its connections, as a machine that is switched off; what it started goes on."""
+        serving = self.connections()
+        self._process.terminate()
+        self._process.wait(10)
+        for pid in [each for top in serving for each in (*children(top), top)]:
+            if _is_sshd(pid):
+                _kill(pid)
+
+    def again(self) -> None:
+        """After `halt`: let it listen again."""
+        self._process = subprocess.Popen(self._process.args, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
+        wait_for(lambda: accepts(self.port), 10, f"sshd does not listen: {self.log()}")
+
     def close(self) -> None:
         self.cut()
         self._process.terminate()

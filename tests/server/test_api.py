@@ -16,7 +16,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
-from server_help import children_of, kill, rss_bytes, servers_of, submit, until
+from server_help import children_of, kill, peak_bytes, rss_bytes, servers_of, submit, until
 
 from stoker.base.config import Home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
@@ -66,7 +66,7 @@ def test_an_environment_that_no_program_can_have(shared: Client, env):
 
 @pytest.mark.parametrize(("method", "target", "body", "status"), [
     ("POST", "/v1/runs", b"{", 400), ("POST", "/v1/runs", b"[]", 400), ("POST", "/v1/runs", b'{"spec": []}', 400),
-    ("POST", "/v1/runs", b'{"stdin": "?"}', 400), ("POST", "/v1/runs", b"[" * 100_000, 400), ("POST", "/v1/gc", b"x" * (2 << 20), 400),
+    ("POST", "/v1/runs", b'{"stdin": "?"}', 400), ("POST", "/v1/runs", b"[" * 100_000, 400), ("POST", "/v1/gc", b"x" * (2 << 20), 413),
     ("GET", "/v1/runs?limit=many", None, 400), ("GET", "/v1/nothing", None, 404), ("PUT", "/v1/runs", b"{}", 405),
     ("GET", "/v1/runs/%FF%2F..", None, 404), ("GET", "/v1/runs/none/show", None, 404), ("GET", "/v1/runs/none/wait", None, 404),
     ("GET", "/v1/runs/none/logs?follow=true", None, 404), ("DELETE", "/v1/runs/none", None, 404), ("POST", "/v1/runs/none/stop", b"{}", 404),
@@ -83,8 +83,42 @@ def test_what_is_too_large_is_refused_without_being_kept(client: Client, home: H
     before = rss_bytes(client.info()["pid"])
     head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: {10 << 30}\r\n\r\n".encode()
     status, said = raw(home, head + b"x" * (70 << 20))
-    assert status == 400 and "MiB" in said["message"] and said["hint"]
+    assert status == 413 and "MiB" in said["message"] and said["hint"]
     assert rss_bytes(client.info()["pid"]) < before + (200 << 20)
+
+
+def test_many_large_requests_at_once_are_read_one_after_the_other(client: Client, home: Home):
+    """Each is allowed; together they would take ten times as much."""
+    server = servers_of(home)[0]
+    body = json.dumps({"spec": {"nonsense": 1}, "stdin": "A" * (40 << 20)}).encode()
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda _: raw(home, request("POST", "/v1/runs", body)), range(10)))
+    assert {status for status, _ in answers} == {400}
+    assert peak_bytes(server) < 450 << 20 and rss_bytes(server) < 250 << 20
+
+
+def test_a_request_of_many_values_is_refused(client: Client, home: Home):
+    status, told = raw(home, request("POST", "/v1/runs", b"[" + b"[]," * (6 << 20) + b"1]"))
+    assert status == 413 and "values" in told["message"]
+
+
+def test_who_connects_and_does_not_ask_is_hung_up_on(client: Client, home: Home):
+    """And who asks slowly, or half, while everybody else is answered; whoever only listens stays."""
+    events = client.events()
+    halves = {b"": b"", b"GET /v1/ser": b"", b"POST /v1/runs HTTP/1.1\r\nHost: stoker\r\nContent-Length: 9\r\n\r\n{": b"HTTP/1.1 408",
+              b"POST /v1/runs HTTP/1.1\r\nHost: stoker\r\nContent-Length: 60000000\r\n\r\n" + b"x" * 300_000: b"HTTP/1.1 408"}
+    links = []
+    for half in halves:
+        links.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        links[-1].settimeout(60)
+        links[-1].connect(str(home.socket))
+        links[-1].sendall(half)
+    assert client.info()
+    for link, told in zip(links, halves.values(), strict=True):
+        with link:
+            assert link.recv(1 << 16)[:12] == told
+    assert client.info()
+    events.close()
 
 
 def test_an_error_nobody_foresaw_is_500_and_its_story_is_in_the_log(home: Home, tmp_path: Path):

@@ -92,7 +92,7 @@ def test_it_keeps_nothing_of_whoever_started_it(home: Home, tmp_path: Path):
     pid = int(done.stdout)
     proc = Path(f"/proc/{pid}")
     environ = dict(item.split(b"=", 1) for item in (proc / "environ").read_bytes().split(b"\0") if item)
-    assert environ[b"STOKER_DAEMON"] == b"1" and environ[b"PYTHONPATH"] == os.fsencode(source)
+    assert environ[b"STOKER_DAEMON"] == os.fsencode(home.lock) and environ[b"PYTHONPATH"] == os.fsencode(source)
     assert not {os.fsencode(name) for name in marks} & set(environ)
     fields = (proc / "stat").read_text().rsplit(")", 1)[1].split()
     assert int(fields[3]) != os.getsid(0) and int(fields[3]) != pid and fields[4] == "0", "a session of its own, not its leader, no terminal"

@@ -41,6 +41,8 @@ CLAIM_S = 5.0  # a claimed folder without agent.json is young for that long, the
 NATURAL_S = 0.3  # what a run leaves behind may end by itself for that long before it is told to
 LEFTOVER_GRACE_S = 5.0  # at most, for what is left after the run's own end
 LOOKS = 20  # at the process table, at most, before "nobody is left" is believed while processes come and go
+FROZEN_LOOKS = 3  # ticks at which the other caretaker stood still, before something is done about it
+FORCE_S = 5.0  # what a stop without grace gives the caretakers before it does their work
 KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
 NEVER_PASSES = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError")  # the next attempt would end so too
@@ -59,6 +61,7 @@ OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04  # small pieces so close together, s
 GAPS_MAX = 100
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
+SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
             "STOKER_IDENTITY")
@@ -331,6 +334,12 @@ def proc(pid: int) -> Proc | None:
         return None
 
 
+def is_alive(pid: int) -> bool:
+    """Is there a process of that number, and not one that has ended and is only not waited for?"""
+    p = proc(pid)
+    return p is not None and not p.dead
+
+
 def all_procs() -> dict[int, Proc]:
     """The process table."""
     found = {}
@@ -357,6 +366,48 @@ def lives(known: dict | None) -> bool:
         return False
     p = proc(known["pid"])
     return p is not None and not p.dead and p.start == known.get("start")
+
+
+class Stillness:
+    """Whether a process stands still (SIGSTOP, a debugger): at several looks in a row it was stopped and had not run in between.
+    The looks are the ticks of whoever looks: what suspends both, a sleeping laptop or a paused container, is never seen."""
+
+    def __init__(self, known: dict | None) -> None:
+        self.known = known or {}
+        self.looks, self.mark = 0, b""
+
+    def look(self) -> bool:
+        """One tick later: does it stand still?"""
+        mark = stopped_mark(self.known)
+        self.looks = self.looks + 1 if mark and (mark == self.mark or not self.looks) else 0
+        self.mark = mark
+        return self.looks >= FROZEN_LOOKS
+
+
+def stopped_mark(known: dict) -> bytes:
+    """Of a process that is stopped now: how often it has run so far; b"" of any other."""
+    p = proc(known.get("pid", 0))
+    if p is None or p.start != known.get("start") or p.state not in ("T", "t"):
+        return b""
+    try:
+        lines = read_bytes("/proc/%d/status" % p.pid).split(b"\n")
+    except OSError:
+        return b""
+    return b" ".join(line.split()[1] for line in lines if b"voluntary_ctxt_switches" in line) or b"?"
+
+
+def status_of_dead(known: dict) -> int | None:
+    """The wait status of a process that has ended and that nobody has waited for; None where the kernel does not say."""
+    me, group = str(os.geteuid()), str(os.getegid())
+    try:
+        lines = read_bytes("/proc/%d/status" % known["pid"]).decode("utf-8", "replace").splitlines()
+        raw = read_bytes("/proc/%d/stat" % known["pid"])
+    except (KeyError, OSError):
+        return None
+    if any(set(line.split()[1:]) != {own} for line in lines for name, own in (("Uid:", me), ("Gid:", group)) if line.startswith(name)):
+        return None  # a 0 may stand there for "not for you to know"
+    p = Proc(known["pid"], raw)
+    return int(raw.split()[-1]) if p.dead and p.start == known.get("start") else None
 
 
 def machine_identity() -> dict:
@@ -400,13 +451,14 @@ class Tree:
 
     They are the descendants of the holder (a subreaper, so orphans come back to it) and of the run's first process, the
     members of its session, and whoever carries both marks of the run in the environment, with all below them. Daemons of
-    ours and servers of terminal multiplexers, with all below them, are somebody else's.
+    ours and servers of terminal multiplexers, with all below them, are somebody else's: `spared` holds those of the last look.
     """
 
     def __init__(self, att: Attempt, holder: dict | None, agent: int, run: dict | None) -> None:
         self.marks = [b"\0" + encode(k + "=" + v) + b"\0" for k, v in ((RUN_MARK, att.id), (RUN_DIR_MARK, att.run_dir))]
         self.holder, self.agent, self.run = holder or {}, agent, run or {}
         self.uid = os.geteuid()
+        self.spared: list[Proc] = []
 
     def look(self) -> list[Proc]:
         """Living members. "Nobody" is said only when it is certain: a member that forks and leaves while the process table is
@@ -421,7 +473,8 @@ class Tree:
     def _nobody(self, spared: set[int], before: list[int]) -> bool:
         """Every orphan below a living holder is its child, from before its own parent is gone."""
         if lives(self.holder) and children_listed():
-            return not set(children_of(self.holder["pid"])) - spared - {self.agent, os.getpid()}
+            known = spared | {self.agent, os.getpid()}
+            return not any(is_alive(pid) for pid in set(children_of(self.holder["pid"])) - known)
         return set(before) == set(listed_pids())  # else: nobody came or went meanwhile
 
     def _scan(self) -> tuple[list[Proc], set[int]]:
@@ -456,7 +509,8 @@ class Tree:
         marked = [pid for pid in table if pid not in found and pid not in ours and pid != keeper and self._marked(pid)]
         found |= below(marked, ours)
         mine = self.run.get("pid")
-        spared = below([pid for pid in found if pid != mine and self._foreign(table[pid])], set())
+        spared = below([pid for pid in found if pid != mine and is_spared(table[pid])], set())
+        self.spared = [table[pid] for pid in sorted(spared) if not table[pid].dead]
         return [table[pid] for pid in sorted(found - spared - {keeper}) if not table[pid].dead], spared
 
     def chase(self, stopped: dict[tuple[int, int], Proc]) -> None:
@@ -471,7 +525,7 @@ class Tree:
             for pid in born:
                 seen.add(pid)
                 p = proc(pid)
-                if p is not None and not p.dead and not self._foreign(p):
+                if p is not None and not p.dead and not is_spared(p):
                     send(p, signal.SIGSTOP)
                     stopped[p.key] = p
 
@@ -488,10 +542,38 @@ class Tree:
         env = environ_of(pid)
         return all(mark in env for mark in self.marks)
 
-    def _foreign(self, p: Proc) -> bool:
-        if p.name.split(":")[0] in MULTIPLEXERS and "client" not in p.name:
-            return True
-        return b"\0" + DAEMON_MARK.encode() + b"=1\0" in environ_of(p.pid)
+
+def is_spared(p: Proc) -> bool:
+    """Does it outlive the run that it was started in? A name or a variable that anybody may choose decides nothing."""
+    return is_multiplexer(p) or is_daemon_of_ours(p)
+
+
+def is_multiplexer(p: Proc) -> bool:
+    """A server of tmux, screen, ...: its executable is such a program of the system's."""
+    try:
+        program = os.readlink("/proc/%d/exe" % p.pid)
+    except OSError:
+        return False
+    folder, name = os.path.split(program.replace(" (deleted)", ""))
+    return name.split("-")[0] in MULTIPLEXERS and (folder + "/").startswith(SYSTEM_FOLDERS) and "client" not in p.name
+
+
+def is_daemon_of_ours(p: Proc) -> bool:
+    """A server or a caretaker of Stoker: the record that its environment names has this very pid and start time."""
+    for item in environ_of(p.pid).split(b"\0"):
+        if item.startswith(DAEMON_MARK.encode() + b"=/"):
+            record = read_json(os.fsdecode(item.split(b"=", 1)[1])) or {}
+            return {"pid": p.pid, "start": p.start} in record.values()
+    return False
+
+
+def foreground_of(pid: int) -> int:
+    """The foreground process group of its terminal; where it has none, the group that it leads."""
+    try:
+        group = int(read_bytes("/proc/%d/stat" % pid).rpartition(b")")[2].split()[5])
+    except (OSError, ValueError, IndexError):
+        group = 0
+    return group if group > 0 else pid
 
 
 def children_of(pid: int) -> list[int]:
@@ -628,7 +710,7 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     code = compiled_twin()
     mask = os.umask(0o022)
     env = {k: v for k, v in os.environ.items() if k in KEPT_ENV or k.startswith("LC_")}
-    env[DAEMON_MARK] = "1"
+    env[DAEMON_MARK] = att.path(AGENT)
     if not _crash_name:
         env.pop("STOKER_CRASH_AT", None)
     os.chdir("/")
@@ -712,6 +794,9 @@ class Holder:
         self.agent_since = self.respawn_at = 0.0
         self.backoff = 0.1
         self.agents = 0
+        self.agent_stillness = Stillness(None)
+        self.frozen = 0  # agents that had to be replaced because they stood still
+        self.next_tick = 0.0
 
     def live(self) -> None:
         """Until the agent proper says that all is done."""
@@ -733,6 +818,9 @@ class Holder:
             if act:
                 act(events)
         now = time.monotonic()
+        if self.agent_pid and now >= self.next_tick:
+            self.next_tick = now + TICK_S
+            self._mind_agent()
         if self.respawn_at and now >= self.respawn_at:
             self._fork_agent()
         if self.feed_retry and now >= self.feed_retry:
@@ -742,7 +830,8 @@ class Holder:
                 self._outlet_ready(outlet)
 
     def _timeout(self) -> int | None:
-        due = [t for t in (self.respawn_at, self.feed_retry, *(o.due for o in self.outlets)) if t]
+        tick = self.next_tick if self.agent_pid else 0.0
+        due = [t for t in (tick, self.respawn_at, self.feed_retry, *(o.due for o in self.outlets)) if t]
         return max(0, int((min(due) - time.monotonic()) * 1000) + 1) if due else None
 
     def _watch(self, fd: int, events: int, act: object) -> None:
@@ -813,6 +902,17 @@ class Holder:
         self.respawn_at = now + self.backoff
         self.backoff = min(self.backoff * 2, 5.0)
 
+    def _mind_agent(self) -> None:
+        """Replace an agent proper that stands still. It may be killed at any moment, so this loses nothing."""
+        p = proc(self.agent_pid)
+        if p is None or p.dead:
+            ended, status = os.waitpid(self.agent_pid, os.WNOHANG)
+            self._agent_ended(status if ended else signal.SIGKILL)  # not ours to know while a debugger has not waited for it
+        elif self.agent_stillness.look():
+            append_line(self.att.path(EVENTS), {"at": time.time(), "event": "agent_frozen", "pid": self.agent_pid})
+            self.frozen += 1
+            os.kill(self.agent_pid, signal.SIGKILL)
+
     def _fork_agent(self) -> None:
         self.respawn_at = time.monotonic() + 1.0  # should no socket or process be to be had now
         try:
@@ -845,6 +945,8 @@ class Holder:
         ours.setblocking(False)
         self.agents += 1
         self.agent_pid, self.link, self.agent_since = pid, ours, time.monotonic()
+        self.agent_stillness = Stillness(who(pid))
+        self.next_tick = self.agent_since + TICK_S
         self._watch(ours.fileno(), select.POLLIN, lambda _events: self._agent_says())
         self._record({"agent": who(pid)})
 
@@ -1640,6 +1742,9 @@ class Agent:
     def __init__(self, holder: Holder, link: socket.socket) -> None:
         self.att, self.spec, self.gpus, self.link = holder.att, holder.spec, holder.gpus, link
         self.first = holder.agents == 0
+        self.holder_stillness = Stillness(holder.me)
+        self.holder_stands = False  # it stands still, and SIGCONT has not helped yet
+        self.chased = holder.frozen > 1  # somebody stops one agent after the other
         self.run, self.status = holder.run, holder.status
         self.gaps, self.interrupt = holder.gaps, holder.interrupt
         self.lost = sum(w.lost for w in holder.writers)
@@ -1813,6 +1918,8 @@ class Agent:
         self._look()
 
     def _grace(self, wished: object) -> tuple[float, float]:
+        if self.chased:
+            return (0.0, 0.0)
         pair = wished if isinstance(wished, (list, tuple)) and len(wished) == 2 else self.spec.get("grace_s") or (10.0, 10.0)
         return (max(0.0, number(pair[0], 10.0)), max(0.0, number(pair[1], 10.0)))
 
@@ -1833,6 +1940,7 @@ class Agent:
     def _tick(self, now: float) -> None:
         self.next_tick = now + TICK_S
         self._look()
+        self._mind_holder(now)
         if self.phase != "waiting":
             members = self.sampler.members()
             waits = stdin_is_awaited(members, self.run)
@@ -1846,6 +1954,27 @@ class Agent:
             if self.phase == "running" and self.auditor.look(self.sampler.last):
                 self.notify()
         self._beat(now)
+
+    def _mind_holder(self, now: float) -> None:
+        """A holder that stands still is sent SIGCONT, never killed: the run would end with it. While a debugger holds it, its part is
+        done from here: signals, and the news that the run has ended."""
+        stands = self.holder_lives and self.holder_stillness.look()
+        if stands and not self.holder_stands:
+            self.event("holder_frozen", pid=self.holder_stillness.known.get("pid"))
+        self.holder_stands = stands
+        if not stands:
+            return
+        try:
+            os.kill(self.holder_stillness.known["pid"], signal.SIGCONT)
+        except OSError:
+            pass
+        status = status_of_dead(self.run or {}) if self.status is None else None
+        if status is not None:
+            used = max(0.0, now - self.started_mono)
+            self.status = {"status": status, "ended_mono": now, "ended_at": self.started_at + used, "used_s": used}
+
+    def _holder_is_stopped(self) -> bool:
+        return bool(stopped_mark(self.holder_stillness.known))
 
     def _beat(self, now: float, begins: str | None = None) -> None:
         body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
@@ -1886,14 +2015,14 @@ class Agent:
 
     def pass_signal(self, sig: int) -> None:
         """To the foreground process group: through the holder, who alone knows that the pid is still the run's."""
-        if self.holder_lives:
+        if self.holder_lives and not self._holder_is_stopped():
             try:
                 self.link.send(json.dumps({"m": "signal", "signal": sig}).encode())
             except OSError:
                 pass
         elif lives(self.run) and self.run:
             try:
-                os.killpg(self.run["pid"], sig)
+                os.killpg(foreground_of(self.run["pid"]), sig)
             except OSError:
                 pass
 
@@ -1945,7 +2074,11 @@ class Agent:
 
     def _drain(self) -> None:
         """Have moved into the logs what the pty or the pipes still hold: by the holder, or in its place."""
-        if not self.holder_lives:
+        stands = self.holder_stands and self._holder_is_stopped()
+        if stands:
+            for outlet in self.outlets:
+                outlet.adopt(self._gap)
+        if not self.holder_lives or stands:
             for outlet in self.outlets:
                 outlet.finish()
                 outlet.writer.mind_cut()
@@ -2081,7 +2214,7 @@ class Auditor:
         for name in (RUN_MARK, RUN_DIR_MARK, "STOKER_RESUME_TRIES", "STOKER_DIGEST", "STOKER_DIGEST_AT"):
             env.pop(name.encode(), None)
         env.update({b"STOKER_AUDIT": b"child", b"STOKER_RESUME_DIR": encode(self.room), b"CUDA_VISIBLE_DEVICES": b"",
-                    b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS)), DAEMON_MARK.encode(): b"1"})
+                    b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS))})
         try:
             self._fork(pid, argv, env, cpus)
         except (OSError, Problem) as e:
@@ -2301,11 +2434,8 @@ class Ladder:
         self.due = 0.0
 
     def leftovers(self) -> dict:
-        """What was found after the run's own end, and what could not be killed; 100 processes each at most."""
-        def facts(p: Proc) -> dict:
-            return {"pid": p.pid, "name": p.name}
-        return {"found": [facts(p) for p in list(self.found.values())[:100]],
-                "survivors": [dict(facts(p), state=p.state) for p in self.survivors[:100]]}
+        """What was found after the run's own end, what could not be killed, and what was spared."""
+        return leftovers(list(self.found.values()), self.survivors, self.agent.tree.spared)
 
     def step(self, now: float) -> bool:
         """Do what is due; True when nothing is left, or what is left cannot be killed."""
@@ -2710,7 +2840,7 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
         code = sig = None
     body = {"attempt": att.n, "code": code, "signal": sig, "signal_name": signal_name(sig) if sig else None, "reason": "", "evidence": {},
             "started_at": started, "ended_at": started + used_s, "used_s": round(used_s, 3),
-            "leftovers": leftovers or {"found": [], "survivors": []}, "out_bytes": size_of(att.path(OUT)),
+            "leftovers": leftovers or {"found": [], "survivors": [], "spared": []}, "out_bytes": size_of(att.path(OUT)),
             "err_bytes": size_of(att.path(ERR)), "gaps": gaps or [], "restart": None}
     try:
         found, evidence = explain(att, body, record, failed_start=failed_start, reason=reason, interrupt=interrupt)
@@ -3047,14 +3177,20 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if status is None and not reason:
         restarted = record.get("machine") is not None and record.get("machine") != here
         reason = "rebooted" if restarted else "agent_lost"
-    leftovers = {"found": [{"pid": p.pid, "name": p.name} for p in found[:100]],
-                 "survivors": [{"pid": p.pid, "name": p.name, "state": p.state} for p in survivors[:100]]}
-    body = conclude(att, status, reason, used_s=used, leftovers=leftovers)
+    body = conclude(att, status, reason, used_s=used, leftovers=leftovers(found, survivors, tree.spared))
     if detail:
         body["evidence"]["detail"] = detail
     write_once(att.path(EXIT), body)
     drop_spares(att)
     notify_watchers(att)
+
+
+def leftovers(found: list[Proc], survivors: list[Proc], spared: list[Proc]) -> dict:
+    """What exit.json says of processes that the first one left behind; 100 of each kind at most."""
+    def facts(p: Proc) -> dict:
+        return {"pid": p.pid, "name": p.name}
+    return {"found": [facts(p) for p in found[:100]], "survivors": [dict(facts(p), state=p.state) for p in survivors[:100]],
+            "spared": [facts(p) for p in spared[:100]]}
 
 
 def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
@@ -3102,6 +3238,8 @@ def observe(root: str, run_id: str) -> dict:
     if beat:
         here = same_boot(record.get("machine"), machine_identity())
         seen["heartbeat_age_s"] = round(time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3)
+    elif ended is None and same_boot(record.get("machine"), machine_identity()) and record.get("started_mono"):
+        seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)  # frozen before its first
     seen["phase"] = phase_of(att, record, ended, beat)
     seen["waits_for_input"] = bool(beat.get("waits_for_input")) and seen["phase"] == "running"
     return seen
@@ -3539,8 +3677,46 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
             raise Problem("disk_full" if e.errno in FULL else "cannot_write", "the stop wish cannot be written: %s" % e.strerror) from e
     if phase == "abandoned":
         settle(att)
-    else:
-        wake(att)
+        return
+    wake(att)
+    if grace == [0.0, 0.0] and not obeyed(att):
+        end_without_caretakers(att, wish["reason"])
+
+
+def obeyed(att: Attempt) -> bool:
+    """Within FORCE_S after a wish: has the attempt ended, or are its caretakers at work on it?"""
+    before = att.json(HEARTBEAT) or {}
+    deadline = time.monotonic() + FORCE_S
+    while time.monotonic() < deadline:
+        if phase_of(att, att.json(AGENT) or {}, att.json(EXIT), {}) == "ended":
+            return True
+        time.sleep(0.05)
+    beat = att.json(HEARTBEAT) or {}
+    return beat.get("mono") != before.get("mono") and beat.get("phase") in ("stopping", "waiting")
+
+
+def is_caretaker(att: Attempt, known: object) -> bool:
+    """Is it the holder or the agent proper of this run? A run may write into its own records whatever it wants."""
+    if not lives(known):
+        return False
+    words = read_bytes("/proc/%d/cmdline" % known["pid"]).split(b"\0")
+    return b"_hold" in words and any(word.endswith(b"/" + encode(att.id)) for word in words)
+
+
+def end_without_caretakers(att: Attempt, reason: str) -> None:
+    """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is stopped; then both caretakers."""
+    record = att.json(AGENT) or {}
+    if not same_boot(record.get("machine"), machine_identity()):
+        return
+    holder, agent = (known if is_caretaker(att, known) else None for known in (record.get("holder"), record.get("agent")))
+    if holder:
+        os.kill(holder["pid"], signal.SIGSTOP)  # or it would start another agent
+    if agent:
+        os.kill(agent["pid"], signal.SIGKILL)
+    end_tree(Tree(att, holder, (agent or {}).get("pid", 0), record.get("run")), grace_s=0.0)
+    if lives(holder):
+        os.kill(holder["pid"], signal.SIGKILL)
+    settle(att, "" if att.json(STATUS) else reason)
 
 
 def verb_attach(args: list[str]) -> None:

@@ -129,8 +129,8 @@ class Backend(ABC):
         """Replace limits.json; the agent echoes its `seq` in observations. Raises NotFound when the run is gone."""
 
     @abstractmethod
-    def fetch(self, run_id: str, name: str, target: Path) -> None:
-        """Copy a file or folder of the run folder here, whole or absent. Raises NotFound."""
+    def fetch(self, run_id: str, name: str, target: Path, limit: int | None = None) -> None:
+        """Copy a file or folder of the run folder here, whole or absent. Raises NotFound; TargetError for more than `limit` bytes."""
 
     @abstractmethod
     def remove(self, run_id: str) -> None:

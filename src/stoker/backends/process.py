@@ -115,10 +115,10 @@ class ProcessBackend(Backend):
         with _file(json.dumps(limits.to_json()).encode() + b"\n") as temp:
             self._host.put(temp, f"{folder}/{rundir.LIMITS}")
 
-    def fetch(self, run_id: str, name: str, target: Path) -> None:
+    def fetch(self, run_id: str, name: str, target: Path, limit: int | None = None) -> None:
         if not name or os.path.isabs(name) or ".." in Path(name).parts:
             raise InvalidSpec(f"{name!r} is not a name inside a run folder.")
-        self._host.get(f"{self._run_dir(run_id)}/{name}", target)
+        self._host.get(f"{self._run_dir(run_id)}/{name}", target, limit)
 
     def remove(self, run_id: str) -> None:
         self._ask("rm", self._run_dir(run_id))
@@ -197,7 +197,7 @@ def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
     for line in done.out.splitlines():
         try:
             body = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise nonsense(host, line.decode("utf-8", "replace"))

@@ -15,7 +15,7 @@ SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; ssh control paths and other
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 5 << 20  # of disk, kept for the database: once in its write-ahead log, once for the next server
 RESERVE_FREE_BYTES = 64 << 20  # nothing is kept on a disk with less room than that
-DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: no stop ladder touches them
+DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: the file that records their pid and start time
 RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
 
 

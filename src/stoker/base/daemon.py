@@ -25,7 +25,7 @@ def server_environment(environ: Mapping[str, str], where: Home) -> dict[str, str
     in which our own packages lie.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith((RUN_MARK, "PYTHON")) and name not in _DROPPED}
-    kept[DAEMON_MARK] = "1"
+    kept[DAEMON_MARK] = str(where.lock)  # its record: the lock tells pid and start time
     kept["STOKER_HOME"] = str(where.path)
     path = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p and any(os.path.isdir(os.path.join(p, name)) for name in _OURS)]
     if path:

@@ -16,7 +16,8 @@ from stoker.base.rundir import RunDir
 
 PPID, TTY, START = 1, 4, 19  # fields of /proc/PID/stat after the name; 0 is the state
 SIGNAL_KEYS = (termios.VINTR, termios.VQUIT, termios.VSUSP)
-MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")  # started inside a run, they outlive it
+MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")  # as in agent.py
+SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")
 EVENTS_TAIL = 4096
 
 
@@ -62,7 +63,7 @@ class Beside:
         while todo:
             pid = todo.pop(0)
             name = _name(pid)
-            if name and not name.startswith(MULTIPLEXERS) and not _is_daemon(pid):
+            if name and not _outlives(pid):
                 found.append(name)
                 todo += below.get(pid, ())
         return found
@@ -110,8 +111,16 @@ def _name(pid: int) -> str:
         return ""
 
 
-def _is_daemon(pid: int) -> bool:
+def _outlives(pid: int) -> bool:
+    """As the agent decides: a terminal multiplexer by its executable, or a daemon of Stoker by the record that it names."""
     try:
-        return f"{DAEMON_MARK}=1".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+        if Path(program).name.split("-")[0] in MULTIPLEXERS and program.startswith(SYSTEM_FOLDERS):
+            return True
+        environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
+    mark = os.fsencode(DAEMON_MARK) + b"=/"
+    named = next((item[len(mark) - 1:] for item in environ if item.startswith(mark)), b"")
+    record = rundir.read_json(Path(os.fsdecode(named))) if named else None
+    return any(known == {"pid": pid, "start": int(_stat(pid)[START])} for known in (record or {}).values())

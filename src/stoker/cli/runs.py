@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError
+from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
@@ -63,6 +63,8 @@ def state_words(run: dict) -> str:
         extra.append("to be restarted")
     if not State(state).final and run.get("reachability") == "unreachable":
         extra.append("unreachable")
+    if run.get("still_s"):
+        extra.append(f"no sign of life for {format_duration(run['still_s'])}")
     if run.get("pinned"):
         extra.append("pinned")
     return f"{state} ({', '.join(extra)})" if extra else state
@@ -88,7 +90,10 @@ def _time_words(run: dict) -> str:
 @click.option("--err", is_flag=True, help="Its stderr, where that was kept apart.")
 def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
     """Print the output of a run, byte for byte: of its newest attempt, and with -f of those that follow it. Of a run that came back to
-    where it was killed, all of it, as one text."""
+    where it was killed, all of it, as one text.
+
+    When the connection to its machine is cut, it goes on at the next byte; after two minutes in vain it ends with exit code 5.
+    """
     run = plane().run(ref)
     if not (follow or err or any(value is not None for value in where.values())) and run["attempts"] > 1 and _print_all_lives(run["id"]):
         return
@@ -137,6 +142,7 @@ def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: in
                     offset += len(piece)
             return
         except ServerError:
+            _refuse_unreachable(run_id)
             # An offset is known only for what was read from the beginning: the rest would be doubled or lost.
             if tail is not None or since is not None:
                 raise
@@ -144,6 +150,14 @@ def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: in
             if not pause_s:
                 raise
             time.sleep(pause_s)
+
+
+def _refuse_unreachable(run_id: str) -> None:
+    """Say so if the stream broke off because the server could not reach the run's machine any more."""
+    run = plane().run(run_id)
+    if run.get("reachability") == "unreachable":
+        raise TargetError(f"The connection to {run['target']} was lost, and could not be made again. More output is there.",
+                          hint=f"The run goes on. When its machine answers: stoker logs -f {output.type_ref(run)}")
 
 
 def _goes_on(run_id: str, attempt: int) -> bool:
@@ -254,7 +268,7 @@ def tell_end(run: dict) -> None:
 @click.command("stop")
 @refs_argument()
 @click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
-@click.option("--force", is_flag=True, help="Kill at once.")
+@click.option("--force", is_flag=True, help="Kill at once, also when the run's agent does not answer.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until it has ended.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:

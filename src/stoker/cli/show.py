@@ -164,7 +164,7 @@ def _value(key: str, value: Any) -> str:
     if key.endswith("_s") and isinstance(value, int | float):
         return format_duration(value)
     if key == "leftovers" and isinstance(value, dict):
-        parts = {"ended after it": value.get("found"), "still there": value.get("survivors")}
+        parts = {"ended after it": value.get("found"), "still there": value.get("survivors"), "left running": value.get("spared")}
         listed = {title: ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in found) for title, found in parts.items() if found}
         return output.shown("; ".join(f"{title}: {names}" for title, names in listed.items()))
     if isinstance(value, dict):
@@ -189,6 +189,10 @@ def _attempt(attempt: dict) -> tuple[str, str]:
     if left:
         names = ", ".join(str(p.get("name")) for p in left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else "")
         parts.append(f"left {len(left)} process{'es' if len(left) > 1 else ''} behind, ended too: {output.shown(names)}")
+    spared = (attempt.get("leftovers") or {}).get("spared") or ()
+    if spared:
+        names = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in spared[:LEFT_NAMED]) + (", ..." if len(spared) > LEFT_NAMED else "")
+        parts.append(f"left running, as a daemon of its own: {output.shown(names)}")
     if attempt.get("out_bytes") is not None:
         parts.append(f"log {format_size(attempt['out_bytes'])}")
     return number, ", ".join(parts)

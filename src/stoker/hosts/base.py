@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import re
+import select
+import selectors
 import signal
 import subprocess
 import threading
@@ -20,6 +22,7 @@ from typing import BinaryIO
 from stoker.base.errors import TargetError
 
 TAIL_BYTES = 64 * 1024  # of stderr is kept of a stream
+ANSWER_MAX = 32 << 20  # bytes that a command may answer with; whoever says more is cut off
 SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of starting a program here: this machine's trouble, and it passes
 KILL_AFTER_S = 2.0  # from SIGTERM to SIGKILL when a stream is closed
 
@@ -52,7 +55,7 @@ class Host(ABC):
 
     @abstractmethod
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
-        """Run a command to its end, with all its output in memory.
+        """Run a command to its end, with all its output in memory: at most ANSWER_MAX, else TargetError(retry=False), and it is killed.
 
         After `timeout_s` TargetError(retry=True) is raised; the command itself is then killed, on a far machine by its own clock and
         a few seconds later, with what it started in its process group. Whoever leaves the group (a daemon) is left alone.
@@ -74,8 +77,9 @@ class Host(ABC):
         """
 
     @abstractmethod
-    def get(self, source: str, target: Path) -> None:
-        """The same from the machine to here. Nothing is written outside `target`, whatever the machine sends."""
+    def get(self, source: str, target: Path, limit: int | None = None) -> None:
+        """The same from the machine to here. Nothing is written outside `target`, whatever the machine sends; with a `limit` nothing of
+        more than so many bytes (TargetError)."""
 
     def give(self, source: Path, target: str) -> None:
         """`put` of something the caller has no more use for: it may be moved instead of copied, and may or may not be gone afterwards."""
@@ -176,6 +180,48 @@ def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[by
     """A child with three raw pipes in a session of its own, so that the terminal's Ctrl-C is not for it. Raises OSError."""
     return subprocess.Popen(list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=cwd,
                             start_new_session=True)
+
+
+def converse(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float, what: str) -> tuple[bytes, bytes]:
+    """What it says on stdout and stderr, to the end. Raises subprocess.TimeoutExpired, and TargetError for more than ANSWER_MAX; then it is
+    not ended yet."""
+    deadline = time.monotonic() + timeout_s
+    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    rest = memoryview(stdin)
+    with selectors.PollSelector() as selector:
+        for pipe in said:
+            selector.register(pipe, selectors.EVENT_READ)
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(process.args, timeout_s)
+            for key, _ in selector.select(left):
+                if key.fileobj is process.stdin:
+                    rest = _write_some(key.fd, rest)
+                elif data := os.read(key.fd, TAIL_BYTES):
+                    said[key.fileobj] += data
+                    if sum(map(len, said.values())) > ANSWER_MAX:
+                        raise too_much(what, ANSWER_MAX)
+                    continue
+                if key.fileobj is not process.stdin or not rest:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+    process.wait(max(0.0, deadline - time.monotonic()))
+    return bytes(said[process.stdout]), bytes(said[process.stderr])
+
+
+def _write_some(fd: int, rest: memoryview) -> memoryview:
+    """What is left to be written, after as much as a pipe that is ready surely takes; nothing when nobody reads it."""
+    try:
+        return rest[os.write(fd, rest[:select.PIPE_BUF]):]
+    except BrokenPipeError:
+        return rest[:0]
+
+
+def too_much(what: str, limit: int) -> TargetError:
+    return TargetError(f"{what} answered with more than {limit >> 20} MB, and was cut off.", retry=False,
+                       hint="Does something there print without end? Log in and look.")
 
 
 def end_group(process: subprocess.Popen[bytes], patience_s: float = KILL_AFTER_S) -> None:

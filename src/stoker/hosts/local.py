@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.hosts import tree
-from stoker.hosts.base import SCARCE, Finished, Host, Stream, end_group, scarce, shell_code, spawn, timed_out
+from stoker.hosts.base import SCARCE, Finished, Host, Stream, converse, end_group, scarce, shell_code, spawn, timed_out, too_much
 from stoker.hosts.relay import relay
 
 
@@ -27,7 +27,7 @@ class LocalHost(Host):
             return _not_started(argv, e)
         with process:
             try:
-                out, err = process.communicate(stdin, timeout_s)
+                out, err = converse(process, stdin, timeout_s, f"'{os.path.basename(argv[0])}'")
             except subprocess.TimeoutExpired:
                 end_group(process)
                 raise timed_out(argv, self.name, timeout_s) from None
@@ -47,8 +47,11 @@ class LocalHost(Host):
     def put(self, source: Path, target: str) -> None:
         self._copy(source, os.path.join(self.home(), target))
 
-    def get(self, source: str, target: Path) -> None:
-        self._copy(os.path.join(self.home(), source), target)
+    def get(self, source: str, target: Path, limit: int | None = None) -> None:
+        path = os.path.join(self.home(), source)
+        if limit is not None and os.path.isfile(path) and os.path.getsize(path) > limit:
+            raise too_much(path, limit)
+        self._copy(path, target)
 
     def give(self, source: Path, target: str) -> None:
         """By rename where both lie on one file system."""

@@ -20,11 +20,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from stoker.base.config import private_folder
 from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
 from stoker.hosts import tree
-from stoker.hosts.base import SCARCE, Finished, Host, Stream, end_group, scarce, spawn, timed_out
+from stoker.hosts.base import SCARCE, Finished, Host, Stream, converse, end_group, scarce, spawn, timed_out, too_much
 from stoker.hosts.local import explain_tree_error
 from stoker.hosts.ssh_says import explain
 
@@ -62,7 +63,7 @@ class SshHost(Host):
         far = script(argv, mark, math.ceil(timeout_s) + FAR_GRACE_S)
         with self._client(far) as process:
             try:
-                out, err = process.communicate(far + stdin, timeout_s)
+                out, err = converse(process, far + stdin, timeout_s, f"'{os.path.basename(argv[0])}' on {self.name}")
             except subprocess.TimeoutExpired:
                 end_group(process, AT_ONCE_S)
                 raise timed_out(argv, self.name, timeout_s) from None
@@ -110,10 +111,10 @@ class SshHost(Host):
                 raise explain_tree_error(failure) from failure
             _check(stream, f"{self.name}:{target}")
 
-    def get(self, source: str, target: Path) -> None:
+    def get(self, source: str, target: Path, limit: int | None = None) -> None:
         with self._tree("send", source) as stream:
             try:
-                tree.unpack(stream.stdout, target)
+                tree.unpack(stream.stdout if limit is None else _Limited(stream.stdout, limit, f"{self.name}:{source}"), target)
             except tree.Torn as e:
                 _check(stream, f"{self.name}:{source}")
                 raise explain_tree_error(e) from e
@@ -223,6 +224,21 @@ class SshHost(Host):
             with contextlib.suppress(BrokenPipeError):
                 stream.stdin.write(text)
             yield stream
+
+
+class _Limited:
+    """A stream of bytes that may not be longer than so."""
+
+    def __init__(self, stream: BinaryIO, limit: int, what: str) -> None:
+        self._stream, self._limit, self._what = stream, limit, what
+        self._left = limit + tree.CHUNK  # for the frame around a file
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise too_much(self._what, self._limit)
+        return data
 
 
 def parse_destination(where: str) -> list[str]:

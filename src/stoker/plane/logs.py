@@ -5,67 +5,123 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.backends.base import Backend
 from stoker.base import rundir
-from stoker.base.errors import StokerError
-from stoker.hosts.base import Stream
+from stoker.base.errors import StokerError, TargetError
+from stoker.hosts.base import ANSWER_MAX, Stream
 
 PIECE = 1 << 16
 FIRST_BLOCK = 1 << 16
 LINE_ALLOWANCE = 4096  # bytes a line that `tail` is ready to look back for
 TAIL_MIN = 1 << 20
+END_S = 20.0  # for the exit code of a stream whose bytes have ended
+KILLED = 128  # an exit code above it: a signal ended the program
+PAUSE_FIRST_S, PAUSE_MAX_S, GIVE_UP_S = 0.1, 5.0, 120.0  # of connecting again
+STEADY_S = 10.0  # a connection that stood so long was a good one
 
 
 class Pieces:
     """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what stands behind it.
 
-    `opened` is called by the first `next`; it is handed a question that tells whether somebody has closed us meanwhile.
+    `find` is called by the first `next`; it is handed a question that tells whether somebody has closed us meanwhile, and gives how the
+    log is opened after so many bytes of it. A stream that was cut is opened again where it broke off; StokerError when that fails for
+    GIVE_UP_S.
     """
 
-    def __init__(self, opened: Callable[[Callable[[], bool]], Stream | None]) -> None:
-        self._open = opened
+    def __init__(self, find: Callable[[Callable[[], bool]], Callable[[int], Stream] | None]) -> None:
+        self._find = find
+        self._open: Callable[[int], Stream] | None = None
         self._lock = threading.Lock()
         self._stream: Stream | None = None
-        self._closed = False
+        self._closed = threading.Event()
+        self._begun = False  # it was open once
+        self._given = 0  # bytes
+        self._since = 0.0  # when the stream was opened
+        self._cut_at = 0.0  # since when it is cut, or cut again and again
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
-        stream = self._stream or self._begin()
-        if stream is None or self._closed:
-            raise StopIteration
-        try:
-            data = stream.stdout.read(PIECE)
-        except (OSError, ValueError):  # closed under our hands
-            data = b""
-        if not data:
-            self.close()
-            raise StopIteration
-        return data
+        if self._open is None and not self._closed.is_set():
+            self._open = self._find(self._closed.is_set)
+        while self._open is not None and not self._closed.is_set():
+            try:
+                stream = self._stream or self._begin(self._open)
+                data = _read(stream)
+                if data:
+                    self._given, self._cut_at = self._given + len(data), 0.0
+                    return data
+                if self._closed.is_set() or whole(stream):
+                    break
+                self._wait(TargetError("The connection to its machine is cut again and again.", retry=True))
+            except TargetError as e:
+                if not (e.retry and self._begun):
+                    raise
+                self._wait(e)
+        self.close()
+        raise StopIteration
 
-    def _begin(self) -> Stream | None:
-        stream = None if self._closed else self._open(lambda: self._closed)
+    def _begin(self, open_: Callable[[int], Stream]) -> Stream:
+        """A stream from where the last one broke off. Raises TargetError."""
+        stream = open_(self._given)
+        self._begun, self._since = True, time.monotonic()
         with self._lock:
             self._stream = stream
-            late = self._closed
-        if late and stream is not None:
+        if self._closed.is_set():
             stream.close()
         return stream
 
-    def close(self) -> None:
-        """No more."""
+    def _wait(self, failure: TargetError) -> None:
+        """A pause before the next try. Raises the failure when there was nothing for GIVE_UP_S."""
+        self._let_go()
+        now = time.monotonic()
+        if self._since and now - self._since > STEADY_S:  # it stood for a while, also if nothing was printed meanwhile
+            self._cut_at = 0.0
+        self._since, self._cut_at = 0.0, self._cut_at or now
+        if now - self._cut_at > GIVE_UP_S:
+            raise TargetError(failure.message, hint=failure.hint, retry=False)
+        self._closed.wait(min(PAUSE_MAX_S, PAUSE_FIRST_S + (now - self._cut_at) / 2))
+
+    def _let_go(self) -> None:
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            stream = self._stream
+            stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
+
+    def close(self) -> None:
+        """No more."""
+        self._closed.set()
+        self._let_go()
+
+
+def _read(stream: Stream) -> bytes:
+    try:
+        return stream.stdout.read(PIECE) or b""
+    except (OSError, ValueError):  # closed under our hands
+        return b""
+
+
+def whole(stream: Stream) -> bool:
+    """After the end of its bytes: was that all, and not the end of a connection or of the program that sent them? Raises TargetError for
+    a program that failed."""
+    try:
+        code = stream.wait(END_S)
+    except TargetError as e:
+        if e.retry:
+            return False
+        raise
+    if code == 0:
+        return True
+    if code is None or code > KILLED:
+        return False
+    said = stream.stderr_tail().strip().splitlines()
+    raise TargetError(f"The log could not be read to its end: {said[-1] if said else f'exit code {code}'}.", retry=False)
 
 
 @dataclass(frozen=True)
@@ -80,10 +136,12 @@ class Log:
     def read(self, offset: int, limit: int) -> bytes:
         """At most `limit` bytes from `offset`."""
         with self.backend.read(self.run_id, self.attempt, self.which, offset, limit, False) as stream:
-            pieces = []
-            while data := stream.stdout.read(PIECE):
-                pieces.append(data)
-        return b"".join(pieces)
+            pieces = bytearray()
+            while len(pieces) < limit and (data := stream.stdout.read(min(PIECE, limit - len(pieces)))):
+                pieces += data
+            if len(pieces) < limit and not whole(stream):
+                raise TargetError("The connection was cut while the log was read.", hint="Try again; the run goes on.", retry=True)
+        return bytes(pieces)
 
     def open(self, offset: int, follow: bool, end: int | None = None) -> Stream:
         """All from `offset`, before `end` if that is given; with `follow` until the attempt has ended."""
@@ -119,7 +177,7 @@ class Log:
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             copy = Path(folder) / rundir.TELEMETRY
             try:
-                self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy)
+                self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy, 8 * ANSWER_MAX)
             except StokerError:
                 return
             with open(copy, "rb") as f:

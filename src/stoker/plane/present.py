@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from stoker.backends.base import Observation
 from stoker.base import state as words
 from stoker.base.state import REASONS, STATE_SENTENCES, Reachability, State
 from stoker.base.units import format_duration, iso
@@ -19,12 +20,15 @@ NEXT = {  # what to type while it is not final; `{id}` is the run
 }
 
 WAITS_FOR_INPUT = {"sentence": "It waits for somebody to type something.", "next": "stoker attach {id}"}
+STANDS_STILL_S = 20.0  # a heartbeat older than that is told; by then an agent that was only frozen would have been replaced
 HAS_NO_INPUT = {"sentence": "It waits for input, and nobody can give it any.",
                 "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
 
 
-def run_object(run: Run, target: Target | None, *, waits_for: str | None = None, used_s: float | None = None) -> dict:
-    """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row."""
+def run_object(run: Run, target: Target | None, *, waits_for: str | None = None, used_s: float | None = None,
+               still_s: float | None = None) -> dict:
+    """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row. `still_s`: age of a heartbeat that stands
+    still."""
     spec = run.spec
     folder = target.run_folder(run.id) if target else f"runs/{run.id}"
     used = max(run.used_s, used_s or 0.0)
@@ -35,9 +39,25 @@ def run_object(run: Run, target: Target | None, *, waits_for: str | None = None,
         "command": list(spec.command), "argv": list(spec.argv), "priority": run.priority, "waits_for": waits_for,
         "reachability": run.reachability, "billing": "no" if target is not None and target.here else "unknown",
         "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
-        "sentence": sentence(run, waits_for), "next": next_step(run), "warnings": list(run.warnings), "tty": spec.tty,
+        "sentence": sentence(run, waits_for) + _stillness(still_s), "still_s": still_s,
+        "next": f"stoker stop --force {run.id}" if still_s else next_step(run), "warnings": list(run.warnings), "tty": spec.tty,
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
     }
+
+
+def stands_still(run: Run, seen: Observation | None) -> float | None:
+    """For how long its heartbeat has stood still, if it does; None also where its machine cannot be seen."""
+    if seen is None or run.state not in (State.RUNNING, State.STOPPING) or run.reachability != Reachability.OK:
+        return None
+    age = seen.heartbeat_age_s
+    return age if isinstance(age, int | float) and seen.phase in ("running", "stopping") and age >= STANDS_STILL_S else None
+
+
+def _stillness(still_s: float | None) -> str:
+    if not still_s:
+        return ""
+    return (f" Stoker's agent beside it has given no sign of life for {format_duration(still_s)}: a signal or a debugger has stopped it, "
+            "its machine is paused, or its disk hangs. No limit holds meanwhile.")
 
 
 def begun(run: Run) -> int:

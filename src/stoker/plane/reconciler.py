@@ -37,6 +37,7 @@ WORKERS = 6  # a target
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
 ROUNDS = 6  # of decide and act in one step
+MAIL_MAX = 100  # observations of a run that wait for a worker
 CLOSE_S = 5.0
 QUEUE = ""  # stands for the queue where else the id of a run stands
 
@@ -323,7 +324,8 @@ class Reconciler:
             self._wake.notify()
 
     def _deliver(self, run_id: str, seen: object, asked: float) -> None:
-        self._mail.setdefault(run_id, []).append((seen, asked))
+        mail = self._mail.setdefault(run_id, [])
+        mail[:] = [*mail, (seen, asked)][-MAIL_MAX:]  # a machine may tell more than we can think about; what is newer counts
 
     # -- decide, act, apply -------------------------------------------------------------------------------------------
 

@@ -259,7 +259,7 @@ class Service:
             raise InvalidSpec(f"There is no stream '{stream}'.", hint="It is out or err.")
         run_id = self._find(ref).id
 
-        def opened(closed: Callable[[], bool]) -> Stream | None:
+        def found(closed: Callable[[], bool]) -> Callable[[int], Stream] | None:
             while follow and not closed():
                 if self._hub.wait_until(run_id, lambda: self._has_begun(run_id, attempt), WAIT_STEP_S, time.monotonic):
                     break
@@ -276,10 +276,10 @@ class Service:
                 size = self._log_size(run, target, number, stream)
                 begin = max(begin, log.tail_offset(size, tail))
                 end = None if follow else size  # what is written meanwhile would make it more lines
-            return log.open(begin, follow, end)
+            return lambda given: log.open(begin + given, follow, end)
         if not follow:
             self._attempt(self._find(run_id), attempt, ask=True)
-        return Pieces(opened)
+        return Pieces(found)
 
     def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Stream:
         """The framed stream of an attempt (the newest by default). StateError while it has none."""
@@ -433,7 +433,8 @@ class Service:
         for run in waiting:
             behind = waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id)
             told[run.id] = waits_for(run, targets[run.target], usage[run.target], behind)
-        return [present.run_object(run, targets[run.target], waits_for=told.get(run.id), used_s=self._used(run)) for run in runs]
+        return [present.run_object(run, targets[run.target], waits_for=told.get(run.id), used_s=self._used(run),
+                                   still_s=present.stands_still(run, self._reconciler.seen(run.id))) for run in runs]
 
     def changed(self, run_id: str | None) -> dict:
         """What `events` says about a run that has changed."""

@@ -13,6 +13,7 @@ from stoker.backends.process import ProcessBackend
 from stoker.base import rundir
 from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, NotFound, StokerError
+from stoker.hosts.base import ANSWER_MAX
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
 from stoker.plane.lifecycle import Room
@@ -45,7 +46,7 @@ class Target:
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             copy = Path(folder) / "copy"
             try:
-                self.backend.fetch(run_id, name, copy)
+                self.backend.fetch(run_id, name, copy, ANSWER_MAX)
             except NotFound:
                 return None
             return rundir.read_json(copy)

@@ -11,23 +11,25 @@ from collections.abc import Callable, Iterator
 
 from stoker.backends.base import Observation
 from stoker.base.errors import StokerError
-from stoker.hosts.base import Stream
+from stoker.hosts.base import ANSWER_MAX, Stream
 from stoker.plane.targets import Targets
 
 log = logging.getLogger(__name__)
 
 LINE_MAX = 1 << 20
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+NONSENSE = (ValueError, KeyError, TypeError, RecursionError)  # of reading what is not an observation
 
 
 def first_lines(stream: Stream, quiet_s: float = 2.0) -> Iterator[Observation]:
     """What a fresh stream says at once: all that lives there, until it is silent for `quiet_s`."""
-    rest, first = b"", 30.0  # the connection may take its time
-    while select.select([stream.stdout], [], [], first)[0] and (data := stream.stdout.read(65536)):
+    rest, first, left = b"", 30.0, ANSWER_MAX  # the connection may take its time
+    while left > 0 and select.select([stream.stdout], [], [], first)[0] and (data := stream.stdout.read(65536)):
         first = quiet_s
+        left -= len(data)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
+            with contextlib.suppress(*NONSENSE):
                 yield Observation.from_json(json.loads(line))
 
 
@@ -90,18 +92,20 @@ class Watch:
                 return heard
             heard = self.connected = True
             *lines, rest = (rest + data).split(b"\n")
-            rest = rest[-LINE_MAX:]
-            for line in lines:
-                self._line(line)
+            if len(rest) > LINE_MAX or not all([self._line(line) for line in lines]):
+                log.warning("watch of %s is given up for a while: that is not an agent", self._name)
+                return False
         return heard
 
-    def _line(self, line: bytes) -> None:
+    def _line(self, line: bytes) -> bool:
+        """Hand on what it says; False for what is not an observation."""
         try:
             seen = Observation.from_json(json.loads(line))
-        except (ValueError, KeyError, TypeError):
+        except NONSENSE:
             log.warning("watch of %s: not an observation: %.200r", self._name, line)
-            return
+            return False
         try:
             self._tell(self._name, seen)
         except Exception:
             log.exception("watch of %s", self._name)
+        return True

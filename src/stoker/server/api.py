@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 from functools import partial
 from typing import Annotated
@@ -17,11 +16,10 @@ from fastapi import APIRouter, Depends, Request, WebSocket
 from stoker.base.errors import InvalidSpec, StateError
 from stoker.plane.service import Service
 from stoker.server.app import Answer
+from stoker.server.bodies import body_of
 from stoker.server.relay import Relay
 from stoker.server.streams import ByteStream, EventStream
 
-BODY_MAX = 64 << 20  # a submit with its environment and standard input
-SMALL_BODY_MAX = 1 << 20
 WAITERS = 4096  # `wait` calls at once; each holds a thread, beside the forty that answer the quick verbs
 
 router = APIRouter(prefix="/v1")
@@ -32,30 +30,13 @@ def _service(request: Request) -> Service:
     return request.app.state.service
 
 
-async def _body(request: Request) -> dict:
-    """The JSON object that was sent, {} for none."""
-    limit = BODY_MAX if request.url.path == "/v1/runs" else SMALL_BODY_MAX
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > limit:
-            raise InvalidSpec(f"The request is larger than {limit >> 20} MiB.", hint="Let the script read large input from a file.")
-    try:
-        found = json.loads(raw) if raw else {}
-    except (ValueError, RecursionError) as e:
-        raise InvalidSpec(f"The request is not JSON: {e}.") from e
-    if not isinstance(found, dict):
-        raise InvalidSpec("The request is not a JSON object.")
-    return found
-
-
 def _words(request: Request) -> dict[str, list[str]]:
     """The query by name, odd bytes as surrogate escapes (FastAPI's own reading would lose them)."""
     return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
 
 
 Plane = Annotated[Service, Depends(_service)]
-Body = Annotated[dict, Depends(_body)]
+Body = Annotated[dict, Depends(body_of)]
 Words = Annotated[dict, Depends(_words)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import logging
 import logging.handlers
 import os
@@ -75,7 +76,7 @@ class Lock:
             lock = cls(path, fd)
             if lock.holds():
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)  # for a person with `cat`, and for hints
+                os.pwrite(fd, json.dumps({"server": _myself()}).encode() + b"\n", 0)  # for hints, and for the agent of a run around us
                 return lock
             os.close(fd)  # the file was replaced between open and flock
 
@@ -112,6 +113,12 @@ class Door:
         if self.stands():
             self.path.unlink(missing_ok=True)
         self.socket.close()
+
+
+def _myself() -> dict:
+    """What tells this process from a later one with its number, as the agent writes it."""
+    fields = Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return {"pid": os.getpid(), "start": int(fields[19])}
 
 
 def _same(path: Path, seen: os.stat_result) -> bool:
@@ -187,6 +194,8 @@ def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> No
     """Answer requests at `door` until `life` is over. Calls `ready` once clients are answered."""
     import uvicorn
 
+    from stoker.server.patience import Patient
+
     class Server(uvicorn.Server):
         """uvicorn without its ten wake-ups a second and without its signal handlers, which would kill us by the signal again."""
 
@@ -204,7 +213,7 @@ def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> No
             yield
 
     config = uvicorn.Config(
-        app, loop="asyncio", http="h11", ws="websockets-sansio", lifespan="off", log_config=None, access_log=False, server_header=False,
+        app, loop="asyncio", http=Patient, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False, server_header=False,
         date_header=False, proxy_headers=False, timeout_graceful_shutdown=DRAIN_S, ws_ping_interval=None, ws_max_size=4 << 20,
         ws_per_message_deflate=False, h11_max_incomplete_event_size=8 << 20)
     asyncio.run(Server(config).serve(sockets=[door.socket]))

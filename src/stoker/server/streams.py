@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 
 import anyio
@@ -11,9 +12,13 @@ from anyio.to_thread import run_sync
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from stoker.base.errors import StokerError
+
 STREAMS = anyio.CapacityLimiter(4096)  # streams at once; each holds a thread while it waits
 PATIENCE_S = 0.3  # for an error that should become the answer; then the answer begins
 _END = object()
+
+log = logging.getLogger(__name__)
 
 
 class ByteStream(Response):
@@ -43,10 +48,14 @@ class ByteStream(Response):
         if coming.done():
             coming.result()
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        piece = await coming
-        while piece is not _END:
-            await send({"type": "http.response.body", "body": self.written(piece), "more_body": True})
-            piece = await self._next()
+        try:
+            piece = await coming
+            while piece is not _END:
+                await send({"type": "http.response.body", "body": self.written(piece), "more_body": True})
+                piece = await self._next()
+        except StokerError as e:  # too late to answer with it: the client sees an answer without an end, and asks what is wrong
+            log.warning("an answer broke off: %s", e.message)
+            return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _next(self) -> object:

@@ -33,7 +33,7 @@ def _planted(ground: Ground, lines: str, *options: str) -> None:
     before, modes = _files(victim), victim.stat().st_mode
     run = ground.detach(*options, "--", "sh", "-c", f"v={victim}; r=$STOKER_RUN_DIR; {lines}")
     ground.wait_state(run["id"])
-    until(lambda: not any(run["id"] in text for text in _caretakers(ground)), 20, "the caretakers leave")
+    until(lambda: not any(run["id"] in text for text in _caretakers(ground)), 60, "the caretakers leave")
     assert _files(victim) == before, f"gone at the run's end: {sorted(before - _files(victim))}"
     ground.stoker("rm", "-y", "--force", run["id"]).ok()
     assert _files(victim) == before, f"gone with the run: {sorted(before - _files(victim))}"
@@ -82,10 +82,23 @@ def inside(ground: Ground) -> None:
     _planted(ground, "for d in . attempts attempts/1 code resume work; do mkdir -p $r/$d; ln -s $v $r/$d/to; ln -s $v/log $r/$d/file; done")
 
 
+DEEP = """
+import os, sys
+os.chdir(os.environ["STOKER_RUN_DIR"])
+for _ in range(3000):
+    os.mkdir("d")
+    os.chdir("d")
+os.symlink(sys.argv[1], "end")
+os.chdir(os.environ["STOKER_RUN_DIR"])
+os.chmod("d", 0)
+"""
+
+
 @attack(ATTACKS, GROUP, "folders 3,000 deep, without rights")
 def deep(ground: Ground) -> None:
+    script = ground.script("deep.py", DEEP)
     try:
-        _planted(ground, "cd $r; for i in $(seq 3000); do mkdir d; cd -P d; done; ln -s $v end; cd $r; chmod 0 d")
+        _planted(ground, f"python {script} $v")
     finally:
         subprocess.run(["rm", "-rf", str(ground.home / "runs")], check=False)  # too deep for Python's own removal
 

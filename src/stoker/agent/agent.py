@@ -55,7 +55,7 @@ GONE_S = 30.0  # how long the last words wait for a run folder that is gone
 TAIL_BYTES = 256 * 1024
 JSON_MAX, ENV_MAX = 4 << 20, 64 << 20  # bytes of a file in a run folder that are read at most
 DEEP = 20  # lists and objects within each other that are read
-WHOLE_MAX, NUMBER_MAX = 1 << 53, float(1 << 64)  # the largest whole number and the largest number that are read
+WHOLE_MAX, NUMBER_MAX = (1 << 63) - 1, float(1 << 64)  # the largest whole number and the largest number that are read
 TIME_MAX = 253402300800.0  # the year 10000
 SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
@@ -215,26 +215,27 @@ NO_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
 def misfit(value: object, kind: object) -> str | None:
     """Where in `value` something is not of its kind, as "run.pid"; None where all is well. Null is of each kind.
 
-    Kinds: a type (float stands for all numbers); TIME; {name: kind} of the known fields of an object; [kind] of the members of a list.
+    Kinds: a type (float stands for all numbers); TIME; {name: kind} of the known fields of an object, "*" for all others; [kind] of the
+    members of a list.
     """
     if value is None:
         return None
     if kind == TIME:
         return None if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < TIME_MAX else ""
+    if isinstance(kind, (dict, list)) and not isinstance(value, type(kind)):
+        return ""
     if isinstance(kind, dict):
-        known = [(name, value[name], its) for name, its in kind.items() if name in value] if isinstance(value, dict) else None
+        members = [(name, each, kind.get(name, kind.get("*"))) for name, each in value.items()]
     elif isinstance(kind, list):
-        known = [(str(i), each, kind[0]) for i, each in enumerate(value)] if isinstance(value, list) else None
+        members = [(str(i), each, kind[0]) for i, each in enumerate(value)]
     elif kind in (int, float):
         whole = isinstance(value, int) and abs(value) <= WHOLE_MAX
         fits = whole or (kind is float and isinstance(value, (int, float)) and abs(value) <= NUMBER_MAX)
         return None if fits and not isinstance(value, bool) else ""
     else:
         return None if isinstance(value, kind) else ""
-    if known is None:
-        return ""
-    for name, each, its in known:
-        wrong = misfit(each, its)
+    for name, each, its in members:
+        wrong = misfit(each, its) if its is not None else None
         if wrong is not None:
             return name + ("." + wrong if wrong else "")
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.backends.base import Backend
-from stoker.base import rundir
+from stoker.base import reading, rundir
 from stoker.base.errors import StokerError
 from stoker.hosts.base import Stream
 
@@ -18,6 +17,7 @@ PIECE = 1 << 16
 FIRST_BLOCK = 1 << 16
 LINE_ALLOWANCE = 4096  # bytes a line that `tail` is ready to look back for
 TAIL_MIN = 1 << 20
+TELEMETRY_MAX = 64 << 20  # bytes: half a year
 
 
 class Pieces:
@@ -122,8 +122,7 @@ class Log:
                 self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy)
             except StokerError:
                 return
-            with open(copy, "rb") as f:
-                yield from filter(None, map(_record, f))
+            yield from reading.read_lines(copy, TELEMETRY_MAX)
 
 
 def last_lines(data: bytes, lines: int) -> int:
@@ -134,11 +133,3 @@ def last_lines(data: bytes, lines: int) -> int:
         if at < 0:
             return 0
     return at + 1
-
-
-def _record(line: bytes) -> dict | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None

@@ -118,7 +118,8 @@ class Service:
             more["next"] = more["next"].format(id=run.id)
         if more["trained_nothing"]:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
-        return {**self._one(run), **more, "warnings": [*run.warnings, *named]}
+        broken = [f"Its file {name} cannot be used: {why}." for name, why in more["broken_files"].items()]
+        return {**self._one(run), **more, "warnings": [*run.warnings, *named, *broken]}
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more. `edited`: also if

@@ -98,7 +98,7 @@ os.chmod("d", 0)
 def deep(ground: Ground) -> None:
     script = ground.script("deep.py", DEEP)
     try:
-        _planted(ground, f"python {script} $v")
+        _planted(ground, f"python -I {script} $v")
     finally:
         subprocess.run(["rm", "-rf", str(ground.home / "runs")], check=False)  # too deep for Python's own removal
 

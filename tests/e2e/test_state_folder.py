@@ -49,7 +49,8 @@ def test_the_state_folder_is_a_file(ground: Ground):
 @root_only
 def test_a_full_disk_from_the_start(ground: Ground):
     with tmpfs(ground.home, "size=1m,mode=700"):
-        fill(ground.home)
+        (ground.home / "tune").mkdir()
+        fill(ground.home / "tune")
         done = ground.stoker("run", "--", "true")
         assert done.code == 125, done.err
         assert "Traceback" not in done.err

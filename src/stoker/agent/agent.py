@@ -3976,6 +3976,8 @@ def verb_rm(args: list[str]) -> None:
     phase = observe(root, run_id)["phase"]
     if phase not in ("absent", "staged", "ended"):
         raise Problem("state", "%s is %s" % (run_id, phase))
+    if phase != "ended":  # its own folder does not say that it has ended: it may have spoilt it
+        end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
     try:
         runs = open_folder(root, "runs")
     except FileNotFoundError:

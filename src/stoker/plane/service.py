@@ -75,6 +75,11 @@ class Service:
         with self._store.read() as q:
             return [line for line in (q.meta("warnings") or "").split("\n") if line]
 
+    def keeps_its_database(self, gone: Callable[[], None]) -> bool:
+        """False once the database was deleted: a new server makes it again. `gone` is called too, by the first who notices."""
+        self._store.on_gone = gone
+        return self._store.stands()
+
     def close(self) -> None:
         """End the loop and give everything back."""
         self._hub.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from stoker.backends.base import Capacity, Observation
 from stoker.base import reading, rundir
 from stoker.base.errors import StokerError
-from stoker.base.state import State
+from stoker.base.state import State, known_reason
 from stoker.base.units import iso
 from stoker.plane import resume, stage, steps
 from stoker.plane.lifecycle import exit_code
@@ -127,7 +127,8 @@ def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
     return {
         "attempt": number, "phase": "ended" if exit_ else live.phase if live else "unknown",
         "started_at": iso(started) if started else None, "ended_at": iso(ended) if ended else None,
-        "reason": told.get("reason"), "exit_code": exit_code(told), "signal_name": told.get("signal_name"), "used_s": told.get("used_s"),
+        "reason": told.get("reason") and known_reason(told["reason"]), "exit_code": exit_code(told),
+        "signal_name": told.get("signal_name"), "used_s": told.get("used_s"),
         "out_bytes": told.get("out_bytes", live.out_bytes if live else None),
         "err_bytes": told.get("err_bytes", live.err_bytes if live else None),
         "leftovers": told.get("leftovers"), "gaps": told.get("gaps"), "evidence": told.get("evidence"),

@@ -65,7 +65,7 @@ def stop_reason(ground: Ground) -> None:
 @attack(ATTACKS, GROUP, "escapes in a forged exit.json")
 def forged_exit(ground: Ground) -> None:
     _told(ground, """(a / "exit.json").write_text('{"code": 1, "reason": "' + evil + '", "signal_name": "' + evil + '", "evidence": '
-    '{"detail": "' + evil + '", "tail": "' + evil + '", "' + evil + '": "' + evil + '"}}'); time.sleep(100)""")
+    '{"detail": "' + evil + '", "tail": "' + evil + '", "' + evil + '": "' + evil + '"}}'); time.sleep(15)""")
 
 
 @attack(ATTACKS, GROUP, "an exception with escapes")

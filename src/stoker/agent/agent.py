@@ -3976,7 +3976,9 @@ def verb_rm(args: list[str]) -> None:
     phase = observe(root, run_id)["phase"]
     if phase not in ("absent", "staged", "ended"):
         raise Problem("state", "%s is %s" % (run_id, phase))
-    if phase != "ended":  # its own folder does not say that it has ended: it may have spoilt it
+    newest = newest_attempt(run_dir)
+    record = (newest.json(AGENT) if newest else None) or {}
+    if phase != "ended" or (same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))):  # it may have spoilt its folder
         end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
     try:
         runs = open_folder(root, "runs")

@@ -3978,7 +3978,8 @@ def verb_rm(args: list[str]) -> None:
         raise Problem("state", "%s is %s" % (run_id, phase))
     newest = newest_attempt(run_dir)
     record = (newest.json(AGENT) if newest else None) or {}
-    if phase != "ended" or (same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))):  # it may have spoilt its folder
+    runs_on = same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))
+    if phase != "ended" or runs_on:  # it may have spoilt its folder
         end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
     try:
         runs = open_folder(root, "runs")

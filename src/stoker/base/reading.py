@@ -1,7 +1,7 @@
 """How files of run folders are read: regular files only, a bounded number of bytes, and fields of the kinds that a table names.
 
 A run may write anything into its own folder. What it writes there must not stop, blind or fill the memory of those who read. The agent's
-own functions do the work (docs/decisions/011-one-file-that-reads-and-deletes.md); here is the table for the files that it does not read.
+own functions do the work (docs/decisions/012-one-file-that-reads-and-deletes.md); here is the table for the files that it does not read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _RESUMED = {"attempt": int, "step": int, "seconds": float, "lost_steps": int, "v
 FILES = {  # name -> kinds of the fields that are looked at, as in the agent
     "state.json": {"state": str, "reason": str, "step": int, "image": _IMAGE, "tried": [{"image": int, "why": str}], "resumed": _RESUMED,
                    "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
+                   "not_given_back": {"attempt": int, "files": [str]},
                    "again": [{"what": str, "where": str}]},
     "manifest.json": {"code": {"*": str}, "complete": bool, "bulk": [str],
                       "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]},

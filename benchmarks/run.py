@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
+    attacks,
     batched_path,
     beside,
     clock,
@@ -68,6 +69,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "own-files": own_files.rows,
     "resume-promise": resume_promise.rows,
     "resume-rivals": resume_rivals.rows,
+    "attacks": attacks.rows,
     "kill-server": kill_matrix.server,
     "kill-agent": kill_matrix.agent,
     "kill-all": kill_matrix.machine,

@@ -25,6 +25,9 @@ def test_cut_counts_columns():
 def test_control_characters_are_escaped():
     assert output.shown("a\x1b[2Jb\nc\x9b") == r"a\x1b[2Jb\nc\x9b"
     assert output.shown("训练 🚂 \udcff") == "训练 🚂 \udcff"
+    assert output.shown("a\udc9bm\u202e\ud800") == r"a\x9bm\u202e\ud800"  # a raw byte of a terminal's, a change of direction, half a letter
+    assert b"\xe2\x80" not in output.shown("\udce2\udc80\udcae").encode(errors="surrogateescape")  # whose bytes are one
+    assert output.shown_lines("a\x1b\nb") == "a\\x1b\nb"
 
 
 def test_what_to_type_for_a_name():

@@ -32,12 +32,12 @@ def lines(count: int) -> bytes:
 def test_ps_is_columns_in_a_pipe_and_a_table_on_a_terminal(ground: Ground):
     assert ground.stoker("ps").ok().stdout == b""
     ground.detach("--name", "训练 🚂", "--", "true")
-    ground.detach("--name", "-rf", "--", "sh", "-c", "exit 3")
+    ground.detach("--name", "*rf", "--", "sh", "-c", "exit 3")
     ground.wait_state("训练 🚂")
-    until(lambda: json.loads(ground.stoker("show", "--json", "--", "-rf").stdout)["state"] == "failed", 20, "the end of -rf")
+    until(lambda: json.loads(ground.stoker("show", "--json", "*rf").stdout)["state"] == "failed", 20, "the end of *rf")
     text = ground.stoker("ps", "-a").ok().out
     assert text.splitlines()[0].split() == ["NAME", "ID", "STATE", "SINCE", "RAN", "COMMAND"]
-    assert text.splitlines()[1].startswith("-rf ") and "failed (exit 3)" in text
+    assert text.splitlines()[1].startswith("*rf ") and "failed (exit 3)" in text
     assert text.splitlines()[2].startswith("训练 🚂 ") and "done" in text
     term = ground.terminal("ps", "-a")
     assert term.wait() == 0

@@ -49,7 +49,8 @@ def test_the_state_folder_is_a_file(ground: Ground):
 @root_only
 def test_a_full_disk_from_the_start(ground: Ground):
     with tmpfs(ground.home, "size=1m,mode=700"):
-        fill(ground.home)
+        (ground.home / "tune").mkdir()
+        fill(ground.home / "tune")
         done = ground.stoker("run", "--", "true")
         assert done.code == 125, done.err
         assert "Traceback" not in done.err
@@ -97,6 +98,49 @@ def test_of_another_user(ground: Ground):
     refused(ground.stoker("ps"), 4, "another user")
     refused(ground.stoker("run", "--", "true"), 125, "another user")
     assert not (ground.home / "server" / "stoker.db").exists()
+
+
+@pytest.mark.parametrize(("mode", "inside"), [(0o1777, []), (0o755, ["thesis.txt"])], ids=["shared", "with other files"])
+def test_a_folder_that_is_not_stokers_is_left_as_it_is(ground: Ground, mode: int, inside: list[str]):
+    ground.home.mkdir()
+    for name in inside:
+        (ground.home / name).touch()
+    ground.home.chmod(mode)
+    refused(ground.stoker("ps"), 4, str(ground.home), f"STOKER_HOME={ground.home}/stoker")
+    refused(ground.stoker("run", "--", "true"), 125, str(ground.home))
+    assert (ground.home.stat().st_mode & 0o7777, os.listdir(ground.home)) == (mode, inside)
+
+
+def test_a_database_that_is_deleted_under_a_live_server_is_made_again(ground: Ground):
+    run = ground.detach("--name", "living", "--", "sleep", "100")
+    ground.wait_state(run["id"], "running")
+    for path in (ground.home / "server").glob("stoker.db*"):
+        path.unlink()
+    until(lambda: run["id"] in ground.stoker("ps").out, 20, "the run in ps")
+    assert ground.stoker("run", "--", "true").code == 0
+    ground.stoker("stop", "--force", "living").ok()
+    assert ground.wait_state(run["id"])["reason"] == "stopped_by_user"
+
+
+def test_a_server_keeps_no_secret_of_the_shell_that_came_first(ground: Ground):
+    ground.stoker("ps", env={"API_KEY": "very-secret", "STOKER_ATTEMPT": "7", "LC_TIME": "C"}).ok()
+    told = Path(f"/proc/{ground.server_pid()}/environ").read_bytes().split(b"\0")
+    assert not [each for each in told if each.startswith((b"API_KEY=", b"STOKER_ATTEMPT="))]
+    assert {b"LC_TIME=C", b"HOME=" + os.fsencode(ground.user), b"STOKER_HOME=" + os.fsencode(ground.home)} <= set(told)
+
+
+def test_words_of_a_run_do_not_steer_the_terminal(ground: Ground):
+    evil = r"\u001b[31m\u009b2J\udc9b5m\u202egnp.\nforged line"
+    run = ground.detach("--", "sleep", "100")
+    ground.wait_state(run["id"], "running")
+    (ground.folder(run["id"]) / "code" / "commit.json").write_text(f'{{"commit": "{evil}"}}')
+    ground.attempt_file(run["id"], 1, "stop.json").write_text(f'{{"reason": "{evil}", "grace_s": [0, 0]}}')
+    ended = ground.wait_state(run["id"])
+    assert (ended["reason"], ended["state"]) == ("unknown", "failed")
+    for words in (("show", run["id"]), ("ps", "-a"), ("wait", run["id"])):
+        done = ground.stoker(*words)
+        text = done.stdout + done.stderr
+        assert not [mark for mark in (b"\x1b[31m", b"\x9b", "\u202e".encode(), b"\nforged line") if mark in text], text
 
 
 def test_others_may_not_look_in(ground: Ground):

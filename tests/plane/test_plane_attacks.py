@@ -188,8 +188,9 @@ def fill(disk: Path) -> None:
                     pass
 
 
-def test_a_run_that_filled_the_disk_can_be_stopped_and_removed_by_this_server_and_by_the_next(root):
-    with small_disk(root / "d", "size=100m") as disk:
+@pytest.mark.parametrize("size", ["100m", "8m"])
+def test_a_run_that_filled_the_disk_can_be_stopped_and_removed_by_this_server_and_by_the_next(root, size):
+    with small_disk(root / "d", f"size={size}") as disk:
         with contextlib.closing(Service(Home(disk / "h"))) as service:
             for name in ("first", "second", "third"):
                 in_state(service, submit(service, root, FOREVER, name=name), "running")

@@ -196,9 +196,10 @@ def test_each_reason_leads_to_its_state(reason):
     assert facts["ended_at"] == NOW - 10 and facts["evidence"]["detail"] == "x"
 
 
-def test_a_reason_from_a_newer_agent_is_kept():
+def test_a_reason_that_the_table_lacks_is_told_as_unknown():
     facts = facts_of(decide(a_run(), Seen("ended", 2, exit={"code": 7, "reason": "eaten_by_dog"}), NOW))
-    assert (facts["state"], facts["reason"]) == (State.FAILED, "eaten_by_dog")
+    assert (facts["state"], facts["reason"]) == (State.FAILED, "unknown")
+    assert facts["evidence"]["reason_told"] == "eaten_by_dog"
 
 
 def test_a_start_is_written_down_before_it_is_sent_and_a_stop_ends_what_may_be_on_its_way():

@@ -12,9 +12,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import time
@@ -50,7 +52,13 @@ INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its 
 AUDITS_KEPT = 100
 AUDIT_SPARE = 64 << 20  # bytes of memory that must stay free beside an audit
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
+FRESH_S = 10.0  # an older heartbeat says nothing of who is alive
+GONE_S = 30.0  # how long the last words wait for a run folder that is gone
 TAIL_BYTES = 256 * 1024
+JSON_MAX, ENV_MAX = 4 << 20, 64 << 20  # bytes of a file in a run folder that are read at most
+DEEP = 20  # lists and objects within each other that are read
+WHOLE_MAX, NUMBER_MAX = (1 << 63) - 1, float(1 << 64)  # the largest whole number and the largest number that are read
+TIME_MAX = 253402300800.0  # the year 10000
 SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
 FEED_MAX = 64 * 1024  # input held for a run that does not read it
@@ -117,13 +125,26 @@ class Attempt:
     def sibling(self, n: int) -> Attempt:
         return Attempt(self.run_dir, n)
 
+    def below(self, *names: str) -> tuple[str, ...]:
+        """A path in the run folder as `open_folder` and `remove` take it: the state folder, then names that may not be links."""
+        return (self.root, os.path.basename(os.path.dirname(self.run_dir)), self.id, *names)
+
+    def open_folder(self, *names: str) -> int:
+        """A descriptor of a folder in the run folder, which no link leads to. Raises OSError."""
+        return open_folder(*self.below(*names))
+
 
 def attempt_numbers(run_dir: str) -> list[int]:
     """The attempts that were claimed, in order."""
     try:
-        return sorted(int(name) for name in os.listdir(os.path.join(run_dir, ATTEMPTS)) if name.isdigit())
+        return sorted(int(name) for name in os.listdir(os.path.join(run_dir, ATTEMPTS)) if is_attempt(name))
     except OSError:
         return []
+
+
+def is_attempt(name: str) -> bool:
+    """Is this the name of an attempt's folder: 1, 2, ... 999999?"""
+    return name.isascii() and name.isdigit() and len(name) <= 6 and name[0] != "0"
 
 
 def newest_attempt(run_dir: str) -> Attempt | None:
@@ -137,13 +158,142 @@ def read_bytes(path: str, limit: int = -1) -> bytes:
         return f.read(limit)
 
 
-def read_json(path: str) -> dict | None:
-    """The JSON object in a file; None when it is missing or torn."""
+class Broken(ValueError):
+    """A file of a run folder is not what it should be: says why."""
+
+
+def open_regular(path: str) -> int:
+    """A descriptor to read a regular file. Never waits. Raises OSError, and Broken for a pipe, a device, a socket or a folder."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Broken("it is not a regular file")
+    os.set_blocking(fd, True)
+    return fd
+
+
+def read_regular(path: str, limit: int) -> bytes:
+    """What a regular file holds. Raises OSError, and Broken where it is none or holds more than `limit` bytes."""
+    with open(open_regular(path), "rb") as f:
+        data = f.read(limit + 1)
+    if len(data) > limit:
+        raise Broken("it holds more than %d bytes" % limit)
+    return data
+
+
+def load_json(path: str, kinds: object = None, limit: int = JSON_MAX) -> dict:
+    """The JSON object in a file of a run folder, whose fields are of these kinds (see `misfit`; without them those that FILES has for its
+    name). Raises OSError, and Broken for anything else."""
+    return parse_json(read_regular(path, limit), FILES.get(os.path.basename(path), dict) if kinds is None else kinds)
+
+
+def parse_json(data: bytes, kinds: object) -> dict:
+    """The JSON object in these bytes, if its fields are of these kinds. Raises Broken."""
+    if depth(data) > DEEP:
+        raise Broken("it is nested too deeply")
     try:
-        body = json.loads(read_bytes(path).decode("utf-8", "surrogateescape"))
+        body = json.loads(data.decode("utf-8", "surrogateescape"))
+    except ValueError:
+        raise Broken("it is not JSON") from None
+    if not isinstance(body, dict):
+        raise Broken("it is not a JSON object")
+    wrong = misfit(body, kinds)
+    if wrong is not None:
+        raise Broken("%s is of the wrong kind" % wrong)
+    return body
+
+
+def depth(data: bytes) -> int:
+    """How many lists and objects of a JSON text are within each other."""
+    now = most = 0
+    for c in re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data).translate(None, NO_BRACKETS):
+        now += 1 if c in b"[{" else -1
+        most = max(most, now)
+    return most
+
+
+NO_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
+
+
+def misfit(value: object, kind: object) -> str | None:
+    """Where in `value` something is not of its kind, as "run.pid"; None where all is well. Null is of each kind.
+
+    Kinds: a type (float stands for all numbers); TIME; {name: kind} of the known fields of an object, "*" for all others; [kind] of the
+    members of a list.
+    """
+    if value is None:
+        return None
+    if kind == TIME:
+        return None if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < TIME_MAX else ""
+    if isinstance(kind, (dict, list)) and not isinstance(value, type(kind)):
+        return ""
+    if isinstance(kind, dict):
+        members = [(name, each, kind.get(name, kind.get("*"))) for name, each in value.items()]
+    elif isinstance(kind, list):
+        members = [(str(i), each, kind[0]) for i, each in enumerate(value)]
+    elif kind in (int, float):
+        whole = isinstance(value, int) and abs(value) <= WHOLE_MAX
+        fits = whole or (kind is float and isinstance(value, (int, float)) and abs(value) <= NUMBER_MAX)
+        return None if fits and not isinstance(value, bool) else ""
+    else:
+        return None if isinstance(value, kind) else ""
+    for name, each, its in members:
+        wrong = misfit(each, its) if its is not None else None
+        if wrong is not None:
+            return name + ("." + wrong if wrong else "")
+    return None
+
+
+TIME = "time"
+PROCESS = {"pid": int, "start": int, "sid": int}
+SAMPLE = {"at": TIME, "t": float, "cpu_percent": float, "rss_bytes": float, "processes": int, "disk_free_bytes": float,
+          "inodes_free": float, "out_bytes": int, "err_bytes": int,
+          "gpus": [{"uuid": str, "index": int, "busy_percent": float, "memory_bytes": float}]}
+FILES = {  # what the files that others than their writer read must hold: name -> kinds of the fields that are looked at
+    SPEC: {"id": str, "name": str, "command": [str], "argv": [str], "folder": str, "copy": bool, "stdin": str, "tty": bool, "home": str,
+           "resume": str, "audit": bool, "hooks": bool, "settings": dict, "inherit": dict, "grace_s": [float], "restarts": int,
+           "retry_reasons": [str], "backoff_s": float, "unbuffered": bool, "split_stderr": bool, "machine_env": bool},
+    LIMITS: {"seq": int, "time_s": float},
+    KEEP_WISH: {"at": TIME, "seq": int, "time_s": float},
+    AGENT: {"attempt": int, "machine": dict, "holder": PROCESS, "agent": PROCESS, "run": PROCESS, "started_at": TIME,
+            "started_mono": float, "tty": bool, "argv": [str], "cwd": str, "log_before": {"cgroup_oom_kill": int, "vmstat_oom_kill": int}},
+    HEARTBEAT: {"at": TIME, "mono": float, "phase": str, "used_s": float, "limits_seq": int, "waits_for_input": bool, "out_bytes": int,
+                "err_bytes": int, "ladder": str},
+    STATUS: {"status": int, "ended_mono": float, "ended_at": TIME, "used_s": float, "start_failed": str},
+    STOP: {"reason": str, "grace_s": [float], "at": TIME},
+    EXIT: {"attempt": int, "code": int, "signal": int, "signal_name": str, "reason": str, "started_at": TIME, "ended_at": TIME,
+           "used_s": float, "out_bytes": int, "err_bytes": int, "gaps": [dict], "restart": {"attempt": int, "at": TIME, "mono": float},
+           "leftovers": {"found": [{"pid": int, "name": str}], "survivors": [{"pid": int, "name": str, "state": str}],
+                         "spared": [{"pid": int, "name": str}]},
+           "evidence": {"exception": {"type": str, "message": str, "file": str, "line": int, "rank": int}, "hint_text": str,
+                        "code": int, "signal_name": str}},
+    ORDER: {"pid": int, "attempt": int, "image": int, "step": int, "from_step": int, "limit_s": float, "cwd": str},
+    VERDICT: {"verdict": str, "why": str},
+    AUDITS: {"audits": [{"verdict": str, "why": str, "attempt": int, "image": int, "step": int, "from_step": int, "at": TIME,
+                         "spare_core": bool}]},
+}
+
+
+def read_json(path: str) -> dict | None:
+    """The JSON object in a file of a run folder; None when it is missing, torn or not what FILES says."""
+    try:
+        return load_json(path)
     except (OSError, ValueError):
         return None
-    return body if isinstance(body, dict) else None
+
+
+def flaw(path: str) -> str:
+    """Why a file of a run folder cannot be used: "" when it can, or is not there."""
+    try:
+        load_json(path)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as e:
+        return getattr(e, "strerror", None) or str(e)
+    return ""
+
+
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # no link is written through, no pipe waited for
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -158,14 +308,14 @@ def write_whole(path: str, data: bytes, sync: bool = False, spare: str | None = 
     old file, are used instead. Raises OSError when even that fails."""
     temp = "%s.tmp-%d" % (path, os.getpid())
     try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temp, WRITE | os.O_TRUNC, 0o644)
         try:
             write_all(fd, data)
             if sync:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(temp, path)
+        put_in_place(temp, path)
         return
     except OSError as e:
         unlink(temp)
@@ -174,7 +324,7 @@ def write_whole(path: str, data: bytes, sync: bool = False, spare: str | None = 
         full = e
     if spare and os.path.exists(spare):
         fill(spare, data, len(data))
-        os.replace(spare, path)
+        put_in_place(spare, path)
         return
     try:
         size = os.stat(path).st_size
@@ -185,9 +335,18 @@ def write_whole(path: str, data: bytes, sync: bool = False, spare: str | None = 
     fill(path, data + b" " * (size - len(data)), size)  # padded with spaces, so that a reader never sees an old end
 
 
+def put_in_place(temp: str, path: str) -> None:
+    """Rename, also where somebody made a folder of that name."""
+    try:
+        os.replace(temp, path)
+    except IsADirectoryError:
+        remove(os.path.dirname(path), os.path.basename(path))
+        os.replace(temp, path)
+
+
 def fill(path: str, data: bytes, size: int) -> None:
     """Overwrite in place: needs no new block."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    fd = os.open(path, WRITE & ~os.O_CREAT)
     try:
         write_all(fd, data)
         os.ftruncate(fd, size)
@@ -205,7 +364,7 @@ def write_json(path: str, body: dict, sync: bool = False, spare: str | None = No
 def write_once(path: str, body: dict, sync: bool = True) -> bool:
     """Write the file unless it exists; False when somebody was faster. Several may try at once."""
     temp = "%s.once-%d" % (path, os.getpid())
-    if os.path.exists(path):
+    if os.path.lexists(path):
         return False
     write_json(temp, body, sync, spare=os.path.join(os.path.dirname(path), EXIT_SPARE))
     try:
@@ -222,7 +381,7 @@ def write_once(path: str, body: dict, sync: bool = True) -> bool:
 def append_line(path: str, body: dict) -> None:
     """One JSON line. What cannot be written (full disk) is left out: nothing may depend on it."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, WRITE | os.O_APPEND, 0o644)
         try:
             os.write(fd, (json.dumps(body, ensure_ascii=True) + "\n").encode())
         finally:
@@ -233,7 +392,7 @@ def append_line(path: str, body: dict) -> None:
 
 def reserve(path: str, size: int) -> None:
     """Keep blocks back in a file of their own, so that the last words fit on a full disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, WRITE, 0o644)
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as e:
@@ -249,6 +408,123 @@ def unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
+
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_folder(top: str, *names: str) -> int:
+    """A descriptor of the folder top/NAME/NAME/...; only `top` may be a link. Raises OSError."""
+    fd = os.open(top, FOLDER & ~os.O_NOFOLLOW)
+    for name in names:
+        try:
+            inner = os.open(name, FOLDER, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = inner
+    return fd
+
+
+def remove(top: str, *names: str) -> None:
+    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it, also with folders that cannot be read.
+
+    No link is followed, only `top` may be one. Harmless when nothing is there, or somebody else removes it too. Raises OSError.
+    """
+    try:
+        parent = open_folder(top, *names[:-1])
+    except FileNotFoundError:
+        return
+    try:
+        remove_at(parent, names[-1])
+    finally:
+        os.close(parent)
+
+
+def remove_at(parent: int, name: str) -> None:
+    """`remove` of a name in an open folder."""
+    try:
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            empty_folder(parent, name)
+            os.rmdir(name, dir_fd=parent)
+        else:
+            os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+
+
+def empty_folder(parent: int, name: str) -> None:
+    """Delete what is in a folder. What its folders hold is moved up before they go, so depth costs neither memory nor descriptors."""
+    fd = open_own(parent, name)
+    try:
+        number = 0
+        for folder in iter_folders(fd):
+            try:
+                number = dissolve(fd, folder, number)
+            except FileNotFoundError:  # somebody else removes it too
+                pass
+    finally:
+        os.close(fd)
+
+
+def dissolve(parent: int, name: str, number: int) -> int:
+    """Delete a folder, but move the folders in it up to its parent, under the numbers after `number`. Gives the last number."""
+    fd = open_own(parent, name)
+    try:
+        for each in delete_files(fd):
+            number = move_up(fd, each, parent, number)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=parent)
+    return number
+
+
+def iter_folders(fd: int) -> object:
+    """The folders in an open one, until there are none; everything else in it is deleted."""
+    while True:
+        names = delete_files(fd)
+        if not names:
+            return
+        yield from names
+
+
+def delete_files(fd: int) -> list[str]:
+    """Delete everything in an open folder but folders, whose names are given."""
+    folders = []
+    with os.scandir(fd) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in listed:
+        if is_folder:
+            folders.append(name)
+            continue
+        try:
+            os.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            pass
+    return folders
+
+
+def move_up(source: int, name: str, target: int, number: int) -> int:
+    """Move a folder into another under a free name, the first from .NUMBER on; the number after it."""
+    os.close(open_own(source, name))
+    while True:
+        number += 1
+        try:
+            os.rename(name, ".%d" % number, src_dir_fd=source, dst_dir_fd=target)
+            return number
+        except OSError as e:
+            if e.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+
+
+def open_own(parent: int, name: str) -> int:
+    """A folder in an open one, made readable and writable for us. Never a link. Raises OSError."""
+    handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if os.fstat(handle).st_mode & 0o700 != 0o700:
+            os.chmod("/proc/self/fd/%d" % handle, 0o700)  # of the folder that is open, whatever its name means by now
+        return os.open(".", FOLDER, dir_fd=handle)
+    finally:
+        os.close(handle)
 
 
 def size_of(path: str) -> int:
@@ -269,22 +545,20 @@ def stamp_of(path: str) -> tuple | None:
 
 def read_tail(path: str, limit: int) -> bytes:
     try:
-        with open(path, "rb") as f:
+        with open(open_regular(path), "rb") as f:
             f.seek(max(0, os.fstat(f.fileno()).st_size - limit))
             return f.read(limit)
-    except OSError:
+    except (OSError, ValueError):
         return b""
 
 
-def last_json_line(path: str) -> dict | None:
-    """The last whole JSON object in the last 8 KiB of a file of lines, or None."""
+def last_sample(path: str) -> dict | None:
+    """The last whole record in the last 8 KiB of telemetry, or None."""
     for line in reversed(read_tail(path, 8192).split(b"\n")):
         try:
-            body = json.loads(line.decode("utf-8", "replace"))
-        except ValueError:
+            return parse_json(line, SAMPLE)
+        except Broken:
             continue
-        if isinstance(body, dict):
-            return body
     return None
 
 
@@ -362,7 +636,7 @@ def who(pid: int) -> dict | None:
 
 def lives(known: dict | None) -> bool:
     """Is this very process still there, and not a later one with its number?"""
-    if not isinstance(known, dict) or not isinstance(known.get("pid"), int):
+    if not isinstance(known, dict) or not isinstance(known.get("pid"), int) or known["pid"] <= 0:
         return False
     p = proc(known["pid"])
     return p is not None and not p.dead and p.start == known.get("start")
@@ -652,7 +926,10 @@ def close_inherited(keep: set[int]) -> None:
 def claim(att: Attempt) -> bool:
     """Make the attempt's folder; False when somebody has. Raises Problem when it cannot be made."""
     try:
-        os.makedirs(os.path.dirname(att.folder), exist_ok=True)
+        try:
+            os.mkdir(os.path.dirname(att.folder))  # never what is above it: that may have been moved or deleted
+        except FileExistsError:
+            pass
         os.mkdir(att.folder)
     except FileExistsError:
         return False
@@ -705,7 +982,7 @@ def launch(att: Attempt, gpus: str, wait_s: float) -> str:
 
 def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
-    if not write_once(att.path(AGENT), agent_record(att, {"holder": who(os.getpid())}), sync=False):
+    if not write_once(att.path(AGENT), agent_record(att, holder=who(os.getpid())), sync=False):
         raise Problem("state", "the attempt has a holder already")
     code = compiled_twin()
     mask = os.umask(0o022)
@@ -715,7 +992,7 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
         env.pop("STOKER_CRASH_AT", None)
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
-    log = os.open(att.path(CARETAKER_LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(att.path(CARETAKER_LOG), WRITE | os.O_APPEND, 0o644)
     for source, target in ((null, 0), (null, 1), (log, 2)):
         os.dup2(source, target)
     close_inherited({tell})
@@ -750,13 +1027,10 @@ def compiled_twin() -> str:
         return _source
 
 
-def agent_record(att: Attempt, changes: dict) -> dict:
-    """agent.json with some fields changed. Only the holder writes it."""
-    record = att.json(AGENT)
-    if record is None:
-        record = {"version": VERSION, "attempt": att.n, "machine": machine_identity(), "holder": None, "agent": None, "run": None}
-    record.update(changes)
-    return record
+def agent_record(att: Attempt, **known: object) -> dict:
+    """agent.json, or its beginning. Only the holder writes it."""
+    record = {"version": VERSION, "attempt": att.n, "machine": machine_identity(), "holder": None, "agent": None, "run": None}
+    return att.json(AGENT) or dict(record, **known)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -797,6 +1071,7 @@ class Holder:
         self.agent_stillness = Stillness(None)
         self.frozen = 0  # agents that had to be replaced because they stood still
         self.next_tick = 0.0
+        self.record: dict = {}  # what agent.json says
 
     def live(self) -> None:
         """Until the agent proper says that all is done."""
@@ -952,7 +1227,7 @@ class Holder:
 
     def _record(self, changes: dict) -> None:
         try:
-            record = agent_record(self.att, changes)
+            record = self.record = dict(self.record or agent_record(self.att), **changes)
             room = (len(json.dumps(record)) + 768) // 512 * 512  # so that it can be rewritten on a full disk
             write_json(self.att.path(AGENT), record, pad=room)
         except OSError:
@@ -978,6 +1253,8 @@ class Holder:
         message = json.loads(data.decode())
         if message["m"] == "signal":
             self._signal(message["signal"])
+        elif message["m"] == "record":
+            self._record({})
         elif message["m"] == "drain":
             while self.master >= 0 and self._pump():
                 pass
@@ -1005,7 +1282,7 @@ class Holder:
             report, self.exec_fd = os.pipe()
             report, self.exec_fd = self.exec_fd, report
             pid = os.fork()
-        except (OSError, Problem) as e:
+        except (OSError, Broken, Problem) as e:
             self._not_started(str(e))
             return
         if pid == 0:
@@ -1038,7 +1315,7 @@ class Holder:
         if kind == "none":
             source = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         elif kind == "file":
-            source = os.open(os.path.join(att.run_dir, STDIN), os.O_RDONLY | os.O_CLOEXEC)
+            source = open_regular(os.path.join(att.run_dir, STDIN))
         if spec.get("tty"):
             self.master, self.slave = open_pty(spec.get("inherit") or {})
             os.set_blocking(self.master, False)
@@ -1160,11 +1437,12 @@ class Holder:
             unlink(self.att.path(SOCKET))
             door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             folder = os.open(self.att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            before = os.umask(0o177)
             try:
                 door.bind("/proc/self/fd/%d/%s" % (folder, SOCKET))
             finally:
+                os.umask(before)
                 os.close(folder)
-            os.chmod(self.att.path(SOCKET), 0o600)
             door.listen(16)
             door.setblocking(False)
         except OSError:  # no sockets on this file system: wishes are still found in the folder, within a tick
@@ -1328,7 +1606,7 @@ class LogWriter:
 
     def __init__(self, att: Attempt, name: str, on_gap: object) -> None:
         self.path, self.name, self.on_gap = att.path(name), name, on_gap
-        self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)  # without O_APPEND: the kernel moves no pages there
+        self.fd = os.open(self.path, WRITE, 0o644)  # without O_APPEND: the kernel moves no pages there
         os.lseek(self.fd, 0, os.SEEK_END)
         self.mark = b""  # rest of a gap mark that is not written yet
         self.lost = 0  # bytes dropped since the last mark
@@ -1386,7 +1664,7 @@ class Moves:
     printed adds what the pipe and the log hold, and looks at the number before and after."""
 
     def __init__(self, att: Attempt) -> None:
-        self.fd, self.count = os.open(att.path(MOVES), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644), 0
+        self.fd, self.count = os.open(att.path(MOVES), WRITE, 0o644), 0
         self._write()
 
     def begin(self) -> None:
@@ -1538,8 +1816,8 @@ def bytes_waiting(fd: int) -> int:
 def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes, bytes]:
     """The environment of the run, as bytes: what the client sent, and our few variables."""
     try:
-        packed = read_bytes(os.path.join(att.run_dir, ENV))
-    except OSError:
+        packed = read_regular(os.path.join(att.run_dir, ENV), ENV_MAX)
+    except (OSError, Broken):
         packed = encode("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\0HOME=%s\0" % os.path.expanduser("~"))
     env = {}
     if spec.get("machine_env"):
@@ -1941,6 +2219,8 @@ class Agent:
         self.next_tick = now + TICK_S
         self._look()
         self._mind_holder(now)
+        if self.holder_lives and self._changed(self.att.path(AGENT)) and self.att.json(AGENT) is None:
+            self.link.send(b'{"m": "record"}')  # somebody spoilt it
         if self.phase != "waiting":
             members = self.sampler.members()
             waits = stdin_is_awaited(members, self.run)
@@ -2044,12 +2324,17 @@ class Agent:
         if self.stop is None and self._limit_left() > body["used_s"]:
             body["restart"] = plan_restart(self.att, self.spec, body)
         crash_point("before_exit")
+        gone_at = time.monotonic() + GONE_S
         while True:
             try:
                 write_json(self.att.path(EXIT), body, sync=True, spare=self.att.path(EXIT_SPARE))
                 break
             except OSError:  # the last words are worth waiting for
                 log_exception()
+                if os.path.isdir(self.att.folder):
+                    gone_at = time.monotonic() + GONE_S
+                elif time.monotonic() > gone_at:  # nobody can read them any more
+                    return dict(body, restart=None)
                 self._wait(time.monotonic() + TICK_S)
         crash_point("exit_written")
         if body["restart"]:
@@ -2063,13 +2348,13 @@ class Agent:
         """exit.json shall not outlive the end of the log when the plug is pulled. Giants are left to the kernel."""
         for name in (OUT, ERR):
             try:
-                fd = os.open(self.att.path(name), os.O_RDONLY | os.O_CLOEXEC)
+                fd = open_regular(self.att.path(name))
                 try:
                     if os.fstat(fd).st_size <= SYNC_MAX:
                         os.fdatasync(fd)
                 finally:
                     os.close(fd)
-            except OSError:
+            except (OSError, Broken):
                 pass
 
     def _drain(self) -> None:
@@ -2158,7 +2443,7 @@ class Auditor:
         self.until = 0.0
         self.spare = True  # was there a core for it?
         if self.on:
-            self._remove(self.rooms)  # of an agent before us, whose child died with it
+            self._remove()  # of an agent before us, whose child died with it
 
     def look(self, used: dict) -> bool:
         """Each 2 seconds. `used`: the newest telemetry. True when there is something new to tell."""
@@ -2167,13 +2452,18 @@ class Auditor:
         if self.pid:
             return self._has_ended()
         try:
-            rooms = [os.path.join(self.rooms, name) for name in sorted(os.listdir(self.rooms))]
+            fd = self.att.open_folder(RESUME, AUDIT)
         except OSError:
             return False
-        for room in rooms:
-            order = read_json(os.path.join(room, ORDER))
+        try:
+            with os.scandir(fd) as entries:
+                rooms = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        finally:
+            os.close(fd)
+        for name in rooms:
+            order = read_json(os.path.join(self.rooms, name, ORDER))
             if order is not None:
-                self.room, self.order = room, order
+                self.room, self.order = os.path.join(self.rooms, name), order
                 return self._begin(used)
         return False
 
@@ -2293,15 +2583,15 @@ class Auditor:
     def _sweep(self) -> None:
         if self.terminal >= 0:
             os.close(self.terminal)
-        self._remove(self.room)
+        if self.room:
+            self._remove(os.path.basename(self.room))
         self.pid, self.room, self.order, self.terminal = 0, "", {}, -1
 
-    def _remove(self, path: str) -> None:
-        if path and os.path.isdir(path):
-            try:
-                remove_tree(path)
-            except OSError:
-                log_exception()
+    def _remove(self, *names: str) -> None:
+        try:
+            remove(*self.att.below(RESUME, AUDIT, *names))
+        except OSError:
+            log_exception()
 
 
 def become_audit(run: int, argv: list[bytes], env: dict[bytes, bytes], *, cpus: set[int], parent: int, slave: int, room: str, cwd: str,
@@ -2324,7 +2614,7 @@ def become_audit(run: int, argv: list[bytes], env: dict[bytes, bytes], *, cpus: 
             f.write("1000")
         os.chdir(encode(cwd))
         null = os.open(os.devnull, os.O_RDWR)
-        err = slave if slave >= 0 else os.open(os.path.join(room, ERR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        err = slave if slave >= 0 else os.open(os.path.join(room, ERR), WRITE | os.O_TRUNC, 0o600)
         for target, fd in enumerate((slave, slave, slave) if slave >= 0 else (null, null, err)):
             os.dup2(fd, target)
         close_inherited(set())
@@ -2638,8 +2928,8 @@ def wanted_gpus(att: Attempt, handed_out: str) -> list[str] | None:
     chosen = handed_out
     if not chosen:
         try:
-            env = read_bytes(os.path.join(att.run_dir, ENV)).split(b"\0")
-        except OSError:
+            env = read_regular(os.path.join(att.run_dir, ENV), ENV_MAX).split(b"\0")
+        except (OSError, Broken):
             env = []
         for item in env:
             if item.startswith(b"CUDA_VISIBLE_DEVICES="):
@@ -2857,18 +3147,22 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
 
 def forget_images(att: Attempt) -> None:
     """It ended well, and begins anew should it be started again: what exact resume kept to come back goes, twice the training's state."""
-    resume = os.path.join(att.run_dir, RESUME)
-    aside = os.path.join(resume, "ended-%d" % att.n)
     try:
-        os.rename(os.path.join(resume, "images"), aside)  # at once: half an image is never found
-        remove_tree(aside)
+        resume = att.open_folder(RESUME)
+    except OSError:
+        return
+    aside = "ended-%d" % att.n
+    try:
+        remove_at(resume, aside)
+        os.rename("images", aside, src_dir_fd=resume, dst_dir_fd=resume)  # at once: half an image is never found
     except OSError:
         pass
-    for name in ("log", "log.old"):  # without images it leads nowhere
+    for name in (aside, "log", "log.old"):  # without images the log leads nowhere
         try:
-            os.unlink(os.path.join(resume, name))
+            remove_at(resume, name)
         except OSError:
-            pass
+            log_exception()
+    os.close(resume)
 
 
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
@@ -2936,7 +3230,6 @@ def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
 
     `log` tells that the log's own disk is full, which is proof without any words.
     """
-    import re
     named = re.search(r"(?:No space left on device|Disk quota exceeded): ['\"]([^'\"\n]+)['\"]", said)
     if named:
         return room_at(os.path.join(cwd, named.group(1)), att.run_dir)
@@ -2968,7 +3261,6 @@ def room_at(place: str, trusted: str) -> dict | None:
 
 def clean_lines(raw: bytes) -> list[str]:
     """Lines as a person saw them: tolerant of any bytes, without colours, progress bars cut at CR."""
-    import re
     text = re.sub(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])", "", raw.decode("utf-8", "replace"))
     return re.split(r"\r\n|\r|\n", text)
 
@@ -2998,7 +3290,6 @@ class LastWords:
 
     def _launcher(self, lines: list[str]) -> None:
         """torchrun's table: which rank failed first, and how."""
-        import re
         at = next((i for i in range(len(lines) - 1, -1, -1) if "Root Cause (first observed failure)" in lines[i]), None)
         if at is None:
             return
@@ -3027,7 +3318,6 @@ class LastWords:
 
 def parse_exceptions(lines: list[str]) -> list[dict]:
     """All Python exceptions in a text, in the order in which they end; lines of interleaved ranks are told apart by prefix."""
-    import re
     header = re.compile(r"Traceback \(most recent call last\):\s*$")
     prefix = re.compile(r"^\[(?:rank|default|[a-z_]+)(\d+)\]:\s?")
     frame = re.compile(r'^\s*File "(.+)", line (\d+)(?:, in .*)?$')
@@ -3077,7 +3367,6 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
 
 def make_exception(kind: str, message: str, block: dict, rank: int | None) -> dict:
     """The innermost frame of the user's own code names file and line; libraries are passed over."""
-    import re
     library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
     own = [f for f in block["frames"] if not library.search(f[0])]
     file, line = (own or block["frames"] or [(None, None)])[-1]
@@ -3180,6 +3469,8 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     body = conclude(att, status, reason, used_s=used, leftovers=leftovers(found, survivors, tree.spared))
     if detail:
         body["evidence"]["detail"] = detail
+    if flaw(att.path(EXIT)):
+        remove(*att.below(ATTEMPTS, str(att.n), EXIT))
     write_once(att.path(EXIT), body)
     drop_spares(att)
     notify_watchers(att)
@@ -3216,16 +3507,16 @@ def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
 # Observing
 
 def observe(root: str, run_id: str) -> dict:
-    """What can be seen of a run now. Read-only."""
+    """What can be seen of a run now. Read-only. Files that cannot be used are named in `broken`."""
     run_dir = os.path.join(root, "runs", run_id)
     seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
             "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
             "telemetry": None, "exit": None,
-            "keep": None, "run_pid": None}
-    if not valid_id(run_id) or not os.path.isdir(run_dir):
+            "keep": None, "run_pid": None, "broken": {}}
+    if not valid_id(run_id) or not os.path.isdir(run_dir) or os.path.islink(run_dir):
         return seen
     numbers = attempt_numbers(run_dir)
-    seen.update(phase="staged", attempts=numbers, keep=read_json(os.path.join(run_dir, KEEP_WISH)))
+    seen.update(phase="staged", attempts=numbers, keep=read_json(os.path.join(run_dir, KEEP_WISH)), broken=flaws(run_dir, numbers))
     if not numbers:
         return seen
     att = Attempt(run_dir, numbers[-1])
@@ -3233,7 +3524,7 @@ def observe(root: str, run_id: str) -> dict:
     seen.update(attempt=att.n, started_at=record.get("started_at"), exit=ended, run_pid=(record.get("run") or {}).get("pid"),
                 heartbeat_at=beat.get("at"), limits_seq=beat.get("limits_seq"), out_bytes=size_of(att.path(OUT)),
                 err_bytes=size_of(att.path(ERR)),
-                telemetry=last_json_line(att.path(TELEMETRY)))
+                telemetry=last_sample(att.path(TELEMETRY)))
     seen["used_s"] = round(number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3)
     if beat:
         here = same_boot(record.get("machine"), machine_identity())
@@ -3245,11 +3536,19 @@ def observe(root: str, run_id: str) -> dict:
     return seen
 
 
+def flaws(run_dir: str, attempts: list[int]) -> dict[str, str]:
+    """Name of each file of a run that cannot be used -> why."""
+    places = [(run_dir, (SPEC, LIMITS, KEEP_WISH))]
+    places += [(os.path.join(run_dir, ATTEMPTS, str(n)), (AGENT, HEARTBEAT, STATUS, STOP, EXIT)) for n in attempts[-1:]]
+    found = {os.path.relpath(path, run_dir): flaw(path) for folder, names in places for path in (os.path.join(folder, n) for n in names)}
+    return {name: why for name, why in found.items() if why}
+
+
 def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
     """Where an attempt is, read from its folder alone."""
     if ended is not None and not ended.get("restart"):
         return "ended"
-    living = caretakers_live(record)
+    living = caretakers_live(record) or (not record and is_fresh(att, beat))
     if ended is not None:
         return "waiting" if living else "abandoned"
     if not living:
@@ -3258,7 +3557,12 @@ def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
         return "claimed"
     if beat.get("phase") == "stopping" or att.json(STOP) is not None:
         return "stopping"
-    return "running" if record.get("run") else "claimed"
+    return "running" if record.get("run") or not record else "claimed"
+
+
+def is_fresh(att: Attempt, beat: dict) -> bool:
+    """Was the heartbeat written just now? It tells of living caretakers where agent.json was spoilt; they write that anew."""
+    return os.path.lexists(att.path(AGENT)) and 0 <= time.monotonic() - number(beat.get("mono"), -FRESH_S) < FRESH_S
 
 
 def valid_id(run_id: str) -> bool:
@@ -3317,8 +3621,8 @@ class Log:
         """At most `limit` bytes from where the last call ended; empty when there is nothing new."""
         if self.fd < 0:
             try:
-                self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
+                self.fd = open_regular(self.path)
+            except (OSError, Broken):
                 return b""
         data = os.pread(self.fd, limit, self.offset)
         if not data and os.fstat(self.fd).st_size < self.offset:  # somebody cut it: what is in it now is new
@@ -3386,8 +3690,9 @@ class Attachment:
             more = self._collect()
             if over and not more and not self.ending:
                 self.ending = True
-                if os.path.exists(self.att.path(EXIT)):
-                    self.frame(b"x", read_bytes(self.att.path(EXIT)))
+                ended = self.att.json(EXIT)
+                if ended is not None:
+                    self.frame(b"x", json.dumps(ended).encode())
             if not self._write():
                 return
             if self.ending and not self.waiting:
@@ -3848,39 +4153,26 @@ def verb_rm(args: list[str]) -> None:
     phase = observe(root, run_id)["phase"]
     if phase not in ("absent", "staged", "ended"):
         raise Problem("state", "%s is %s" % (run_id, phase))
-    if phase != "absent":
-        aside = os.path.join(os.path.dirname(run_dir), ".rm-%s-%d" % (run_id, os.getpid()))
-        os.rename(run_dir, aside)  # at once absent for all who look
-    for name in os.listdir(os.path.join(root, "runs")):
-        if name.rpartition("-")[0] == ".rm-" + run_id:  # ours, or of one that was killed in the middle
-            remove_tree(os.path.join(root, "runs", name))
-    say({"removed": phase != "absent"})
-
-
-def remove_tree(path: str) -> None:
-    """Delete a folder, also one that holds read-only folders. Symlinks are removed, never followed."""
-    open_up(path)
-    for folder, names, files in os.walk(path, topdown=True):
-        links = [n for n in names if os.path.islink(os.path.join(folder, n))]
-        for name in set(names) - set(links):
-            open_up(os.path.join(folder, name))  # before it is walked: it may not be readable now
-        for name in files + links:
-            try:
-                os.unlink(os.path.join(folder, name))
-            except FileNotFoundError:  # somebody else removes it too
-                pass
-    for folder, _, _ in os.walk(path, topdown=False):
-        try:
-            os.rmdir(folder)
-        except FileNotFoundError:
-            pass
-
-
-def open_up(folder: str) -> None:
+    newest = newest_attempt(run_dir)
+    record = (newest.json(AGENT) if newest else None) or {}
+    runs_on = same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))
+    if phase != "ended" or runs_on:  # it may have spoilt its folder
+        end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
     try:
-        os.chmod(folder, 0o700)
-    except OSError:
-        pass
+        runs = open_folder(root, "runs")
+    except FileNotFoundError:
+        say({"removed": False})
+        return
+    there = run_id in os.listdir(runs)
+    if there:
+        aside = ".rm-%s-%d" % (run_id, os.getpid())
+        remove_at(runs, aside)
+        os.rename(run_id, aside, src_dir_fd=runs, dst_dir_fd=runs)  # at once absent for all who look
+    for name in os.listdir(runs):
+        if name.rpartition("-")[0] == ".rm-" + run_id:  # ours, or of one that was killed in the middle
+            remove_at(runs, name)
+    os.close(runs)
+    say({"removed": there})
 
 
 VERBS = {"start": verb_start, "poll": verb_poll, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach, "read": verb_read,

@@ -31,6 +31,7 @@ class Observation:
     exit: dict | None = None  # exit.json of the newest attempt
     keep: dict | None = None  # a `keep` typed on the machine
     run_pid: int | None = None
+    broken: dict[str, str] = field(default_factory=dict)  # files of the run that cannot be used: name -> why
 
     @classmethod
     def from_json(cls, body: dict) -> Observation:

@@ -14,7 +14,9 @@ from stoker.base.units import parse_size
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; ssh control paths and others need a few
 FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 5 << 20  # of disk, kept for the database: once in its write-ahead log, once for the next server
-RESERVE_FREE_BYTES = 64 << 20  # nothing is kept on a disk with less room than that
+RESERVE_SHARE = 16  # of the room on a small disk at most one part in so many is kept
+RESERVE_MIN_BYTES = 128 << 10  # less is of no use
+OWN_NAMES = frozenset({"server", "spool", "runs", "tune", "settings", "config.toml", "agent", "watch", "lost+found"})  # in a state folder
 DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: the file that records their pid and start time
 RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
 
@@ -89,7 +91,11 @@ def home() -> Home:
 
 
 def make_home(where: Home) -> Home:
-    """Create the folders, 0700. Raises Denied, with what to do, when that cannot be or is not safe."""
+    """Create the folders, 0700. Raises Denied, with what to do, when that cannot be or is not safe.
+
+    A folder that is somebody else's, or holds other things than Stoker's, is left as it is.
+    """
+    _check_ours(where)
     try:
         try:
             _probe(where)
@@ -101,10 +107,7 @@ def make_home(where: Home) -> Home:
     except OSError as e:
         raise Denied(f"The state folder {where.path} cannot be written ({e.strerror}).",
                      hint="Free some space or choose another folder: export STOKER_HOME=/some/local/folder") from e
-    owner = where.path.stat()
-    if owner.st_uid != os.getuid():
-        raise Denied(f"The state folder {where.path} belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker")
-    if stat.S_IMODE(owner.st_mode) & 0o077:
+    if stat.S_IMODE(where.path.stat().st_mode) & 0o077:
         where.path.chmod(0o700)
     kind = filesystem_type(where.path)
     if kind in NETWORK_FILESYSTEMS:
@@ -113,6 +116,31 @@ def make_home(where: Home) -> Home:
     if where.socket.parent != where.server:
         private_folder(where.socket.parent)
     return where
+
+
+def _check_ours(where: Home) -> None:
+    """Raises Denied when there is a folder already that Stoker may not take."""
+    try:
+        seen = where.path.stat()
+        names = set(os.listdir(where.path)) if stat.S_ISDIR(seen.st_mode) else set()
+    except OSError:
+        return  # there is none, or it is told later why it cannot be used
+    other = f"export STOKER_HOME={where.path}/stoker"
+    if seen.st_uid != os.getuid():
+        raise Denied(f"The state folder {where.path} belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker")
+    if any((where.server / name).exists() for name in (where.database.name, where.lock.name, where.server_log.name)):
+        return
+    if names - OWN_NAMES:
+        raise Denied(f"The folder {where.path} holds other files than Stoker's: it cannot be the state folder.", hint=other)
+    if seen.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
+        raise Denied(f"The folder {where.path} is shared by all users: it cannot be the state folder.", hint=other)
+
+
+def reserve_bytes(folder: Path | str) -> int:
+    """How much of the disk under `folder` is kept back for the database; 0 where there is hardly any room. Raises OSError."""
+    room = os.statvfs(folder)
+    kept = min(RESERVE_BYTES, room.f_bavail * room.f_frsize // RESERVE_SHARE)
+    return kept if kept >= RESERVE_MIN_BYTES else 0
 
 
 def _probe(where: Home) -> None:
@@ -124,14 +152,14 @@ def _probe(where: Home) -> None:
 
 
 def keep_reserve(where: Home) -> None:
-    """Keep some room for the next server, should it have to start on a disk that a run has filled. Not on a disk that is nearly full."""
+    """Keep some room for the next server, should it have to start on a disk that a run has filled. Not on a disk that is full."""
     try:
-        room = os.statvfs(where.server)
-        if where.reserve.exists() or room.f_bavail * room.f_frsize < RESERVE_FREE_BYTES:
+        size = reserve_bytes(where.server)
+        if where.reserve.exists() or not size:
             return
         fd = os.open(where.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            os.posix_fallocate(fd, 0, size)
         finally:
             os.close(fd)
     except OSError:

@@ -73,10 +73,9 @@ class RunDir:
 
     def attempts(self) -> list[int]:
         """The numbers of the attempts that were claimed, in order."""
-        try:
-            return sorted(int(e.name) for e in os.scandir(self.path / ATTEMPTS) if e.name.isdigit())
-        except FileNotFoundError:
-            return []
+        from stoker.agent import agent  # here, since every command imports this module and few read run folders
+
+        return agent.attempt_numbers(os.fspath(self.path))
 
 
 def write_whole(path: Path | str, data: bytes, mode: int = 0o644) -> None:
@@ -104,13 +103,10 @@ def write_json(path: Path | str, body: object, mode: int = 0o644) -> None:
 
 
 def read_json(path: Path | str) -> dict | None:
-    """The JSON object in a file; None when it is missing or torn."""
-    try:
-        with open(path, "rb") as f:
-            body = json.load(f)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    return body if isinstance(body, dict) else None
+    """The JSON object in a file; None when it is missing, torn, or not what it should be."""
+    from stoker.base import reading  # here, since every command imports this module and few read run folders
+
+    return reading.read_json(path)
 
 
 def pack_env(env: dict[str, str]) -> bytes:

@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from stoker.base.errors import InvalidSpec
 
 NAME_MAX = 80
-_CONTROL = re.compile(r"[\x00-\x1f\x7f/]")
+# Characters that no name holds: controls of both kinds (C0, C1), line ends, what changes the direction of writing, and "/".
+NOT_IN_NAMES = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069/"
+_CONTROL = re.compile(f"[{NOT_IN_NAMES}]")
 _NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit",
                           "machine_env", "settings"})
 
@@ -141,13 +143,10 @@ def _check_inheritance(body: object) -> None:
 
 
 def check_name(name: str) -> None:
-    """Names may hold spaces, quotes and any script; not control characters or "/", and not only dots.
-
-    A leading "-" is allowed: the CLI takes such a name after "--" or as --name=-rf.
-    """
+    """Names may hold spaces, quotes and any script; nothing of NOT_IN_NAMES, no "-" in front, and not only dots."""
     if not name:
         return
-    if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or set(name) == {"."}:
+    if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or name.startswith("-") or set(name) == {"."}:
         raise InvalidSpec(
-            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no spaces at the ends.",
+            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no '-' in front, no spaces around.",
             hint="stoker run --name baseline-1 ...")

@@ -93,11 +93,19 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("lost", State.FAILED, "Its run folder is gone from the machine, so nobody can say how it ended.", False, "stoker rm {id}"),
 )}
 
+UNKNOWN = "unknown"  # what is told in the place of a reason that the table lacks
 SENTENCE_MESSAGE_MAX = 160
 RETRY_REASONS = tuple(r.name for r in REASONS.values() if r.retry)
 _PASSED_OVER = re.compile(  # lines that come after the one that matters
     r"(hint|help|note|usage|try|see|tip)\b|wandb:|.*resource_tracker|.*leaked (semaphore|shared_memory)|\s*warnings\.warn\(|.*\d+%\|"
     r"|(make|ninja)(\[\d+\])?: (Leaving|\*\*\*)|\W*$", re.IGNORECASE)
+
+
+def known_reason(told: object) -> str:
+    """A reason out of a file that a run may have written: one of the table, "agent_lost" for none, else UNKNOWN."""
+    if not told:
+        return "agent_lost"
+    return told if told in REASONS else UNKNOWN
 
 
 def sentence(reason: str, evidence: dict) -> str:

@@ -54,14 +54,14 @@ def print_json(body: object) -> None:
 def say(text: str) -> None:
     """One line about Stoker itself, on stderr; lost when stderr is closed."""
     try:
-        print(f"stoker: {text}", file=sys.stderr, flush=True)
+        print(f"stoker: {shown_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):
         pass
 
 
 def print_error(error: StokerError) -> None:
     """`error: sentence` and `hint: ...` on stderr, or the same as a JSON object."""
-    text = f"error: {error.message}\nhint: {error.hint}"
+    text = shown_lines(f"error: {error.message}\nhint: {error.hint}")
     if _as_json:
         import json
 
@@ -89,7 +89,7 @@ def ask(question: str, default: bool) -> bool:
     """A yes/no question on stderr. Only where `can_ask()`."""
     choice = "[Y/n]" if default else "[y/N]"
     while True:
-        print(f"stoker: {question} {choice} ", end="", file=sys.stderr, flush=True)
+        print(f"stoker: {shown(question)} {choice} ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
         if not answer:
             print(file=sys.stderr)
@@ -133,10 +133,24 @@ def local_time(iso_time: str | None) -> str:
 
 
 def shown(text: str) -> str:
-    """Text of the user's, safe to print on one line of a terminal: control characters are escaped."""
+    """Text of the user's or of a run's, safe to print on one line of a terminal. Twice is harmless.
+
+    Escaped are control characters (C0, C1), also as raw bytes, line ends, and what changes the direction of writing.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(c if c.isprintable() or "\udca0" <= c <= "\udcff" else _escaped(c) for c in text)
+
+
+def shown_lines(text: str) -> str:
+    """`shown` of a text that may have several lines."""
+    return "\n".join(map(shown, text.split("\n")))
+
+
+def _escaped(c: str) -> str:
+    if "\udc80" <= c <= "\udcff":  # a byte that is not UTF-8
+        return f"\\x{ord(c) - 0xdc00:02x}"
+    return c.encode("unicode_escape").decode("ascii")
 
 
 def command_line(command: Sequence[str]) -> str:
@@ -191,6 +205,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(),
                 styles: dict[str, str] | None = None) -> None:
     """A table: drawn by rich on a terminal, else plain columns. `styles` colours a cell by its first word; `right`: columns of numbers."""
+    rows = [[shown(cell) for cell in row] for row in rows]
     if not is_terminal(sys.stdout):
         print("\n".join(columns(header, rows)))
         return

@@ -262,7 +262,7 @@ def _until(run_id: str, enough: Callable[[dict], bool], tell: bool = False, step
 def tell_end(run: dict) -> None:
     """One line about how a run ended, on stderr."""
     following = f" Next: {run['next']}" if run.get("next") and run["state"] != State.DONE else ""
-    output.say(f"{output.shown(run['name'])}: {run.get('sentence') or run['state']}{following}")
+    output.say(f"{output.shown(run['name'])}: {output.shown(run.get('sentence') or run['state'])}{following}")
 
 
 @click.command("stop")

@@ -33,7 +33,7 @@ def show(ref: str, as_json: bool) -> None:
     for warning in run.get("warnings") or ():
         print(f"Note: {output.shown(warning)}")
     for title, rows in sections(run):
-        filled = [(name, text) for name, text in rows if text]
+        filled = [(output.shown(name), output.shown_lines(text)) for name, text in rows if text]
         if filled:
             print(f"\n{_bold(title)}")
             wide = max(output.width(name) for name, _ in filled)
@@ -178,13 +178,13 @@ def _attempt(attempt: dict) -> tuple[str, str]:
     if attempt.get("used_s") is not None:
         parts.append(f"ran {format_duration(attempt['used_s'])}")
     if attempt.get("reason"):
-        parts.append(str(attempt["reason"]))
+        parts.append(output.shown(attempt["reason"]))
     elif attempt.get("phase"):
         parts.append(str(attempt["phase"]))
     if attempt.get("exit_code") is not None:
         parts.append(f"exit code {attempt['exit_code']}")
     elif attempt.get("signal_name"):
-        parts.append(str(attempt["signal_name"]))
+        parts.append(output.shown(attempt["signal_name"]))
     left = (attempt.get("leftovers") or {}).get("found") or ()
     if left:
         names = ", ".join(str(p.get("name")) for p in left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else "")
@@ -227,9 +227,9 @@ def _settings(run: dict) -> Iterator[tuple[str, str]]:
     yield "run folder", output.shown(str(run.get("folder") or ""))
     yield "python", output.shown(str(run.get("interpreter") or ""))
     yield "HOME", output.shown(str(run.get("home") or ""))
-    yield "mounts", ", ".join(f"{k} -> {v}" for k, v in (run.get("mounts") or {}).items())
+    yield "mounts", ", ".join(f"{output.shown(k)} -> {output.shown(v)}" for k, v in (run.get("mounts") or {}).items())
     names = run.get("env_names") or []
     yield "environment", f"{len(names)} variables (stoker show --json lists their names)" if names else ""
     code = run.get("code") or {}
     if isinstance(code, dict) and code.get("commit"):
-        yield "code", f"commit {code['commit']}" + (" with changes" if code.get("dirty") or code.get("diff") else "")
+        yield "code", f"commit {output.shown(code['commit'])}" + (" with changes" if code.get("dirty") or code.get("diff") else "")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stoker.backends.base import Capacity, Observation
-from stoker.base import rundir
+from stoker.base import reading, rundir
 from stoker.base.errors import StokerError
-from stoker.base.state import State
+from stoker.base.state import State, known_reason
 from stoker.base.units import iso
 from stoker.plane import resume, stage, steps
 from stoker.plane.lifecycle import exit_code
@@ -21,15 +21,17 @@ from stoker.plane.targets import Target
 
 ATTEMPTS_SHOWN = 20
 FILES_SHOWN = 200
+ENV_MAX = 64 << 20  # bytes
 REHEARSAL = "rehearsal.json"  # left by the hooks of a rehearsal
 
 
 def detail(run: Run, target: Target, seen: Observation | None, history: list[dict]) -> dict:
     """The fields that `show` adds. A machine that cannot be reached leaves them empty."""
     asked = _Folder(target, run.id)
+    asked.broken.update(seen.broken if seen else {})
     attempts = [_attempt(asked, n, seen) for n in range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)]
     files = _files(run, target, attempts)
-    return {
+    told = {
         "evidence": run.evidence,
         "telemetry": seen.telemetry if seen else None,
         "attempts_detail": attempts,
@@ -48,6 +50,7 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
     }
+    return {**told, "broken_files": asked.broken}
 
 
 def edited(run: Run, target: Target) -> tuple[list[str], int]:
@@ -100,15 +103,18 @@ class _Folder:
     def __init__(self, target: Target, run_id: str) -> None:
         self._target, self._run_id = target, run_id
         self._silent = False
+        self.broken: dict[str, str] = {}  # name -> why it cannot be used
 
     def json(self, name: str) -> dict | None:
         if self._silent:
             return None
         try:
-            return self._target.read_json(self._run_id, name)
+            return self._target.load_json(self._run_id, name)
         except StokerError:
             self._silent = True
-            return None
+        except (OSError, reading.Broken) as e:
+            self.broken[name] = getattr(e, "strerror", None) or str(e)
+        return None
 
 
 def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
@@ -121,7 +127,8 @@ def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
     return {
         "attempt": number, "phase": "ended" if exit_ else live.phase if live else "unknown",
         "started_at": iso(started) if started else None, "ended_at": iso(ended) if ended else None,
-        "reason": told.get("reason"), "exit_code": exit_code(told), "signal_name": told.get("signal_name"), "used_s": told.get("used_s"),
+        "reason": told.get("reason") and known_reason(told["reason"]), "exit_code": exit_code(told),
+        "signal_name": told.get("signal_name"), "used_s": told.get("used_s"),
         "out_bytes": told.get("out_bytes", live.out_bytes if live else None),
         "err_bytes": told.get("err_bytes", live.err_bytes if live else None),
         "leftovers": told.get("leftovers"), "gaps": told.get("gaps"), "evidence": told.get("evidence"),
@@ -158,8 +165,8 @@ def _env_names(run: Run, target: Target) -> list[str] | None:
     if not target.here:
         return None
     try:
-        data = Path(target.run_folder(run.id), rundir.ENV).read_bytes()
-    except OSError:
+        data = reading.read_regular(f"{target.run_folder(run.id)}/{rundir.ENV}", ENV_MAX)
+    except (OSError, reading.Broken):
         return None
     return sorted(rundir.unpack_env(data))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from stoker.base.spec import Limits
-from stoker.base.state import REASONS, Reachability, State
+from stoker.base.state import REASONS, UNKNOWN, Reachability, State, known_reason
 from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
 
 LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
@@ -153,7 +153,7 @@ def _forward(state: State, phase: str, later: bool) -> State:
 
 def _ended(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[Action]:
     exit_ = seen.exit or {}
-    reason = exit_.get("reason") or "agent_lost"
+    reason = known_reason(exit_.get("reason"))
     used = seen.used_s or exit_.get("used_s") or run.used_s
     facts |= {"used_s": used, "evidence": evidence_of(exit_)}
     if _restarts(run, newest, reason, used):
@@ -230,6 +230,8 @@ def _set(run: Run, **facts: object) -> list[Action]:
 def evidence_of(exit_: dict) -> dict:
     """What an exit.json says about the why, in one dict."""
     extra = {k: exit_[k] for k in ("signal_name", "code", "leftovers", "gaps") if exit_.get(k)}
+    if known_reason(exit_.get("reason")) == UNKNOWN:
+        extra["reason_told"] = exit_["reason"]
     return {**extra, **(exit_.get("evidence") or {})}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 import time
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.backends.base import Backend
-from stoker.base import rundir
+from stoker.base import reading, rundir
 from stoker.base.errors import StokerError, TargetError
 from stoker.hosts.base import ANSWER_MAX, Stream
 
@@ -23,6 +22,7 @@ END_S = 20.0  # for the exit code of a stream whose bytes have ended
 KILLED = 128  # an exit code above it: a signal ended the program
 PAUSE_FIRST_S, PAUSE_MAX_S, GIVE_UP_S = 0.1, 5.0, 120.0  # of connecting again
 STEADY_S = 10.0  # a connection that stood so long was a good one
+TELEMETRY_MAX = 64 << 20  # bytes: half a year
 
 
 class Pieces:
@@ -180,8 +180,7 @@ class Log:
                 self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy, 8 * ANSWER_MAX)
             except StokerError:
                 return
-            with open(copy, "rb") as f:
-                yield from filter(None, map(_record, f))
+            yield from reading.read_lines(copy, TELEMETRY_MAX)
 
 
 def last_lines(data: bytes, lines: int) -> int:
@@ -192,11 +191,3 @@ def last_lines(data: bytes, lines: int) -> int:
         if at < 0:
             return 0
     return at + 1
-
-
-def _record(line: bytes) -> dict | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from stoker.base.errors import InvalidSpec
 from stoker.base.near import near
-from stoker.base.spec import NAME_MAX, check_name
+from stoker.base.spec import NAME_MAX, NOT_IN_NAMES, check_name
 
 _CONSONANTS = "bdfgklmnprstvz"
 _VOWELS = "aeiou"
@@ -36,7 +36,7 @@ def stem(command: Sequence[str]) -> str:
     picked = os.path.basename(picked.rstrip("/"))
     for end in (".py", ".sh", ".bash"):
         picked = picked.removesuffix(end)
-    picked = re.sub(r"[\x00-\x1f\x7f/\ud800-\udfff]+", "_", picked).strip()[:_STEM_MAX].strip()
+    picked = re.sub(rf"[{NOT_IN_NAMES}\ud800-\udfff]+", "_", picked).strip().lstrip("-")[:_STEM_MAX].strip()
     return picked if picked and set(picked) != {"."} else "run"
 
 

@@ -4,6 +4,7 @@ Deletes nothing."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from stoker.base import rundir
 from stoker.base.errors import StokerError
 from stoker.base.rundir import RunDir
 from stoker.base.spec import Limits, Spec
-from stoker.base.state import REASONS, State
+from stoker.base.state import REASONS, State, known_reason
 from stoker.base.units import from_iso
 from stoker.plane import names
 from stoker.plane.lifecycle import evidence_of, exit_code
@@ -22,17 +23,19 @@ from stoker.plane.queries import Queries
 from stoker.plane.record import Run, command_key, folder_key
 from stoker.plane.targets import Target
 
+log = logging.getLogger(__name__)
+
 
 def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
     """Write a row for each run folder that can be read; the runs. `roots`: target on this machine -> the folder that holds runs/."""
     found: dict[str, Run] = {}
     for target, root in roots.items():
         for folder in _folders(root / "runs"):
-            run = _read(folder, target)
+            run = _one(folder, target)
             if run is not None:
                 found.setdefault(run.id, run)
     for folder in _folders(spool):
-        run = _read(folder, None)
+        run = _one(folder, None)
         if run is not None and run.id not in found:
             found[run.id] = run
     for run in sorted(found.values(), key=lambda r: (r.created_at, r.id)):
@@ -45,7 +48,7 @@ def found_far(target: Target, seen: Observation) -> Run | None:
     try:
         spec = Spec.from_json(target.read_json(seen.id, rundir.SPEC) or {})
         limits = Limits.from_json(target.read_json(seen.id, rundir.LIMITS) or {})
-    except (StokerError, TypeError):
+    except (StokerError, TypeError, ValueError):
         return None
     if spec.target != target.name or spec.id != seen.id or not spec.command or not seen.attempt:
         return None
@@ -71,6 +74,15 @@ def _folders(place: Path) -> Iterator[Path]:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
             yield Path(entry.path)
+
+
+def _one(folder: Path, target: str | None) -> Run | None:
+    """`_read`; a folder that it does not understand is left alone, and keeps nobody from the others."""
+    try:
+        return _read(folder, target)
+    except Exception:
+        log.exception("%s was not found again", folder)
+        return None
 
 
 def _read(folder: Path, target: str | None) -> Run | None:
@@ -115,7 +127,7 @@ def _begun(run: Run, folder: RunDir, attempts: list[int]) -> Run:
     run = run.with_(attempt=newest, first_attempt=newest, used_s=used, started_at=agent.get("started_at") or run.created_at)
     if exit_ is None or exit_.get("restart"):
         return run.with_(state=State.STARTING)  # the reconciler looks at it next
-    reason = exit_.get("reason") or "agent_lost"
+    reason = known_reason(exit_.get("reason"))
     state = REASONS[reason].state if reason in REASONS else State.FAILED
     return run.with_(state=state, reason=reason, exit_code=exit_code(exit_), ended_at=exit_.get("ended_at") or time.time(),
                      evidence=evidence_of(exit_))

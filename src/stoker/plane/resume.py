@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
-from stoker.base import rundir
+from stoker.base import reading, rundir
 from stoker.base.units import format_duration, format_size
 
 STATE, AUDITS, IMAGES = "resume/state.json", "resume/audits.json", "resume/images"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
+SCRIPT_MAX = 64 << 20  # bytes of a file of code
 STEPS_TOLD = 4  # the newest audits
 OTHER = "came to another state than the run"
 STANDS = {"recording": "recording; no image yet", "ended": "ended well; there is nothing to come back to", "off": "not recorded"}
@@ -178,8 +178,8 @@ def edited(run_folder: Path) -> tuple[list[str], int]:
 def _digest(path: str) -> str:
     """As the hooks write it."""
     try:
-        return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
-    except OSError:
+        return hashlib.blake2b(reading.read_regular(path, SCRIPT_MAX), digest_size=16).hexdigest()
+    except (OSError, reading.Broken):
         return ""
 
 
@@ -196,16 +196,7 @@ def hooked(attempt_folder: Path, command: list[str]) -> dict:
     `why` says why no process is hooked, or does not record; settings: of the process that has most to say of them."""
     processes, torch, why, other = 0, None, None, None
     settings: dict = {}  # by process, the newest line counts
-    try:
-        with open(attempt_folder / "hooks" / "processes.jsonl", "rb") as f:
-            text = f.read(LINES_READ)
-    except OSError:
-        text = b""
-    for line in text.splitlines():
-        try:
-            said = json.loads(line)
-        except ValueError:
-            continue
+    for said in reading.read_lines(attempt_folder / "hooks" / "processes.jsonl", LINES_READ):
         processes += "role" in said
         torch = said.get("torch") or torch
         why = said.get("why") or why

@@ -75,6 +75,11 @@ class Service:
         with self._store.read() as q:
             return [line for line in (q.meta("warnings") or "").split("\n") if line]
 
+    def keeps_its_database(self, gone: Callable[[], None]) -> bool:
+        """False once the database was deleted: a new server makes it again. `gone` is called too, by the first who notices."""
+        self._store.on_gone = gone
+        return self._store.stands()
+
     def close(self) -> None:
         """End the loop and give everything back."""
         self._hub.close()
@@ -118,7 +123,8 @@ class Service:
             more["next"] = more["next"].format(id=run.id)
         if more["trained_nothing"]:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
-        return {**self._one(run), **more, "warnings": [*run.warnings, *named]}
+        broken = [f"Its file {name} cannot be used: {why}." for name, why in more["broken_files"].items()]
+        return {**self._one(run), **more, "warnings": [*run.warnings, *named, *broken]}
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more. `edited`: also if

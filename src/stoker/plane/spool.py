@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from stoker.base import rundir
 from stoker.base.errors import ServerError, StokerError
+from stoker.base.removal import clear, remove
 from stoker.base.spec import Limits, Spec
 from stoker.base.units import format_size
 
@@ -41,15 +41,15 @@ class Spool:
             self._building.add(run_id)
         try:
             with said_when_full(self.folder):
-                shutil.rmtree(temp, ignore_errors=True)
+                remove(self.folder, temp.name)
                 temp.mkdir(mode=0o700)
                 yield temp
                 _sync(temp)
-                shutil.rmtree(self.path(run_id), ignore_errors=True)
+                remove(self.folder, run_id)
                 os.rename(temp, self.path(run_id))
                 _sync(self.folder)
         except BaseException:
-            shutil.rmtree(temp, ignore_errors=True)
+            clear(self.folder, temp.name)
             raise
         finally:
             with self._lock:
@@ -61,7 +61,7 @@ class Spool:
 
     def remove(self, run_id: str) -> None:
         """Drop what is left of a run here."""
-        shutil.rmtree(self.path(run_id), ignore_errors=True)
+        clear(self.folder, run_id)
 
     def sweep(self, known: Callable[[], set[str]], now: float | None = None) -> list[str]:
         """Remove folders that belong to no run: a kill between folder and row leaves one. The names of those removed."""
@@ -75,7 +75,7 @@ class Spool:
         with self._lock:
             swept = [name for name in old if name not in ids and name.removeprefix(_BUILDING) not in self._building]
         for name in swept:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            clear(self.folder, name)
         return swept
 
 

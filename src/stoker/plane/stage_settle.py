@@ -15,12 +15,13 @@ import stat
 import threading
 from pathlib import Path
 
-from stoker.base import rundir
+from stoker.base import reading, rundir
 from stoker.base.errors import TargetError
 from stoker.plane.stage_copy import FrozenInfo, copy_file
 from stoker.plane.stage_record import MANIFEST
 
 LIST = "copy.list"  # in code/, until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
+HEAD_MAX, LISTED_MAX = 64 << 10, 256 << 20  # bytes of its lines
 WAITING_MAX = 64  # copies; of the others the list stays, which costs a look at their start after a power cut
 
 
@@ -41,19 +42,21 @@ def assure(folder: Path) -> list[str]:
     nobody touched since and that are torn. Raises TargetError when the original is not there any more, or not as it was.
     """
     try:
-        with open(folder / rundir.CODE / LIST, "rb") as f:
-            head = json.loads(f.readline())
+        with open(reading.open_regular(os.fspath(folder / rundir.CODE / LIST)), "rb") as f:
+            head = json.loads(f.readline(HEAD_MAX))
+            source = str(head["source"])
             if head["boot_id"] == _boot_id():
                 return []
-            listed = json.loads(f.readline())
+            listed = list(json.loads(f.readline(LISTED_MAX)))
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
         raise _lost("the list of its files") from e
-    work, source = folder / rundir.WORK, head["source"]
+    work = folder / rundir.WORK
     fresh = not rundir.RunDir(folder).attempts()
     hashes = _hashes(folder) if fresh else {}
-    torn = [entry for entry in listed if _torn(os.path.join(work, entry[0]), entry, fresh, hashes)]
+    inside = [entry for entry in listed if _is_inside(work, entry)]
+    torn = [entry for entry in inside if _torn(os.path.join(work, entry[0]), entry, fresh, hashes)]
     for entry in torn:
         try:
             whole = _again(os.path.join(source, entry[0]), os.path.join(work, entry[0]), entry)
@@ -96,6 +99,14 @@ class Settling:
                     if done:
                         os.unlink(LIST, dir_fd=fd)
                 os.close(fd)
+
+
+def _is_inside(work: Path, entry: object) -> bool:
+    """Whether an entry is a path in the copy, to which no link leads: the run may have changed both the list and its folders."""
+    if not isinstance(entry, list) or not 1 <= len(entry) <= 3 or not isinstance(entry[0], str):
+        return False
+    folder, top = os.path.dirname(entry[0]), os.path.realpath(work)
+    return ".." not in Path(folder).parts and os.path.realpath(os.path.join(top, folder)) == os.path.join(top, folder).rstrip("/")
 
 
 def _torn(path: str, entry: list, fresh: bool, hashes: dict[tuple, str]) -> bool:

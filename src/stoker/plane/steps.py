@@ -3,12 +3,10 @@ trained at all. Pure, but for the reads."""
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 from pathlib import Path
 
-from stoker.base import rundir
+from stoker.base import reading, rundir
 
 BYTES_READ = 4 << 20  # of the end of steps.jsonl, which grows by some 3 MB a week
 RECENT_S = 60.0  # what "now" is
@@ -78,22 +76,7 @@ def trained_nothing(attempt_folder: Path) -> str | None:
 
 
 def _lines(path: Path) -> list[dict]:
-    try:
-        with open(path, "rb") as f:
-            size = os.fstat(f.fileno()).st_size
-            f.seek(max(0, size - BYTES_READ))
-            data = f.read(BYTES_READ)
-    except OSError:
-        return []
-    found = []
-    for text in data.splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:  # torn, or cut by where we began
-            continue
-        if isinstance(line, dict):
-            found.append(line)
-    return found
+    return list(reading.read_lines(path, BYTES_READ))
 
 
 def _rank(lines: list[dict]) -> int:

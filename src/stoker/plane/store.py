@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
-from stoker.base.config import RESERVE_BYTES, RESERVE_FREE_BYTES
+from stoker.base.config import reserve_bytes
 from stoker.base.errors import Denied, ServerError, StateError, StokerError
 from stoker.base.units import format_size
 from stoker.plane.queries import Queries
@@ -38,23 +38,41 @@ class Store:
         self.fresh = fresh  # it was made just now: there may be runs to be found again
         self.kept_aside = kept_aside  # the damaged or foreign file that stood in its place
         self.on_change: Callable[[list[str]], None] = lambda ids: None  # called after a commit that touched these runs
+        self.on_gone: Callable[[], None] = lambda: None  # called when the file was deleted or replaced
         self._engine = engine
         self._writing = threading.Lock()
+        self._file = os.stat(place)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Queries]:
         """Queries that see one consistent state."""
+        self._assure()
         with _plain_errors(self.place), self._engine.connect() as connection:
             yield Queries(connection)
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Queries]:
         """Queries that are committed together when the block ends, or not at all. On disk when this returns."""
+        self._assure()
         with _plain_errors(self.place), self._writing, _writer(self._engine) as connection:
             queries = Queries(connection)
             yield queries
         if queries.touched:
             self.on_change(list(dict.fromkeys(queries.touched)))
+
+    def stands(self) -> bool:
+        """False once the file was deleted or replaced: what is written then is lost."""
+        try:
+            now = os.stat(self.place)
+        except OSError:
+            return False
+        return (now.st_dev, now.st_ino) == (self._file.st_dev, self._file.st_ino)
+
+    def _assure(self) -> None:
+        if not self.stands():
+            self.on_gone()
+            raise ServerError(f"The database {self.place} was deleted while the server ran. It is made again from the run folders.",
+                              hint="Type the command again.")
 
     def close(self) -> None:
         """Give the connections back. The last one to leave folds the WAL into the file."""
@@ -143,15 +161,15 @@ def _keep_room(engine: sa.Engine, path: Path) -> None:
     """Give the write-ahead log the blocks that it will use, so that a wish can be written when a run has filled the disk: the end of
     that run, above all. Where the file system cannot do that, or has little room, it is done without."""
     with contextlib.suppress(OSError, AttributeError, DBAPIError):
-        room = os.statvfs(path)
-        if room.f_bavail * room.f_frsize < RESERVE_FREE_BYTES:
+        reserved = reserve_bytes(path)
+        if not reserved:
             return
         with engine.connect() as connection:
             connection.exec_driver_sql("SELECT 1 FROM sqlite_master")  # the log exists from the first look on
         fd = os.open(f"{path}-wal", os.O_RDWR | os.O_CLOEXEC)
         try:
             libc, size = ctypes.CDLL(None), ctypes.c_int64
-            libc.fallocate(ctypes.c_int(fd), ctypes.c_int(FALLOC_FL_KEEP_SIZE), size(0), size(RESERVE_BYTES))
+            libc.fallocate(ctypes.c_int(fd), ctypes.c_int(FALLOC_FL_KEEP_SIZE), size(0), size(reserved))
         finally:
             os.close(fd)
 

@@ -14,6 +14,7 @@ from stoker.base import config, daemon
 from stoker.base.errors import ServerError, StokerError
 from stoker.server import process
 
+NO_DATABASE = "its database was deleted"
 USAGE = """usage: python -m stoker.server [--detach | --wait]
 
 Serves the runs of $STOKER_HOME (default ~/.stoker) on a unix socket in it. Commands of stoker start it by themselves.
@@ -69,13 +70,22 @@ def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
     service = Service(where)
     try:
         door = process.Door(where.socket)
-        life = process.Life(lambda: lock.holds() and door.stands())
+        life = process.Life(lambda: lock.holds() and door.stands() and service.keeps_its_database(lambda: life.end(NO_DATABASE)))
         try:
             process.serve(create_app(service, life.end), door, life, lambda: report.say({"ready": os.getpid()}))
         finally:
             door.close()
+        again = not service.keeps_its_database(lambda: None) and lock.holds()
     finally:
         service.close()
+    if again:
+        begin_again(where)
+
+
+def begin_again(where: config.Home) -> None:
+    """Become a new server, which finds the runs again. Never returns."""
+    command = daemon.server_command()
+    os.execve(command[0], command, daemon.server_environment(os.environ, where))
 
 
 def _open_standard_streams() -> None:

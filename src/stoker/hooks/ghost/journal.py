@@ -405,7 +405,7 @@ def forget(before: int) -> None:
         if number < before:
             drop(number)
     undo = os.path.join(life.folder, "undo")
-    for name in _real_listdir(undo) if os.path.isdir(undo) else ():
+    for name in _real_listdir(undo) if os.path.isdir(undo) and not os.path.islink(undo) else ():
         if not name.isdigit():  # a life ended while it made one, or dropped one
             remove(os.path.join(undo, name))
 

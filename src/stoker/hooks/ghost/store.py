@@ -60,6 +60,8 @@ def room(root: str, needed: int) -> str:
 def write(root: str, n: int, data, meta: dict, facts: dict) -> int:
     """Write image `n` from a buffer and a dict of plain values; returns its size in bytes. Raises OSError; then nothing is left of it."""
     images = os.path.join(root, "images")
+    if os.path.islink(images):  # what it leads to is not Stoker's
+        os.unlink(images)
     os.makedirs(images, mode=0o700, exist_ok=True)
     beside = os.path.join(images, f"new-{n}")
     _remove(beside)
@@ -118,6 +120,9 @@ def prune(root: str) -> None:
 
 
 def _remove(path: str) -> None:
+    if os.path.islink(path):  # never followed
+        os.unlink(path)
+        return
     for name in ("manifest.json", "meta", "data", "bad"):
         try:
             os.unlink(os.path.join(path, name))

@@ -1,0 +1,68 @@
+"""How files of run folders are read: regular files only, a bounded number of bytes, and fields of the kinds that a table names.
+
+A run may write anything into its own folder. What it writes there must not stop, blind or fill the memory of those who read. The agent's
+own functions do the work (docs/decisions/012-one-file-that-reads-and-deletes.md); here is the table for the files that it does not read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from stoker.agent import agent
+from stoker.agent.agent import TIME, Broken, open_regular, read_regular
+
+__all__ = ["Broken", "load_json", "open_regular", "read_end", "read_json", "read_lines", "read_regular"]
+
+MANIFEST_MAX = 128 << 20  # bytes of a list of files
+_IMAGE = {"n": int, "step": int, "at": TIME, "every_s": float, "every_steps": int, "cost": float, "bytes": int, "setup_s": float,
+          "back_s": float, "trained_s": float}
+_RESUMED = {"attempt": int, "step": int, "seconds": float, "lost_steps": int, "values_equal": int, "put_back": [str], "grade": str}
+FILES = {  # name -> kinds of the fields that are looked at, as in the agent
+    "state.json": {"state": str, "reason": str, "step": int, "image": _IMAGE, "tried": [{"image": int, "why": str}], "resumed": _RESUMED,
+                   "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
+                   "not_given_back": {"attempt": int, "files": [str]},
+                   "again": [{"what": str, "where": str}]},
+    "manifest.json": {"code": {"*": str}, "complete": bool, "bulk": [str],
+                      "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]},
+    "commit.json": {"commit": str, "dirty": bool},
+    "rehearsal.json": {"verdict": str, "lines": [str], "warnings": [str], "not_checked": [str]},
+}
+LINES = {
+    "telemetry.jsonl": agent.SAMPLE,
+    "processes.jsonl": {"pid": int, "torch": str, "why": str, "other": str, "settings": {"applied": [str], "left": {"*": str}},
+                        "batches": int, "backward": int},
+    "steps.jsonl": {"pid": int, "rank": int, "step": int, "at": TIME, "s": float, "steps": float, "samples": float, "batches": float,
+                    "setup_s": float, "p50_ms": float, "p90_ms": float, "max_ms": float, "ms": {"*": float}, "gpu_ms": {"*": float},
+                    "epochs": [{"s": float, "step": int}], "batch": int, "of": int, "done": float},
+}
+
+
+def load_json(path: Path | str) -> dict:
+    """The JSON object in a file. Raises FileNotFoundError, OSError, and Broken with half a sentence for what cannot be used."""
+    name = os.path.basename(os.fspath(path))
+    return agent.load_json(os.fspath(path), FILES.get(name), MANIFEST_MAX if name == "manifest.json" else agent.JSON_MAX)
+
+
+def read_json(path: Path | str) -> dict | None:
+    """The JSON object in a file; None when it is missing, torn, or not what it should be."""
+    try:
+        return load_json(path)
+    except (OSError, Broken):
+        return None
+
+
+def read_end(path: Path | str, limit: int) -> bytes:
+    """The last bytes of a file, `limit` at most; none where it is missing or is no file."""
+    return agent.read_tail(os.fspath(path), limit)
+
+
+def read_lines(path: Path | str, limit: int, kinds: object = None) -> Iterator[dict]:
+    """The lines in the last bytes of a file of JSON lines that can be read. Their kinds: those that LINES has for its name."""
+    wanted = LINES.get(os.path.basename(os.fspath(path)), dict) if kinds is None else kinds
+    for line in read_end(path, limit).splitlines():
+        try:
+            yield agent.parse_json(line, wanted)
+        except Broken:  # torn, or cut by where we began
+            continue

@@ -1,0 +1,21 @@
+"""How everything of Stoker's is deleted: no link is followed, neither in what is deleted nor on the way to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from stoker.agent import agent
+
+
+def remove(top: Path | str, *names: str) -> None:
+    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it. Only `top` may be a link. Harmless when nothing is
+    there. Raises OSError."""
+    agent.remove(os.fspath(top), *names)
+
+
+def clear(top: Path | str, *names: str) -> None:
+    """`remove`, as far as it can be done."""
+    with contextlib.suppress(OSError):
+        remove(top, *names)

@@ -59,7 +59,7 @@ def install_early() -> None:
     from ..entry import imports
 
     _put(builtins, "input", _observed("input", builtins.input), tape.Of("builtins"))
-    for name in ("socket", "uuid", "resource", "tempfile", "random", "datetime"):  # which ask the world by themselves; seen to when they come
+    for name in ("socket", "uuid", "resource", "tempfile", "random", "datetime"):  # which ask the world by themselves
         imports.after(name, _patch_module)
 
 
@@ -323,8 +323,8 @@ def _scandir(old: object) -> object:
 
 # ---- datetime
 
-OUTDATED = ("datetime.datetime.utcnow() is deprecated and scheduled for removal in a future version. Use timezone-aware objects to represent "
-            "datetimes in UTC: datetime.datetime.now(datetime.UTC).")  # as Python 3.12 and later say it
+OUTDATED = ("datetime.datetime.utcnow() is deprecated and scheduled for removal in a future version. Use timezone-aware objects to "
+            "represent datetimes in UTC: datetime.datetime.now(datetime.UTC).")  # as Python 3.12 and later say it
 
 
 def _patch_datetime(module: object) -> None:

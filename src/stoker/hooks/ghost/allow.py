@@ -11,7 +11,7 @@ import sys
 import threading
 from weakref import WeakSet
 
-from . import audit, journal, life, streams, tape, tracks, words
+from . import audit, journal, life, shield_parts, streams, tape, tracks, words
 
 _getframe = sys._getframe
 THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # which touch no tensors
@@ -246,9 +246,9 @@ def _line(name: str) -> str:
 def _watch_torch() -> None:
     torch = sys.modules["torch"]
     _forbid(torch, "compile", words.COMPILE)
-    for name in ("script", "trace", "trace_module"):
-        if hasattr(torch.jit, name):
-            _forbid(torch.jit, name, words.JIT)
+    _forbid(torch.jit, "script", words.JIT)
+    for name in ("trace", "trace_module", "_get_trace_graph"):
+        _trace_apart(torch.jit, name)
     torch.from_file = _not_shared(torch.from_file)
     torch.UntypedStorage.from_file = staticmethod(_not_shared(torch.UntypedStorage.from_file))
     graphs = getattr(torch.cuda, "CUDAGraph", None)
@@ -272,6 +272,30 @@ def _forbid(owner: object, name: str, reason: str) -> None:
         return old(*args, **kwargs)
 
     setattr(owner, name, forbidden)
+
+
+def _trace_apart(owner: object, name: str) -> None:
+    """Modules are traced once in each life, as a ghost too: to draw or export their graph (`SummaryWriter.add_graph`), to count operations.
+    One that is kept is refused where the script calls it (shield_parts.py), or by the walk. Of functions nobody would know."""
+    old = getattr(owner, name)
+
+    @functools.wraps(old)
+    def traced(*args: object, **kwargs: object) -> object:
+        if not life.here():
+            return old(*args, **kwargs)
+        if not isinstance(args[0] if args else kwargs.get("func"), sys.modules["torch"].nn.Module):
+            _refuse(words.JIT)
+            return old(*args, **kwargs)
+        life.depth = 1
+        try:
+            return old(*args, **kwargs)
+        except BaseException as e:
+            shield_parts.leaves_by_error(e)
+            raise
+        finally:
+            life.depth = 0
+
+    setattr(owner, name, traced)
 
 
 def _not_shared(old: object) -> object:

@@ -1,5 +1,6 @@
 # Tries: LBFGS whose one step takes long, with hundreds of closures; the kill comes within the first step.
 # expected: either
+# every: 2s
 import torch
 from torch import nn
 

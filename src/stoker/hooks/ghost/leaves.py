@@ -33,7 +33,7 @@ _OPAQUE = tuple("""
 threading _thread socket ssl select selectors subprocess concurrent.futures
 multiprocessing _multiprocessing ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct
 _frozen_importlib _frozen_importlib_external gettext locale abc _abc
-typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
+typing _typing google.protobuf rich wandb prometheus_client tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
 posix time _json torch.utils.hooks.unserializable numba.core.registry numba.core.dispatcher numba.np.ufunc
 """.split())
 # Plain memory; what is only drawn when the script says so.

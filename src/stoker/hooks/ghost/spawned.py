@@ -1,5 +1,5 @@
-"""A process that the script started makes an optimizer: it is going to train (`mp.spawn`, `Process`), and no part of that is recorded. Said as
-soon as it shows, unless the script's first process has told of itself; if that one trains too, what it says then replaces this.
+"""A process that the script started makes an optimizer: it is going to train (`mp.spawn`, `Process`), and no part of that is recorded.
+Said as soon as it shows, unless the script's first process has told of itself; if that one trains too, what it says then replaces this.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "resume"))
 
-from harness import Stage, read, vendored  # noqa: E402
+from harness import Stage, read, vendored
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SCRIPT = """

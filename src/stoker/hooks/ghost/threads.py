@@ -16,11 +16,11 @@ import types
 from . import leaves
 from .leaves import PLAIN
 
-SENDERS = ("wandb", "prometheus_client")  # libraries whose threads and programs only send what the script has told them
+SENDERS = ("wandb", "opentelemetry", "prometheus_client")  # libraries whose threads and programs only send what the script has told them
 _MODULES = frozenset("time json struct socket queue threading".split())
 _WORDS = frozenset("""
-    AF_INET AF_INET6 Empty SOCK_DGRAM SOCK_STREAM close connect create_connection decode dumps encode error format get get_nowait is_set join monotonic pack perf_counter send
-    sendall sendto settimeout shutdown sleep socket split strip time timeout wait
+    AF_INET AF_INET6 Empty SOCK_DGRAM SOCK_STREAM close connect create_connection decode dumps encode error format get get_nowait is_set
+    join monotonic pack perf_counter send sendall sendto settimeout shutdown sleep socket split strip time timeout wait
 """.split())  # attributes and methods, of whatever
 _BUILTINS = frozenset("abs bool bytes float int isinstance len max min range repr round str tuple".split())
 _WAITED_FOR = (threading.Event, queue.Queue, queue.LifoQueue, queue.SimpleQueue)

@@ -26,23 +26,15 @@ def send(address):
             over.wait(0.01)
 
 
-class Beat(threading.Thread):
-    def __init__(self, every):
-        super().__init__(daemon=True)
-        self.every = every
-
-    def run(self):
-        while not over.wait(self.every):
-            self.beat()
-
-    def beat(self):
-        return time.monotonic()
+def beat(every):
+    while not over.wait(every):
+        time.monotonic()
 
 
 threading.Thread(target=over.wait, daemon=True).start()
 sender = threading.Thread(target=send, args=(("127.0.0.1", 9),))
 sender.start()
-Beat(0.2).start()
+threading.Thread(target=beat, args=(0.2,), daemon=True).start()
 X = torch.randn(320, 8)
 m = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
 o = torch.optim.Adam(m.parameters(), 1e-2)

@@ -25,7 +25,8 @@ print("goes on")
 """
 CASES = {
     "thread": ("", "", "t = threading.Thread(target=print, name='own'); t.start(); t.join()", "own"),
-    "thread from set-up": ("", "e = threading.Event(); threading.Thread(target=e.wait, daemon=True, name='early').start()", "", "early"),
+    "thread from set-up": ("", "e = threading.Event(); threading.Thread(target=lambda: e.wait() and seen.append(1), daemon=True, name='early').start(); seen = []", "", "early"),
+    "thread before torch": ("e = threading.Lock(); e.acquire(); threading.Thread(target=e.acquire, daemon=True, name='first').start()", "", "", "first"),
     "subprocess": ("import subprocess", "subprocess.run(['true'])", "subprocess.run(['true'])", "another program"),
     "system": ("", "", "os.system('true')", "another program"),
     "fork": ("", "", "os.fork() or os._exit(0)", "another program"),
@@ -47,6 +48,60 @@ def test_refused_with_its_reason(tmp_path: Path, name: str) -> None:
     assert "goes on" in done.stdout, done.stdout
     state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
     assert told in state["reason"], state
+
+
+HARMLESS = """
+import json, queue, socket
+stop, lines = threading.Event(), queue.Queue()
+def waits():
+    while not stop.wait(0.05):
+        time.monotonic()
+def sends(address):
+    to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while (line := lines.get()) is not None:
+        to.sendto(json.dumps(line).encode(), address)
+    to.close()
+"""
+THREADS = {
+    "waits": ("waits", "()", "", ""),
+    "an event": ("stop.wait", "()", "", ""),
+    "sends": ("sends", "(near.getsockname(),)", "lines.put((1, 0.5)); assert near.recv(99) == b'[1, 0.5]'", ""),
+    "calls what it is given": ("sends", "(near.getsockname(),)", "lines.put(type('Own', (str,), {'__reduce__': print, 'format': print})('a')); near.recv(9)", ""),
+    "writes a variable": ("counts", "()", "", "works beside training"),
+    "writes through an alias": ("adds", "(seen,)", "", "works beside training"),
+    "moves an iterator": ("moves", "()", "", "works beside training"),
+    "a method of what it is given": ("formats", "()", "lines.put(Own()); done.wait(20)", "works beside training"),
+}
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_only_threads_that_write_nothing_are_no_reason(tmp_path: Path, name: str) -> None:
+    target, given, training, told = THREADS[name]
+    setup = HARMLESS + """
+seen, numbers, done = [], iter(range(9)), threading.Event()
+near = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); near.bind(("127.0.0.1", 0)); near.settimeout(20)
+class Own:
+    def format(self):
+        done.set()
+def counts():
+    global seen
+    seen = stop.wait()
+def adds(held):
+    stop.wait()
+    held += [1]
+def moves():
+    stop.wait()
+    next(numbers)
+def formats():
+    while (thing := lines.get()) is not None:
+        thing.format()
+""" + f"t = threading.Thread(target={target}, args={given}); t.start()\n"
+    done = live(tmp_path / "run", BEGIN.format(before="", setup=setup, training=f"{training}\nstop.set(); lines.put(None); t.join(20)\nlife.log.flush()"))
+    assert done.returncode == 0, done.stderr
+    assert "goes on" in done.stdout, done.stderr
+    state = tmp_path / "run" / "resume" / "state.json"
+    reason = json.loads(state.read_text()).get("reason") or "" if state.exists() else ""
+    assert told in reason if told else not reason, reason
 
 
 def test_ordinary_things_are_no_reason(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_odd_bytes_reach_the_run_unchanged(client: Client, tmp_path: Path):
     folder = tmp_path / "sp ace 日本 \udcfe"
     folder.mkdir()
     script = "import os, sys; sys.stdout.buffer.write(b'|'.join([os.environb[b'K\\xff'], os.fsencode(sys.argv[1]), os.getcwdb()]))"
-    run = submit(client, folder, sys.executable, "-c", script, "a\udcfe -rf", env={"K\udcff": ODD}, name="-rf \"'日本 😀")
+    run = submit(client, folder, sys.executable, "-c", script, "a\udcfe -rf", env={"K\udcff": ODD}, name="rf \"'日本 😀")
     done = until(lambda: client.wait(run["name"], 5)["exit_code"] is not None and client.run(run["id"]), "it ends")
     assert done["state"] == "done"
     assert b"".join(client.logs(run["id"])) == b"|".join(map(os.fsencode, [ODD, "a\udcfe -rf", str(folder)]))

@@ -11,6 +11,7 @@ from .wrapping import wrap
 _late: object = None  # to be called at the first optimizer
 _pid = os.getpid()
 _watched = False
+child_trains: object = None  # to be called in a process of the script's that makes an optimizer, and is not its first
 
 
 def watch(late: object) -> None:
@@ -34,15 +35,22 @@ def _optimizer(real: object) -> object:
             if _late is not None and _is_main():
                 call, _late = _late, None
                 call()
+                _tell()
             elif not marks.owner and _pid != os.getpid() and _late is None and _is_main():  # a fork, and no loader's worker
                 _pid = os.getpid()
                 from . import book
                 if book.again():
                     marks.begin_anew()
+                _tell()
         except Exception as e:
             marks.broke(e)
         real(self, *args, **kwargs)
     return __init__
+
+
+def _tell() -> None:
+    if child_trains is not None:
+        child_trains()
 
 
 def _loader(real: object) -> object:

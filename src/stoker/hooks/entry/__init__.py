@@ -159,11 +159,18 @@ def _start_clock(what: str, resume: bool) -> None:
     try:
         from .. import clock
         clock.install(resume) if what == "script" else clock.install_late()
+        _tell_of_children()
         if "stoker_hooks.probe.order" in sys.modules:
             from .. import probe
             probe.clock_is_here()
     except Exception as e:
         record(clock=f"not started: {type(e).__name__}: {e}")
+
+
+def _tell_of_children() -> None:
+    from ..clock import made
+    from ..ghost import spawned
+    made.child_trains = spawned.trains
 
 
 def _clock_after_ghost() -> None:

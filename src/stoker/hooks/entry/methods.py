@@ -29,3 +29,12 @@ def replace(module: object, name: str, function: object, of: Of) -> None:
     function.__doc__, function.__module__ = old.__doc__, old.__module__
     function.__wrapped__ = old
     setattr(module, name, _Method(function, of))
+
+
+def replace_in_type(kind: type, name: str, function: object) -> None:
+    """Put `function` where a C type has a class method; subclasses and names that hold the type see it too."""
+    import ctypes
+    import gc
+    namespace, = (each for each in gc.get_referents(kind.__dict__) if type(each) is dict)
+    namespace[name] = classmethod(function)
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))

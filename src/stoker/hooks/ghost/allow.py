@@ -11,15 +11,16 @@ import sys
 import threading
 from weakref import WeakSet
 
-from . import audit, journal, life, streams, tape, tracks, words
+from . import audit, journal, life, shield_parts, streams, tape, threads, tracks, words
 
 _getframe = sys._getframe
-THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks")  # which touch no tensors
+THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", *threads.SENDERS)  # which touch no tensors
 HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
 MOST_TOLD = 8  # programs
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
 _looked_at: set = set()  # names of modules that are no extension of the script's own
 _threads: WeakSet = WeakSet()  # started in set-up by the script or a library that we do not know
+_harmless: WeakSet = WeakSet()  # started in set-up, and seen to write nothing
 _again: list = []  # programs that set-up starts and does not wait for: each life starts them
 
 
@@ -77,7 +78,7 @@ def strangers() -> list[tuple[int, str]]:
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
                 children = [int(each) for each in f.read().split()]
-            found += [(pid, _name(pid)) for pid in children if pid not in known and _alive(pid)]
+            found += [(pid, _name(pid)) for pid in children if pid not in known and _alive(pid) and not _only_sends(pid)]
     except OSError:
         pass
     found += [(child.pid, child.name) for child in process._children if child.is_alive() and child.pid not in workers]
@@ -90,6 +91,14 @@ def _name(pid: int) -> str:
             return f.read().strip()
     except OSError:
         return "?"
+
+
+def _only_sends(pid: int) -> bool:
+    """A program of a library's, which gets what the script tells it: the service of wandb."""
+    try:
+        return threads.is_of(os.readlink(f"/proc/{pid}/exe"), threads.SENDERS)
+    except OSError:
+        return False
 
 
 def _alive(pid: int) -> bool:
@@ -162,7 +171,7 @@ def _process(event: str, args: tuple) -> None:
 
 
 def _socket(event: str, args: tuple) -> None:
-    if not _after_set_up():
+    if not _after_set_up() or threading.current_thread() in _harmless:
         return
     name = _first_outside(_getframe(2))
     if name and not _is_loader(name) and not name.endswith(os.sep + "reductions.py"):
@@ -206,6 +215,9 @@ def _watch_threads() -> None:
         _thread_starts(None)
         return start_new(*args)
 
+    for thread in threading.enumerate():  # since before torch was there
+        if thread is not threading.main_thread() and not threads.is_of(_where(thread), THREADS_OF):
+            _threads.add(thread)
     threading.Thread.start = new_start
     tape.replace(_thread, "start_new_thread", new_start_new, tape.Of("_thread"))
 
@@ -214,10 +226,13 @@ def _thread_starts(thread: threading.Thread | None) -> None:
     name = _first_outside(_getframe(2))
     if not name or not life.phase or threading.get_ident() != life.main:
         return
-    if any(f"{os.sep}{each}{os.sep}" in name for each in THREADS_OF):
+    if threads.is_of(name, THREADS_OF):
         return
-    if life.phase > life.SETUP or thread is None:
-        _refuse(words.THREAD.format(name=getattr(thread, "name", "?"), where=_line(name)))
+    reason = words.THREAD.format(name=getattr(thread, "name", "?"), where=_line(name))
+    if life.phase == life.SETUP and thread is not None and threads.watch(thread, functools.partial(_refuse, reason)):
+        _harmless.add(thread)
+    elif life.phase > life.SETUP or thread is None:
+        _refuse(reason)
     else:
         _threads.add(thread)
 
@@ -246,9 +261,9 @@ def _line(name: str) -> str:
 def _watch_torch() -> None:
     torch = sys.modules["torch"]
     _forbid(torch, "compile", words.COMPILE)
-    for name in ("script", "trace", "trace_module"):
-        if hasattr(torch.jit, name):
-            _forbid(torch.jit, name, words.JIT)
+    _forbid(torch.jit, "script", words.JIT)
+    for name in ("trace", "trace_module", "_get_trace_graph"):
+        _trace_apart(torch.jit, name)
     torch.from_file = _not_shared(torch.from_file)
     torch.UntypedStorage.from_file = staticmethod(_not_shared(torch.UntypedStorage.from_file))
     graphs = getattr(torch.cuda, "CUDAGraph", None)
@@ -272,6 +287,30 @@ def _forbid(owner: object, name: str, reason: str) -> None:
         return old(*args, **kwargs)
 
     setattr(owner, name, forbidden)
+
+
+def _trace_apart(owner: object, name: str) -> None:
+    """Modules are traced once in each life, as a ghost too: to draw or export their graph (`SummaryWriter.add_graph`), to count operations.
+    One that is kept is refused where the script calls it (shield_parts.py), or by the walk. Of functions nobody would know."""
+    old = getattr(owner, name)
+
+    @functools.wraps(old)
+    def traced(*args: object, **kwargs: object) -> object:
+        if not life.here():
+            return old(*args, **kwargs)
+        if not isinstance(args[0] if args else kwargs.get("func"), sys.modules["torch"].nn.Module):
+            _refuse(words.JIT)
+            return old(*args, **kwargs)
+        life.depth = 1
+        try:
+            return old(*args, **kwargs)
+        except BaseException as e:
+            shield_parts.leaves_by_error(e)
+            raise
+        finally:
+            life.depth = 0
+
+    setattr(owner, name, traced)
 
 
 def _not_shared(old: object) -> object:

@@ -82,11 +82,11 @@ def _know_input(arg: object) -> None:
 
 def before(tensors: object, caller: object) -> tuple:
     """What `after` and `stand_in` are to be told: leaves, beside the known ones, that this backward may reach, while the graph is there;
-    and which of the known ones have a gradient already. `caller`: the frame that called the backward."""
+    which of the known ones have a gradient already; and what is known of the place. `caller`: the frame that called the backward."""
     place = _place(caller)
     count = place[0] = place[0] + 1
     found = _beside(tensors, place) if _inputs or place[1] or count < 4 or not count & (count - 1) else ()
-    return found, _look(), _living
+    return found, _look(), _living, place
 
 
 def _beside(tensors: object, place: list) -> list:
@@ -158,7 +158,7 @@ def after(told: tuple) -> object:
     What the backward did not change is left out, for leaves that nobody can reach any more are among it, and when the garbage collector
     takes those is not the same in two lives."""
     global _last
-    found, had, living = told
+    found, had, living, place = told
     has = _look()
     seen = tuple(had), tuple(has)
     pattern = _moves.get(seen) if living is _living else None
@@ -167,7 +167,7 @@ def after(told: tuple) -> object:
         if living is _living and len(_moves) < _MOVES:
             _moves[seen] = pattern
     if found:
-        pattern = *pattern[:2], tuple([leaf.grad is not None for leaf in found])
+        pattern = *pattern[:2], tuple([leaf.grad is not None for leaf in found]), place[1]
     if pattern is _last:
         return None
     if pattern == _last:
@@ -183,7 +183,8 @@ def after(told: tuple) -> object:
 
 
 def stand_in(pattern: object, told: tuple) -> None:
-    """Give gradients to those who got one at this place in the record, and take them from those who lost theirs."""
+    """Give gradients to those who got one at this place in the record, and take them from those who lost theirs. A ghost's graph may lead
+    to no leaves: whether it is to be looked at from this place is known from the record."""
     global _last
     if type(pattern) is tuple:
         _, _last, sparse = pattern
@@ -191,7 +192,9 @@ def stand_in(pattern: object, told: tuple) -> None:
         _sparse.update(sparse)
     elif pattern is not None:
         _last = _by_number[pattern]
-    came, went, others = _last
+    found, _, _, place = told
+    came, went, others, *beside = _last
+    place[1] = place[1] or any(beside)
     for i in came:
         p = _alive(i)
         if p is not None and p.grad is None:
@@ -200,7 +203,7 @@ def stand_in(pattern: object, told: tuple) -> None:
         p = _alive(i)
         if p is not None:
             p.grad = None
-    for has, leaf in zip(others, told[0]):  # noqa: B905 - Python 3.9
+    for has, leaf in zip(others, found):  # noqa: B905 - Python 3.9
         if has and leaf.grad is None:
             leaf.grad = _nan_like(leaf)
 

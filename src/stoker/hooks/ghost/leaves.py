@@ -33,7 +33,7 @@ _OPAQUE = tuple("""
 threading _thread socket ssl select selectors subprocess concurrent.futures
 multiprocessing _multiprocessing ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct
 _frozen_importlib _frozen_importlib_external gettext locale abc _abc
-typing _typing google.protobuf rich tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
+typing _typing google.protobuf rich wandb prometheus_client tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
 posix time _json torch.utils.hooks.unserializable numba.core.registry numba.core.dispatcher numba.np.ufunc
 """.split())
 # Plain memory; what is only drawn when the script says so.
@@ -48,7 +48,7 @@ datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezo
 uuid.UUID builtins.range builtins.slice builtins.ellipsis builtins.NotImplementedType torch.dtype torch.device
 torch.layout torch.memory_format torch.finfo torch.iinfo torch.qscheme operator.itemgetter operator.attrgetter
 types.UnionType types.GenericAlias collections.abc._CallableGenericAlias zoneinfo.ZoneInfo
-re.Pattern pathlib.PosixPath pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
+re.Pattern _regex.Pattern pathlib.PosixPath pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
 """.split())
 
 
@@ -278,6 +278,9 @@ def value_of(thing):
         return ("value", name_of(type(thing)), str(thing._name_))
     if type(thing) is re.Pattern:  # whose repr is cut
         return ("value", "re.Pattern", text(repr(thing.pattern)), thing.flags)
+    if type(thing).__module__ == "_regex":  # as cut, and without its lists of words
+        lists = sorted((name, sorted(map(repr, words))) for name, words in thing.named_lists.items())
+        return ("value", "regex.Pattern", text(repr((thing.pattern, lists))), thing.flags)
     return ("value", name_of(type(thing)), text(repr(thing)))
 
 

@@ -338,19 +338,13 @@ def filters_changed() -> None:
     sys.modules["warnings"]._filters_mutated()
 
 
-def replace_classmethod(kind: type, name: str, function: object) -> None:
-    """Put a Python function where a C type has a class method; subclasses and names that hold the type see it too."""
-    import gc
-    namespace, = (each for each in gc.get_referents(kind.__dict__) if type(each) is dict)
-    namespace[name] = classmethod(function)
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
-
-
 def _test_c_types() -> str:
     import datetime
+
+    from ..entry.methods import replace_in_type
     old = datetime.date.__dict__["today"]
     try:
-        replace_classmethod(datetime.date, "today", lambda cls: "ours")
+        replace_in_type(datetime.date, "today", lambda cls: "ours")
         return "" if datetime.date.today() == "ours" else "the class methods of datetime cannot be replaced"
     finally:
         import gc

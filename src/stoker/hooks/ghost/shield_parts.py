@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 
 from . import fate, gradients, life, stand_ins, words
@@ -33,7 +34,15 @@ def known(thing: object) -> tuple:
         gradients.know(params_of(thing))
     elif hasattr(thing, "parameters"):
         gradients.know(thing.parameters())
+        _refuse_compiled(thing)
     return found
+
+
+def _refuse_compiled(module: object) -> None:
+    """Its calls are of no event that is known, and what it keeps is seen by nobody."""
+    compiled = sys.modules["torch"].jit.ScriptModule
+    if life.phase and hasattr(module, "modules") and any(isinstance(each, compiled) for each in module.modules()):
+        fate.refuse(words.JIT)
 
 
 def ordinal(thing: object) -> int:

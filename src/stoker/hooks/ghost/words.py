@@ -150,6 +150,7 @@ SAME_VARIABLES = "variables that change how numbers are computed are set differe
 EDITED_MEANWHILE = "{path} was written while the script was running: what runs is not what stands there"
 DISTRIBUTED = "torch.distributed is in use; runs of several processes cannot be resumed exactly yet"
 THREAD = "a thread of the script's own ({name}, {where}) works beside training"
+SPAWNED = "the script trains in processes that it starts; only a training in its first process can be resumed"
 CHILD = "a process that the script started is running beside it ({name}, {pid})"
 OWN_EXTENSION = "{path} is an extension in C that is not known"
 PROCESS = "the script starts another program in training ({what}, {where})"

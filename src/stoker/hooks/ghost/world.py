@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from ..entry.methods import replace_in_type
 from . import life, tape, way_back, words
 
 _getframe = sys._getframe
@@ -58,7 +59,7 @@ def install_early() -> None:
     from ..entry import imports
 
     _put(builtins, "input", _observed("input", builtins.input), tape.Of("builtins"))
-    for name in ("socket", "uuid", "resource", "tempfile", "random"):  # which ask the world by themselves; seen to when they come
+    for name in ("socket", "uuid", "resource", "tempfile", "random", "datetime"):  # which ask the world by themselves
         imports.after(name, _patch_module)
 
 
@@ -66,7 +67,6 @@ def install() -> str:
     """torch is there and the log is open: take over from the tape; says why that cannot be, or ""."""
     why = tape.end()
     if not why:
-        _patch_calendar_types()
         _patch_cuda()
         life.on_tail_end.append(tail_is_over)
     return why
@@ -121,7 +121,7 @@ def _clock(name: str, old: object) -> object:
 
 
 def _calendar(name: str, old: object, at: int) -> object:
-    observed = _observed(name, old, *((tuple, _to_time) if name in ("localtime", "gmtime") else ()))
+    observed = _observed(name, old, *((tuple, _to_time) if name in ("localtime", "gmtime") else ()), up=2)
 
     def calendar(_of: object, *args: object) -> object:
         if len(args) > at and args[at] is not None:
@@ -321,20 +321,37 @@ def _scandir(old: object) -> object:
     return scandir
 
 
-# ---- what Python can only be asked for once torch, and with it ctypes, is there
+# ---- datetime
 
-def _patch_calendar_types() -> None:
-    """datetime.now() and its like are methods of C types: they are replaced in the types themselves, so that a datetime stays one."""
-    import datetime
+OUTDATED = ("datetime.datetime.utcnow() is deprecated and scheduled for removal in a future version. Use timezone-aware objects to "
+            "represent datetimes in UTC: datetime.datetime.now(datetime.UTC).")  # as Python 3.12 and later say it
 
-    from . import private
 
-    for kind, name in ((datetime.datetime, "now"), (datetime.datetime, "utcnow"), (datetime.date, "today")):
-        private.replace_classmethod(kind, name, _today(f"{kind.__name__}.{name}", kind.__dict__[name]))
+def _patch_datetime(module: object) -> None:
+    """now() and its like are methods of C types: they are replaced in the types themselves, so that a datetime stays one. Where that cannot
+    be done, the self test says so once torch is there."""
+    now, utcnow, today = vars(module.datetime)["now"], vars(module.datetime)["utcnow"], vars(module.date)["today"]
+    if sys.version_info >= (3, 12):
+        utcnow = _without_a_warning(now, module.timezone.utc)
+    try:
+        for kind, name, old in ((module.datetime, "now", now), (module.datetime, "utcnow", utcnow), (module.date, "today", today)):
+            replace_in_type(kind, name, _today(f"{kind.__name__}.{name}", old))
+    except Exception:
+        return
+
+
+def _without_a_warning(now: object, utc: object) -> object:
+    """utcnow(), whose own warning would name a line of this file: `_today` warns of the line that asks."""
+    return classmethod(lambda cls: now.__get__(None, cls)(utc).replace(tzinfo=None))
 
 
 def _today(name: str, old: object) -> object:
+    warns = name == "datetime.utcnow" and sys.version_info >= (3, 12)
+
     def now(cls: type, *args: object, **kwargs: object) -> object:
+        if warns:
+            import warnings
+            warnings.warn(OUTDATED, DeprecationWarning, stacklevel=2)
         real_now = old.__get__(None, cls)
         here = tape.asked(_getframe(1)) and tape.mode(name)
         if not here:
@@ -358,6 +375,8 @@ def _today(name: str, old: object) -> object:
     return now
 
 
+# ---- what comes with a module
+
 KNOWN = {"socket": ("gethostname", "getfqdn"), "uuid": ("getnode",), "resource": (), "getpass": ("getuser",)}
 CUDA = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info", "memory_summary",
         "utilization", "temperature", "power_draw", "clock_rate", "memory_usage")
@@ -377,6 +396,8 @@ def _patch_module(module: object) -> None:
     of = tape.Of(module.__name__)
     for name in KNOWN.get(module.__name__, ()):
         _put(module, name, _observed(f"{module.__name__}.{name}", getattr(module, name)), of)
+    if module.__name__ == "datetime":
+        _patch_datetime(module)
     if module.__name__ == "random":  # its name for os.urandom: SystemRandom, secrets, and numpy's generators without a seed
         _put(module, "_urandom", _observed("urandom", module._urandom), of)
         _seed_by_urandom(module)

@@ -51,11 +51,12 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
         return _real_open(file, mode, *args, **kwargs)
     if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
         return _of_number(file, mode, args, kwargs)  # an opener opens by os.open(), as those of tempfile do
-    if isinstance(file, int) or not isinstance(mode, str) or not tape.asked(_getframe(1), tape.LIBRARY):
+    caller = _getframe(0).f_back  # None: the interpreter itself, which shows the lines of a traceback
+    if isinstance(file, int) or not isinstance(mode, str) or not tape.asked(caller, tape.LIBRARY):
         return _real_open(file, mode, *args, **kwargs)
     call = _Call(file, mode, args, kwargs)
     if set("wax+").isdisjoint(mode):
-        if call.path.startswith(pathways.NOT_FILES) and not tape.asked(_getframe(1)):
+        if call.path.startswith(pathways.NOT_FILES) and not tape.asked(caller):
             return call.real()  # torch looks at the process itself
         return _to_read(call)
     if pathways.ours(call.path):

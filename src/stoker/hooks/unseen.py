@@ -13,6 +13,7 @@ import sys
 MARK = "__unseen__"  # in the globals of each module that is loaded so; not with STOKER_RESUME_DEBUG
 _bootstrap = sys.modules["_frozen_importlib_external"]
 _AST_ONLY = 0x400
+_BEFORE_3_11 = sys.hexversion < 0x30B0000
 _trace = BaseException.__traceback__
 # No call in it: at the limit of recursion none would succeed.
 _HANDLER = f"""
@@ -76,9 +77,10 @@ def _cover(tree: object) -> None:
 
 
 def _cover_function(node: object) -> None:
-    handler = compile(_HANDLER if sys.version_info >= (3, 11) else _HANDLER_BEFORE_3_11, "", "exec", _AST_ONLY, True).body[0]
+    handler = compile(_HANDLER_BEFORE_3_11 if _BEFORE_3_11 else _HANDLER, "", "exec", _AST_ONLY, True).body[0]
     _move(handler, node.body[-1].end_lineno)
-    first = 1 if type(node.body[0]).__name__ == "Expr" else 0  # its docstring stays where it is
+    first = node.body[0]
+    first = 1 if type(first).__name__ == "Expr" and type(getattr(first.value, "value", None)) is str else 0  # its docstring stays there
     if node.body[first:]:
         handler.body = node.body[first:]
         node.body[first:] = [handler]
@@ -104,18 +106,12 @@ def _without_ours(trace: object) -> object:
 
 def _cut(error: BaseException) -> None:
     """As the handler does it by itself: for classes that take no assignments (frozen dataclasses)."""
-    _trace.__set__(error, _without_ours(_trace.__get__(error)))
-
-
-def _cut_handled(error: BaseException) -> None:
-    """Before Python 3.11 `raise` has the traceback from the thread's state: only the C API can set it there."""
-    import ctypes
-    kind, _, trace = sys.exc_info()
-    trace = _without_ours(trace.tb_next)  # the first is that of the caller; this function is in none
+    trace = _without_ours(_trace.__get__(error))
+    _trace.__set__(error, trace)
+    if not _BEFORE_3_11:
+        return
+    import ctypes  # there `raise` has the traceback from the thread's state, and only the C API can set that
+    kind = type(error)
     for each in (kind, error, trace):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
     ctypes.pythonapi.PyErr_SetExcInfo(ctypes.py_object(kind), ctypes.py_object(error), ctypes.py_object(trace))
-
-
-if sys.version_info < (3, 11):
-    _cut = _cut_handled

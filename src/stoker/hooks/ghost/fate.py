@@ -143,6 +143,8 @@ def diverged(reason: str) -> None:
 
 def broke(error: BaseException) -> None:
     """A fault of ours, or an Obstacle. While recording the user's call goes on, without us."""
+    if error is life.from_signal:
+        raise error
     tell(error)
     reason = error.sentence if isinstance(error, Obstacle) else words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
     if life.audit and not isinstance(error, Obstacle):

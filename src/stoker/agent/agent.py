@@ -3040,6 +3040,8 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
         m = prefix.match(line)
         rank = int(m.group(1)) if m else None
         text = line[m.end():] if m else line
+        if text.startswith(("  | ", "  +-")):  # a group of exceptions: what is within it stands further in
+            text = text[4:]
         if header.search(text):
             previous = ended.get(rank)
             chain = [previous] + previous["from"] if previous is not None and previous.get("chained") else []
@@ -3076,11 +3078,12 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
 
 
 def make_exception(kind: str, message: str, block: dict, rank: int | None) -> dict:
-    """The innermost frame of the user's own code names file and line; libraries are passed over."""
+    """The innermost frame of the user's own code names file and line, else the innermost of a library; Stoker's frames never do."""
     import re
     library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
-    own = [f for f in block["frames"] if not library.search(f[0])]
-    file, line = (own or block["frames"] or [(None, None)])[-1]
+    frames = [f for f in block["frames"] if "/stoker_hooks/" not in f[0]]
+    own = [f for f in frames if not library.search(f[0])]
+    file, line = (own or frames or [(None, None)])[-1]
     launcher = kind.endswith(("ChildFailedError", "ProcessExitedException")) or any(
         "/torch/distributed/run.py" in f or "/torch/distributed/launcher/" in f or "/distributed/elastic/" in f for f, _ in block["frames"])
     effect = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket Timeout|SignalException|store.*closed"

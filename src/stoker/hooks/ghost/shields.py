@@ -253,8 +253,7 @@ def _backward(real: object) -> object:
             try:
                 reach, loss, looked = gradients.before(tensors, caller), _bits(tensors), leavings.backward_begins(modules, parts.count)
             except Exception as e:
-                fate.broke(e)
-                return real(tensors, *args, **kwargs)
+                fate.broke(e)  # the real one is called behind this handler: what it raises is not raised while handling a fault of ours
             out = real(tensors, *args, **kwargs)
             if life.phase:
                 try:

@@ -75,6 +75,19 @@ def test_a_group_of_exceptions_is_the_reason_itself(new_run, tmp_path):
     assert found == {"type": "ExceptionGroup", "message": "some (2 sub-exceptions)", "file": path, "line": 6}
 
 
+def test_an_error_that_python_ignores_is_not_the_reason(new_run, tmp_path):
+    path = script(tmp_path, """\
+        class Archive:
+            def __del__(self):
+                raise OSError("cannot close")
+        held = Archive()
+        raise ValueError("wrong")
+        """)
+    end = ended(new_run([PY, path]))
+    assert "cannot close" in end["evidence"]["tail"]
+    assert end["evidence"]["exception"] == {"type": "ValueError", "message": "wrong", "file": path, "line": 5}
+
+
 def test_a_syntax_error_has_file_and_line(new_run, tmp_path):
     path = script(tmp_path, "x = (1,\n")
     found = ended(new_run([PY, path]))["evidence"]["exception"]

@@ -11,6 +11,7 @@ import sys
 import threading
 from weakref import WeakSet
 
+from ..looks import attributes, isinstance
 from . import audit, journal, life, streams, tape, tracks, words
 
 _getframe = tape.frame
@@ -56,7 +57,7 @@ def standing() -> str:
     for pid, name in strangers():
         return words.CHILD.format(name=name, pid=pid)
     for name in sys.modules.keys() - _looked_at:
-        path = getattr(sys.modules.get(name), "__file__", None)
+        path = attributes(sys.modules.get(name)).get("__file__")
         if isinstance(path, str) and path.endswith(".so") and tape.classify(path) == tape.YES and "-packages" + os.sep not in path:
             return words.OWN_EXTENSION.format(path=path)
         _looked_at.add(name)

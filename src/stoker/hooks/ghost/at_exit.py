@@ -8,6 +8,7 @@ import atexit
 import functools
 import zlib
 
+from ..looks import isinstance
 from . import leaves, tape
 
 _told = [0, 0]  # calls, and a checksum over their names

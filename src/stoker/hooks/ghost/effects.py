@@ -6,6 +6,7 @@ import os
 import sys
 from _thread import get_ident
 
+from ..looks import isinstance
 from . import journal, life, pathways, tape
 from .opening import files_open, written
 

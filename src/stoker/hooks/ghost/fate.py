@@ -10,6 +10,7 @@ import sys
 import time
 from _thread import RLock, get_ident
 
+from ..looks import isinstance
 from . import life, words
 
 TRIES = 5  # lives that may begin one after another without anybody asking; after that the script runs from its start, on the record

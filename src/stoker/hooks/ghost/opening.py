@@ -9,6 +9,7 @@ import os
 from _thread import get_ident
 from _weakref import ref
 
+from ..looks import isinstance
 from . import life, pathways, streams, tape, words
 
 _getframe = tape.frame

@@ -13,6 +13,8 @@ import random
 import sys
 from array import array
 
+from ..looks import isinstance
+
 PYTHONS = (3, 9), (3, 13)  # the first and the last CPython whose frames, bytecode and objects are known
 _WORDS = 624  # of a Mersenne twister; its state is these words and a position
 _RAW = 4 * _WORDS + 4  # bytes
@@ -85,7 +87,7 @@ def numpy_views(bits: object) -> tuple:
 
 # ---- the garbage collector
 
-_untrack, _track = (ctypes.PYFUNCTYPE(None, ctypes.py_object)((f"PyObject_GC_{name}", ctypes.pythonapi)) for name in ("UnTrack", "Track"))
+_untrack, _track = (ctypes.PYFUNCTYPE(None, ctypes.c_void_p)((f"PyObject_GC_{name}", ctypes.pythonapi)) for name in ("UnTrack", "Track"))
 
 
 def freeze_all_but(things: list) -> None:
@@ -95,24 +97,25 @@ def freeze_all_but(things: list) -> None:
     gc.disable()
     try:
         gc.freeze()
-        _anew(list({id(thing): thing for thing in things if gc.is_tracked(thing)}.values()))  # none twice: that ends the process
+        _anew(list({id(thing): None for thing in things if gc.is_tracked(thing)}))  # none twice: that ends the process
     finally:
         if enabled:
             gc.enable()
 
 
-def _anew(things: list) -> None:
-    """In one go, without a line of Python between the two calls: a handler of a signal would meet what is not tracked."""
-    collections.deque(itertools.chain(map(_untrack, things), map(_track, things)), 0)
+def _anew(addresses: list) -> None:
+    """In one go, without a line of Python between the two calls: a handler of a signal would meet what is not tracked. By address: ctypes
+    asks an object for its `__class__`."""
+    collections.deque(itertools.chain(map(_untrack, addresses), map(_track, addresses)), 0)
 
 
 def _test_collector() -> str:
     import gc
     probe: list = [[]]
-    _untrack(probe)
+    _untrack(id(probe))
     hidden = not gc.is_tracked(probe)
-    _track(probe)
-    _anew([probe])
+    _track(id(probe))
+    _anew([id(probe)])
     return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be told what to look at"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 
+from ..looks import isinstance
 from . import life, tape
 
 LONG = 1 << 20  # characters or bytes of output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 
+from .. import looks
+from ..looks import isinstance
 from . import fate, gradients, life, stand_ins, words
 
 _identity = life.identity
@@ -29,10 +31,10 @@ def known(thing: object) -> tuple:
         return found
     found = _ordinals[_identity(thing)] = (count, weakref.ref(thing), [0, 0, 0])
     count += 1
-    if hasattr(thing, "param_groups"):
+    if "param_groups" in looks.attributes(thing):
         gradients.know(params_of(thing))
-    elif hasattr(thing, "parameters"):
-        gradients.know(thing.parameters())
+    else:
+        gradients.know([parameter for _, parameter in looks.named_parameters(thing)])
     return found
 
 
@@ -41,7 +43,7 @@ def ordinal(thing: object) -> int:
 
 
 def params_of(optimizer: object) -> list:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for group in looks.attributes(optimizer)["param_groups"] for p in group["params"]]
 
 
 def modules() -> list:

@@ -14,6 +14,7 @@ import inspect
 import sys
 import time
 
+from ..looks import isinstance
 from . import fate, gradients, graphs, lazy, leaves, leavings, life, pace, points, stand_ins, steps, transforms, words, written
 from . import shield_parts as parts
 from .shield_parts import fenced, kinds, known, leaves_by_error, modules, not_put, ordinal

@@ -9,6 +9,7 @@ import sys
 from _thread import get_ident
 
 from ..entry.methods import Method, Of, replace  # noqa: F401  # for whoever makes events
+from ..looks import isinstance
 from . import life, words
 
 PASS, RECORD, GHOST, TAIL = range(4)

@@ -14,6 +14,7 @@ import types
 import weakref
 from collections import Counter
 
+from ..looks import isinstance, vars
 from . import private, walk_heap
 
 _MOST = 20_000  # things that are looked at
@@ -74,7 +75,7 @@ def _holders(lists: tuple, seen: object) -> list | None:
     """These tensors and arrays and all that holds them, as far as no path leads there; None: too many."""
     found: dict = {}
     level, fresh = [*lists[0], *lists[1], *lists[2]], []
-    in_use = {id(module.__dict__) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
+    in_use = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
     for _ in range(_DEEP):
         for thing in level:
             found[id(thing)] = thing

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from ..looks import isinstance
 from . import life, tape, way_back, words
 
 _getframe = tape.frame

@@ -50,6 +50,11 @@ def vars(thing: object) -> object:
         raise TypeError(str(e)) from None
 
 
+def has(kind: type, name: str) -> bool:
+    """Whether a class has this attribute, past a `__getattr__` of its metaclass."""
+    return any(name in vars(base) for base in kind.__mro__)
+
+
 def named_modules(root: object) -> list:
     """As `torch.nn.Module.named_modules`: each module once, by the first path that leads to it."""
     found, seen, waiting = [], set(), [("", root)]

@@ -9,7 +9,7 @@ import os
 from _thread import get_ident
 from _weakref import ref
 
-from ..looks import isinstance
+from ..looks import has, isinstance
 from . import life, pathways, streams, tape, words
 
 _getframe = tape.frame
@@ -69,7 +69,7 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
 def _names_a_file(file: object) -> bool:
     """Not a descriptor; anything else is for the real open() to complain about."""
     kind = type(file)
-    return issubclass(kind, (str, bytes)) or hasattr(kind, "__fspath__")
+    return issubclass(kind, (str, bytes)) or has(kind, "__fspath__")
 
 
 def _of_number(file: object, mode: str, args: tuple, kwargs: dict) -> object:

@@ -13,7 +13,7 @@ import enum
 import sys
 
 from ..entry import unnumbered
-from ..looks import isinstance, vars
+from ..looks import has, isinstance, vars
 from . import fate, log, words
 from .leaves import PLAIN, attributes, is_user_module, items, quietly
 
@@ -150,7 +150,7 @@ class _Describer:
             return ("x", kind.__name__, str(o))
         if isinstance(o, enum.Enum) and o.name is not None:
             return ("x", "member", *_name(kind), o.name)
-        if isinstance(o, tuple) and hasattr(kind, "_fields"):
+        if isinstance(o, tuple) and has(kind, "_fields"):
             return ("n", *_name(kind), *[self.form(each) for each in tuple.__iter__(o)])
         if isinstance(o, dict):
             return ("m", *_name(kind), *[self.form(each) for pair in items(o) for each in pair])

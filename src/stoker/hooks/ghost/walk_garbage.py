@@ -14,7 +14,7 @@ import types
 import weakref
 from collections import Counter
 
-from ..looks import isinstance, vars
+from ..looks import has, isinstance, vars
 from . import private, walk_heap
 
 _MOST = 20_000  # things that are looked at
@@ -115,7 +115,7 @@ def _held(found: list, lists: tuple) -> Counter:
 
 def _asked_for(thing: object, seen: object, holds: int) -> bool:
     """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for those who hold it there)."""
-    if hasattr(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
+    if has(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
         return True
     if not isinstance(thing, sys.modules["torch"].Tensor):
         return False

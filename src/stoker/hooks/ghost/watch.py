@@ -15,7 +15,7 @@ import threading
 import types
 import zlib
 
-from ..looks import isinstance, vars
+from ..looks import has, isinstance, vars
 from . import caches, leaves
 from .leaves import PLAIN
 from .watch_kinds import (
@@ -348,7 +348,7 @@ class Watch:
             self._deep.append((path, now_and_then, now_and_then()))
         content = content_of(thing) or now_and_then or often or int
         self._order.append((leaves.name_of(kind), content))
-        wrapped = getattr(thing, "__wrapped__", None) if hasattr(kind, "cache_info") else None
+        wrapped = getattr(thing, "__wrapped__", None) if has(kind, "cache_info") else None
         if wrapped is not None:
             kept = Held(path, lambda: caches.flat(thing), thing)
             self._caches.append(kept)

@@ -14,7 +14,7 @@ import sys
 import types
 import zlib
 
-from ..looks import isinstance
+from ..looks import has, isinstance
 from . import leaves, private, walk_library, walk_pickled
 
 SMALL = 4096  # bytes of an array that are compared at each look
@@ -93,7 +93,7 @@ def state_of(thing: object, kind: type, files: bool, process: bool = False) -> t
             return (lambda: _numpy_bits(thing)), None
     if kind is bytearray or kind is memoryview or module_of(kind) == "array":
         return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
-    if hasattr(kind, "cache_info"):
+    if has(kind, "cache_info"):
         return (lambda: thing.cache_info()[1]), None
     if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
         return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None

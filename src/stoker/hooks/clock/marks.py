@@ -39,8 +39,7 @@ _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
 _backwards = by_hand.Backwards()
 _inside = False  # in a call that is watched: what happens there is part of it
-_after = NOTHING
-_evaluating = False
+_after, _evaluating = NOTHING, False
 _lead = 0  # id of the optimizer whose steps are counted: of several the one that stepped first
 _lead_was = 0  # `steps` at the last line
 _others: dict = {}  # id of another optimizer -> its steps since the last line

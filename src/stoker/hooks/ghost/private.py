@@ -13,8 +13,6 @@ import random
 import sys
 from array import array
 
-from ..looks import isinstance
-
 PYTHONS = (3, 9), (3, 13)  # the first and the last CPython whose frames, bytecode and objects are known
 _WORDS = 624  # of a Mersenne twister; its state is these words and a position
 _RAW = 4 * _WORDS + 4  # bytes
@@ -104,8 +102,7 @@ def freeze_all_but(things: list) -> None:
 
 
 def _anew(addresses: list) -> None:
-    """In one go, without a line of Python between the two calls: a handler of a signal would meet what is not tracked. By address: ctypes
-    asks an object for its `__class__`."""
+    """In one go: a signal handler would meet what is not tracked. By address: ctypes asks an object for its `__class__`."""
     collections.deque(itertools.chain(map(_untrack, addresses), map(_track, addresses)), 0)
 
 

@@ -10,7 +10,6 @@ import re
 import sys
 import time
 
-from ..looks import isinstance
 from . import fate, generators, gradients, image, image_memory, image_tree, joined, private, reopen, walk, walk_closed, walk_values, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
@@ -406,7 +405,7 @@ class _Restore:
                 return
             value = image_tree.build(tree, self._find, before)
             if before is not value:
-                write = type.__setattr__ if isinstance(owner, type) else object.__setattr__
+                write = type.__setattr__ if issubclass(type(owner), type) else object.__setattr__
                 (held.__setitem__ if isinstance(held, dict) and name in held else functools.partial(write, owner))(name, value)
         image.shifted([(owner, name)])
         self.put_back.append(walk.tell(told, self.now.frames))

@@ -43,11 +43,10 @@ from .walk_values import (
     of_value,
 )
 
-_UNSET = object()
 HANDLERS: dict = {}  # class -> handler(walk, thing, path), or None: a leaf
 ITERATORS: set = set()  # classes of C iterators
 _loader_files = ("torch/utils/data/",)
-_slots: dict = {}
+_UNSET, _slots = object(), {}
 _torch_known = _numpy_known = False
 
 

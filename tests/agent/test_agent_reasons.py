@@ -51,6 +51,43 @@ def test_of_a_chain_the_raised_one_counts_and_multi_line_messages_are_kept(new_r
     assert found["type"] == "RuntimeError" and found["message"] == "Error(s) in loading:\nsize mismatch for fc.weight" and found["line"] == 4
 
 
+@pytest.mark.parametrize("frames, named", [
+    ([("/home/u/train.py", 7), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/home/u/train.py", 7)),
+    ([("/e/site-packages/lib/a.py", 3), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/e/site-packages/lib/a.py", 3)),
+    ([("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], (None, None)),
+])
+def test_frames_of_stoker_name_nothing(new_run, tmp_path, frames, named):
+    text = "\n".join(["Traceback (most recent call last):", *(f'  File "{file}", line {line}, in f' for file, line in frames), "OSError: no"])
+    found = ended(new_run([PY, script(tmp_path, f"import sys\nsys.exit({text!r})")]))["evidence"]["exception"]
+    assert (found["type"], found["file"], found["line"]) == ("OSError", *named)
+
+
+def test_a_group_of_exceptions_is_the_reason_itself(new_run, tmp_path):
+    path = script(tmp_path, """\
+        def first():
+            raise ValueError("one")
+        try:
+            first()
+        except ValueError as e:
+            raise ExceptionGroup("some", [e, KeyError("two")])
+        """)
+    found = ended(new_run([PY, path]))["evidence"]["exception"]
+    assert found == {"type": "ExceptionGroup", "message": "some (2 sub-exceptions)", "file": path, "line": 6}
+
+
+def test_an_error_that_python_ignores_is_not_the_reason(new_run, tmp_path):
+    path = script(tmp_path, """\
+        class Archive:
+            def __del__(self):
+                raise OSError("cannot close")
+        held = Archive()
+        raise ValueError("wrong")
+        """)
+    end = ended(new_run([PY, path]))
+    assert "cannot close" in end["evidence"]["tail"]
+    assert end["evidence"]["exception"] == {"type": "ValueError", "message": "wrong", "file": path, "line": 5}
+
+
 def test_a_syntax_error_has_file_and_line(new_run, tmp_path):
     path = script(tmp_path, "x = (1,\n")
     found = ended(new_run([PY, path]))["evidence"]["exception"]

@@ -3325,21 +3325,28 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
     chained = re.compile(r"^(During handling of the above exception|The above exception was the direct cause)")
     open_: dict[int | None, dict] = {}
     ended: dict[int | None, dict] = {}  # the last one of each rank: for chains and message lines
+    ignored: set[int | None] = set()  # ranks whose next traceback is of an error that Python only tells of
     found: list[dict] = []
     for line in lines:
         m = prefix.match(line)
         rank = int(m.group(1)) if m else None
         text = line[m.end():] if m else line
+        if text.startswith(("  | ", "  +-")):  # a group of exceptions: what is within it stands further in
+            text = text[4:]
+        if text.startswith("Exception ignored "):
+            ignored.add(rank)
+            continue
         if header.search(text):
             previous = ended.get(rank)
             chain = [previous] + previous["from"] if previous is not None and previous.get("chained") else []
-            open_[rank] = {"frames": [], "from": chain}
+            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored}
+            ignored.discard(rank)
             continue
         at = frame.match(text)
         block = open_.get(rank)
         if at:
             if block is None:  # a SyntaxError at the top has no header
-                block = open_[rank] = {"frames": [], "from": []}
+                block = open_[rank] = {"frames": [], "from": [], "ignored": False}
             block["frames"].append((at.group(1), int(at.group(2))))
             continue
         if block is None:
@@ -3358,18 +3365,22 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
         m = final.match(text)
         if not m or not block["frames"] and "." not in m.group(1) and not m.group(1)[0].isupper():
             continue
+        del open_[rank]
+        if block["ignored"]:  # of a `__del__`: it ends nothing
+            ended.pop(rank, None)
+            continue
         e = make_exception(m.group(1), m.group(2) or "", block, rank)
         found.append(e)
         ended[rank] = e
-        del open_[rank]
     return found
 
 
 def make_exception(kind: str, message: str, block: dict, rank: int | None) -> dict:
-    """The innermost frame of the user's own code names file and line; libraries are passed over."""
+    """The innermost frame of the user's own code names file and line, else the innermost of a library; Stoker's frames never do."""
     library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
-    own = [f for f in block["frames"] if not library.search(f[0])]
-    file, line = (own or block["frames"] or [(None, None)])[-1]
+    frames = [f for f in block["frames"] if "/stoker_hooks/" not in f[0]]
+    own = [f for f in frames if not library.search(f[0])]
+    file, line = (own or frames or [(None, None)])[-1]
     launcher = kind.endswith(("ChildFailedError", "ProcessExitedException")) or any(
         "/torch/distributed/run.py" in f or "/torch/distributed/launcher/" in f or "/distributed/elastic/" in f for f, _ in block["frames"])
     effect = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket Timeout|SignalException|store.*closed"

@@ -11,6 +11,7 @@ import os
 import sys
 
 from ..entry import by_hand, now, unnumbered
+from ..looks import named_parameters
 from .passes import Pass, forget, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
@@ -38,8 +39,7 @@ _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
 _backwards = by_hand.Backwards()
 _inside = False  # in a call that is watched: what happens there is part of it
-_after = NOTHING
-_evaluating = False
+_after, _evaluating = NOTHING, False
 _lead = 0  # id of the optimizer whose steps are counted: of several the one that stepped first
 _lead_was = 0  # `steps` at the last line
 _others: dict = {}  # id of another optimizer -> its steps since the last line
@@ -142,7 +142,7 @@ def _module_call(real: object) -> object:
 def _learn(module: object) -> None:
     """The script calls this module itself, and it can be trained: its class is watched from now on."""
     try:
-        if next(iter(module.parameters()), None) is None or len(_roots) >= ROOTS_MAX:
+        if not named_parameters(module) or len(_roots) >= ROOTS_MAX:
             return
         _roots[(kind := type(module))] = True
         base = sys.modules["torch"].nn.Module
@@ -280,7 +280,7 @@ def _trained_on() -> None:
             each.trained = True
             loader = each.loader and each.loader()
             if loader is not None:
-                _trained.add(loader)
+                _trained[loader] = True
     _fetched.clear()
 
 
@@ -367,7 +367,7 @@ def _iter_begins(loader: object) -> int:
         _settle(moment)
         spent[EVALUATION if _evaluating else OTHER] += moment - last
         last = moment
-        if loader not in _trained:
+        if _trained.get(loader) is None:
             _before = spent[:], moment
     except Exception as e:
         broke(e)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import weakref
 
+from ..looks import WeakKeys
+
 passes: dict = {}  # id of an iterator -> its Pass
-trained: weakref.WeakSet = weakref.WeakSet()  # loaders whose batches were trained on
+trained = WeakKeys()  # loaders whose batches were trained on
 
 
 class Pass:
@@ -24,7 +26,7 @@ class Pass:
         self.batches = 0
         self.each = self.last = 0  # samples in each batch that comes before the `last` one
         self.first, self.steady = True, False
-        self.trained = loader is not None and loader in trained
+        self.trained = loader is not None and trained.get(loader) is not None
         passes[key] = self
 
     def sized(self, samples: int) -> None:

@@ -19,7 +19,7 @@ class Of:
         return self
 
 
-_Method = type(Of("").__reduce__)  # types.MethodType, without importing types
+Method = type(Of("").__reduce__)  # types.MethodType, without importing types
 
 
 def replace(module: object, name: str, function: object, of: Of) -> None:
@@ -28,7 +28,7 @@ def replace(module: object, name: str, function: object, of: Of) -> None:
     function.__name__ = function.__qualname__ = name
     function.__doc__, function.__module__ = old.__doc__, old.__module__
     function.__wrapped__ = old
-    setattr(module, name, _Method(function, of))
+    setattr(module, name, Method(function, of))
 
 
 def replace_in_type(kind: type, name: str, function: object) -> None:

@@ -23,6 +23,8 @@ def _begin():
     here, write, leave = os.path.dirname(os.path.abspath(__file__)), os.write, os._exit  # before anybody replaces them
     if os.environ.get("STOKER_HOOKS"):
         try:
+            from stoker_hooks import unseen
+            unseen.install()
             from stoker_hooks import entry
             entry.begin()
         except Exception as e:  # a fault of ours must never be one of the script's

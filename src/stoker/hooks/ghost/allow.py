@@ -11,10 +11,11 @@ import sys
 import threading
 from weakref import WeakSet
 
+from ..looks import attributes, isinstance
 from . import audit, journal, life, shield_parts, streams, tape, threads, tracks, words
 
-_getframe = sys._getframe
-THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", *threads.SENDERS)  # which touch no tensors
+_getframe = tape.frame
+THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks", *threads.SENDERS)  # no tensors
 HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
 MOST_TOLD = 8  # programs
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
@@ -57,7 +58,7 @@ def standing() -> str:
     for pid, name in strangers():
         return words.CHILD.format(name=name, pid=pid)
     for name in sys.modules.keys() - _looked_at:
-        path = getattr(sys.modules.get(name), "__file__", None)
+        path = attributes(sys.modules.get(name)).get("__file__")
         if isinstance(path, str) and path.endswith(".so") and tape.classify(path) == tape.YES and "-packages" + os.sep not in path:
             return words.OWN_EXTENSION.format(path=path)
         _looked_at.add(name)
@@ -383,12 +384,19 @@ def _watch_signals() -> None:
 
     set_signal, get_signal = signal.signal, signal.getsignal
 
-    def new_signal(number: int, handler: object) -> object:
-        ours = _in_its_place(number, handler) if life.phase and tape.asked(_getframe(1)) else handler
-        return _meant(set_signal(number, ours))
+    def new_signal(signalnum: int, handler: object) -> object:
+        ours = handler
+        if life.phase and tape.asked(_getframe(1)):
+            ours = _in_its_place(signalnum, handler)
+        elif life.phase and callable(handler) and tape.asked(_getframe(1), tape.LIBRARY):
+            ours = _Quiet(handler)
+        return _meant(set_signal(signalnum, ours))
+
+    def new_getsignal(signalnum: int) -> object:
+        return _meant(get_signal(signalnum))
 
     signal.signal = functools.wraps(set_signal)(new_signal)
-    signal.getsignal = functools.wraps(get_signal)(lambda number: _meant(get_signal(number)))
+    signal.getsignal = functools.wraps(get_signal)(new_getsignal)
     life.on_setup_end.append(functools.partial(_watch_interrupt, set_signal, get_signal))
     life.on_tail_end.append(functools.partial(_watch_interrupt, set_signal, get_signal))
 
@@ -418,18 +426,29 @@ def _meant(handler: object) -> object:
     """What the script has set, or would find there without us."""
     from . import ending
 
-    if type(handler) is _Heard:
+    if type(handler) in (_Heard, _Quiet):
         return handler.handler
     return next((default for ours, default in ending.DEFAULTS if handler is ours), handler)
 
 
-class _Heard:
-    """The script's handler, and a word about it before it runs."""
+class _Quiet:
+    """A handler of a library's. What it raises may come out within our own code, and is not lost there."""
 
     def __init__(self, handler: object) -> None:
         self.handler = handler
 
     def __call__(self, number: int, frame: object) -> object:
+        try:
+            return self.handler(number, frame)
+        except Exception as e:
+            life.from_signal = e if life.depth else None
+            raise
+
+
+class _Heard(_Quiet):
+    """The script's handler, and a word about it before it runs."""
+
+    def __call__(self, number: int, frame: object) -> object:
         if life.phase == life.RECORD or (life.phase == life.SETUP and life.target is None):
             _refuse(words.SIGNAL.format(number=number))
-        return self.handler(number, frame)
+        return super().__call__(number, frame)

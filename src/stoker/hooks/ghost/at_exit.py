@@ -8,6 +8,7 @@ import atexit
 import functools
 import zlib
 
+from ..looks import isinstance
 from . import leaves, tape
 
 _told = [0, 0]  # calls, and a checksum over their names
@@ -40,6 +41,11 @@ def _noted(name: str, old: object) -> object:
         if of_the_script(function):
             called = leaves.name_of(function if hasattr(function, "__qualname__") else type(function))
             _told[:] = _told[0] + 1, zlib.crc32(f"{name} {called}".encode("utf-8", "surrogatepass"), _told[1])
-        return old(function, *args, **kwargs)
+        return old(_as_it_was(function), *args, **kwargs)
 
     return call
+
+
+def _as_it_was(function: object) -> object:
+    """os.remove and its like itself, where ours is given: nothing is recorded then, and Python shows the function where it fails."""
+    return function.__wrapped__ if type(function) is tape.Method and type(function.__self__) is tape.Of else function

@@ -8,6 +8,7 @@ import os
 import sys
 from _thread import get_ident
 
+from ..looks import isinstance
 from . import journal, life, pathways, words
 
 _ears: dict = {}  # event -> what hears it

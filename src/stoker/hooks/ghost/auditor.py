@@ -12,6 +12,7 @@ import os
 import sys
 import time
 
+from ..looks import isinstance
 from . import fate, life, log_file, store, tape, words
 
 SAME, DIFFERENT, NOT_AUDITED = "bit-exact", "different", "not audited"

@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 
+from ..looks import attributes, isinstance
 from . import fate, life, opening, tape, words
 
 SMALL = 64 << 10  # bytes: of inputs up to here the content counts, of larger ones size and time
@@ -60,7 +61,7 @@ def compare_at_image(then: dict) -> list[str]:
 
 def _imported() -> list:
     """Names of the modules, of the script's own or of packages, that were imported since set-up ended, in their order."""
-    late = [(name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()) if name not in _at_setup_end]
+    late = [(name, attributes(module).get("__file__")) for name, module in list(sys.modules.items()) if name not in _at_setup_end]
     return [name for name, path in late if isinstance(path, str) and tape.classify(path) == tape.YES]
 
 
@@ -95,7 +96,7 @@ def identity() -> dict:
 def script() -> str:
     """The file of the script, "" if there is none."""
     main = sys.modules.get("__main__")
-    path = getattr(main, "__file__", None)
+    path = attributes(main).get("__file__")
     return os.path.abspath(path) if path else ""
 
 
@@ -103,7 +104,7 @@ def user_code() -> dict:
     """path -> (mtime_ns, size, hash) of the script and of every imported file that is neither Python's nor an installed package's."""
     files = {}
     for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
+        path = attributes(module).get("__file__")
         if not isinstance(path, str) or path in _theirs:
             continue
         if tape.classify(path) != tape.YES or "site-packages" in path or "dist-packages" in path:

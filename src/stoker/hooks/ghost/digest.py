@@ -10,6 +10,7 @@ import os
 import time
 
 from ..entry import by_hand, unnumbered
+from ..looks import isinstance
 from . import life
 
 _optimizers: list = []  # in the order of their first step; held, so that the end still finds them

@@ -6,10 +6,11 @@ import os
 import sys
 from _thread import get_ident
 
+from ..looks import isinstance
 from . import journal, life, pathways, tape
 from .opening import files_open, written
 
-_getframe = sys._getframe
+_getframe = tape.frame
 EFFECTS = ("remove", "unlink", "rename", "replace", "mkdir", "rmdir", "link", "symlink", "chmod", "lchown", "chown", "utime", "truncate",
            "mkfifo", "mknod", "setxattr", "removexattr")
 SHUTIL = ("copyfile", "copy", "copy2", "copytree", "move", "rmtree", "make_archive", "unpack_archive")
@@ -80,8 +81,26 @@ def _path(each: object) -> object:
 
 def _patch_shutil(module: object) -> None:
     of = tape.Of("shutil")
+    module.rmtree = _by_descriptors(module, module.rmtree)
     for name in SHUTIL:
         tape.replace(module, name, _effect("shutil." + name, getattr(module, name)), of)
+
+
+def _by_descriptors(module: object, old: object) -> object:
+    """shutil.rmtree goes by descriptors where it finds the system's own functions in `os`. With ours there it would go by names, which
+    is not safe from links."""
+    import functools
+
+    @functools.wraps(old)
+    def rmtree(*args: object, **kwargs: object) -> None:
+        before, module._use_fd_functions = module._use_fd_functions, True
+        try:
+            old(*args, **kwargs)
+        finally:
+            module._use_fd_functions = before
+
+    rmtree.avoids_symlink_attacks = True
+    return rmtree
 
 
 def _patch_safetensors(native: object) -> None:

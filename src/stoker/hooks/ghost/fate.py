@@ -10,6 +10,7 @@ import sys
 import time
 from _thread import RLock, get_ident
 
+from ..looks import isinstance
 from . import life, words
 
 TRIES = 5  # lives that may begin one after another without anybody asking; after that the script runs from its start, on the record
@@ -143,6 +144,8 @@ def diverged(reason: str) -> None:
 
 def broke(error: BaseException) -> None:
     """A fault of ours, or an Obstacle. While recording the user's call goes on, without us."""
+    if error is life.from_signal:
+        raise error
     tell(error)
     reason = error.sentence if isinstance(error, Obstacle) else words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
     if life.audit and not isinstance(error, Obstacle):

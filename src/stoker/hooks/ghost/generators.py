@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Callable
 
+from ..looks import isinstance
 from . import leaves, private
 
 

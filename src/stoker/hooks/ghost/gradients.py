@@ -6,6 +6,7 @@ import os
 import sys
 import weakref
 
+from ..looks import isinstance
 from . import bytecode, fate, leaves, life, stand_ins, words
 
 _TORCH = f"{os.sep}torch{os.sep}"

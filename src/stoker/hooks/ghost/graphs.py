@@ -13,6 +13,7 @@ import time
 import weakref
 
 from ..entry import unnumbered
+from ..looks import isinstance
 from . import fate, leaves, life, stand_ins, walk_heap
 
 _get_ident, _start_thread = _thread.get_ident, _thread.start_new_thread  # before allow.py looks at who starts threads

@@ -10,6 +10,7 @@ import stat
 from _thread import get_ident
 from _weakref import ref
 
+from ..looks import isinstance
 from . import journal, life, opening, pathways, tape, words
 
 FileIO = _io.FileIO

@@ -12,6 +12,7 @@ import sys
 import time
 import types
 
+from ..looks import isinstance
 from . import (
     caches,
     fate,

@@ -6,6 +6,7 @@ import ctypes
 import sys
 import weakref
 
+from ..looks import isinstance
 from . import store
 
 BIG = 1 << 20  # constants larger than this are kept by checksum only

@@ -12,6 +12,7 @@ import threading
 import types
 import weakref
 
+from ..looks import attributes, isinstance, vars
 from . import caches, generators, leaves, reopened
 from .leaves import PLAIN
 from .walk_kinds import find as handler_of
@@ -159,7 +160,7 @@ def _named(thing) -> tuple | None:
     if not isinstance(thing, (types.FunctionType, types.BuiltinFunctionType, type)):
         return None
     module, name = thing.__module__, thing.__qualname__
-    home = getattr(sys.modules.get(module), "__dict__", {}) if type(module) is str else {}
+    home = attributes(sys.modules.get(module)) if type(module) is str else {}
     return ("named", module, name) if home.get(name) is thing else None
 
 

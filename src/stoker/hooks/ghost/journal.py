@@ -15,6 +15,7 @@ import time
 from _thread import RLock, get_ident
 
 from ..entry.aside import aside
+from ..looks import isinstance
 from . import copies, life, pathways, words
 
 ABSENT, SIZE, KEEP, END, PARTS, LINK, FOLDER = "absent", "size", "keep", "end", "parts", "link", "folder"

@@ -8,6 +8,8 @@ import functools
 import sys
 from _thread import get_ident
 
+from .. import looks
+from ..looks import isinstance
 from . import life
 
 _MADE = "made"
@@ -52,7 +54,7 @@ def joins(real: object, module: object, name: str, /, *args: object, **kwargs: o
     if not before and _has(module, name):
         joined.append(module)
     elif before and isinstance(part := module._modules.get(name), sys.modules["torch"].nn.Module):
-        instead.update(map(id, part.modules()))
+        instead.update((id(each) for _, each in looks.named_modules(part)))
 
 
 def _has(module: object, name: str) -> bool:
@@ -69,7 +71,7 @@ def told(value: object, module: object) -> object:
     """For the log: the value of a module's call, marked if something was made in it."""
     global made
     if joined:
-        inside = set(map(id, module.modules())) - instead
+        inside = {id(each) for _, each in looks.named_modules(module)} - instead
         made = made or any(id(each) in inside for each in joined)
         joined.clear()
     if not made:

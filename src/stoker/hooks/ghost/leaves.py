@@ -18,6 +18,7 @@ import types
 import zlib
 from collections import OrderedDict
 
+from ..looks import isinstance
 from . import private
 
 PLAIN = frozenset((int, float, str, bytes, bool, type(None), complex))
@@ -97,7 +98,7 @@ def is_user_module(name: str, module) -> bool:
         return True
     if name == PACKAGE or name.startswith(PACKAGE + ".") or name == "sitecustomize":
         return False
-    file = getattr(module, "__file__", None) if type(module) is types.ModuleType else None
+    file = vars(module).get("__file__") if type(module) is types.ModuleType else None
     if isinstance(file, str):
         return not is_library(file)
     if type(module) is not types.ModuleType or vars(module).get("__spec__") is not None:

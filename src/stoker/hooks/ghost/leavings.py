@@ -10,6 +10,8 @@ import functools
 import sys
 import weakref
 
+from .. import looks
+from ..looks import isinstance
 from . import fate, lazy, life, stand_ins, written
 from .leaves import PLAIN
 
@@ -18,7 +20,7 @@ MODULES = 1000
 _NOTHING = object()
 steps = 0  # of optimizers, made within the call that is going on or was the last
 left: dict = {}  # (id of a module, name) -> (module, name, value): set in the call that is going on
-_places: object = weakref.WeakKeyDictionary()  # module that the script calls -> {id of one in it: the names that lead there}
+_places = looks.WeakKeys()  # module that the script calls -> {id of one in it: the names that lead there}
 _writers: dict = {}  # id of a module that the script calls -> (how far hooks were counted, a weak reference, its written.Writers)
 _UNKNOWN = (-1, None, None)
 _touched: dict = {}  # id of a module -> (a weak reference, names of the attributes that were set in calls)
@@ -40,6 +42,7 @@ def install() -> None:
     real = module.__setattr__
     kinds = frozenset((sys.modules["torch"].Tensor, list, tuple, dict)) | PLAIN
     _set[:] = [real]
+    get_own = object.__getattribute__
 
     @functools.wraps(real)
     def __setattr__(self: object, name: str, value: object) -> None:
@@ -47,13 +50,14 @@ def install() -> None:
             return real(self, name, value)
         if isinstance(value, module):
             return lazy.joins(real, self, name, value)
-        buffers = self.__dict__.get("_buffers") or {}
-        before = buffers[name] if name in buffers else self.__dict__.get(name, _NOTHING)
+        own = get_own(self, "__dict__")
+        buffers = own.get("_buffers") or {}
+        before = buffers[name] if name in buffers else own.get(name, _NOTHING)
         real(self, name, value)
         if name in buffers:
             if _form(before) != _form(value):  # else its memory is filled, whatever stands there
                 _touch(self, "_buffers")
-        elif name in self.__dict__ and not _same(before, value):
+        elif name in own and not _same(before, value):
             _touch(self, name)
             if len(left) < MOST and (type(value) in kinds or written.has_attributes(type(value))):
                 left[id(self), name] = (self, name, value)
@@ -115,7 +119,7 @@ def told(root: object, out: object, args: tuple) -> bool:
     forms = []
     for owner, name, new in list(left.values()):
         place = _place(root, owner)
-        if place is not None and owner.__dict__.get(name) is new:
+        if place is not None and looks.attributes(owner).get(name) is new:
             try:
                 forms.append((*place, name, stand_ins.template(new)))
             except (stand_ins.NotUnderstood, RecursionError):  # what the script does not read is no obstacle
@@ -227,5 +231,5 @@ def load(hooks: int, _store: object = None) -> None:
 def _place(root: object, owner: object) -> tuple | None:
     known = _places.get(root)
     if known is None or id(owner) not in known:
-        known = _places[root] = {id(module): tuple(filter(None, name.split("."))) for name, module in root.named_modules()}
+        known = _places[root] = {id(module): tuple(filter(None, name.split("."))) for name, module in looks.named_modules(root)}
     return known.get(id(owner))

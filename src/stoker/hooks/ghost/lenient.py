@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 
+from ..looks import isinstance
 from . import life, private
 
 OPS = """

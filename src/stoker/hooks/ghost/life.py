@@ -37,6 +37,7 @@ look: object = tuple  # tells where the random numbers of Python and numpy stand
 seen: tuple = ()
 on_draw = None  # called at the way out of a shield when they stand elsewhere
 on_error = None  # what takes the faults of the calls above
+from_signal = None  # an error that a signal handler of the script's or a library's has just raised: no fault of ours, wherever it comes out
 _fork_hooked = False
 born = time.monotonic()  # nearly the first that this process does
 
@@ -77,7 +78,8 @@ def enter(frame: object = None) -> object:
 
 
 def leave() -> None:
-    global depth
+    global depth, from_signal
+    from_signal = None
     if look() != seen:
         on_draw()
     if on_leave:

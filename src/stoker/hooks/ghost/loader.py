@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import sys
 
+from ..looks import isinstance
 from . import fate, journal, leavings, life, opening, private, reopen, samplers, stand_ins, tracks, watch_kinds, words, workers, written
 from .reopen import holds, load, save
 

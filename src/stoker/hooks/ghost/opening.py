@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from _thread import get_ident
 from _weakref import ref
 
+from ..looks import has, isinstance
 from . import life, pathways, streams, tape, words
 
-_getframe = sys._getframe
+_getframe = tape.frame
 _real_open, _real_os_open = io.open, os.open
 OWN_MAX = 1 << 20  # bytes: a file of its own that the script reads back is kept in the log up to here; larger ones must not change
 WORTH_KNOWING, KNOWN_MAX = 1 << 12, 16 << 20  # bytes of such a file, and of all that are known by heart
@@ -51,11 +51,12 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
         return _real_open(file, mode, *args, **kwargs)
     if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
         return _of_number(file, mode, args, kwargs)  # an opener opens by os.open(), as those of tempfile do
-    if isinstance(file, int) or not isinstance(mode, str) or not tape.asked(_getframe(1), tape.LIBRARY):
+    caller = _getframe(1)
+    if not _names_a_file(file) or not isinstance(mode, str) or not tape.asked(caller, tape.LIBRARY):
         return _real_open(file, mode, *args, **kwargs)
     call = _Call(file, mode, args, kwargs)
     if set("wax+").isdisjoint(mode):
-        if call.path.startswith(pathways.NOT_FILES) and not tape.asked(_getframe(1)):
+        if call.path.startswith(pathways.NOT_FILES) and not tape.asked(caller):
             return call.real()  # torch looks at the process itself
         return _to_read(call)
     if pathways.ours(call.path):
@@ -63,6 +64,12 @@ def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: o
     if get_ident() != life.main or life.depth or life.again:
         return _aside(call)
     return _to_write(call)
+
+
+def _names_a_file(file: object) -> bool:
+    """Not a descriptor; anything else is for the real open() to complain about."""
+    kind = type(file)
+    return issubclass(kind, (str, bytes)) or has(kind, "__fspath__")
 
 
 def _of_number(file: object, mode: str, args: tuple, kwargs: dict) -> object:

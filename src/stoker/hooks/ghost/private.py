@@ -85,7 +85,7 @@ def numpy_views(bits: object) -> tuple:
 
 # ---- the garbage collector
 
-_untrack, _track = (ctypes.PYFUNCTYPE(None, ctypes.py_object)((f"PyObject_GC_{name}", ctypes.pythonapi)) for name in ("UnTrack", "Track"))
+_untrack, _track = (ctypes.PYFUNCTYPE(None, ctypes.c_void_p)((f"PyObject_GC_{name}", ctypes.pythonapi)) for name in ("UnTrack", "Track"))
 
 
 def freeze_all_but(things: list) -> None:
@@ -95,24 +95,24 @@ def freeze_all_but(things: list) -> None:
     gc.disable()
     try:
         gc.freeze()
-        _anew(list({id(thing): thing for thing in things if gc.is_tracked(thing)}.values()))  # none twice: that ends the process
+        _anew(list({id(thing): None for thing in things if gc.is_tracked(thing)}))  # none twice: that ends the process
     finally:
         if enabled:
             gc.enable()
 
 
-def _anew(things: list) -> None:
-    """In one go, without a line of Python between the two calls: a handler of a signal would meet what is not tracked."""
-    collections.deque(itertools.chain(map(_untrack, things), map(_track, things)), 0)
+def _anew(addresses: list) -> None:
+    """In one go: a signal handler would meet what is not tracked. By address: ctypes asks an object for its `__class__`."""
+    collections.deque(itertools.chain(map(_untrack, addresses), map(_track, addresses)), 0)
 
 
 def _test_collector() -> str:
     import gc
     probe: list = [[]]
-    _untrack(probe)
+    _untrack(id(probe))
     hidden = not gc.is_tracked(probe)
-    _track(probe)
-    _anew([probe])
+    _track(id(probe))
+    _anew([id(probe)])
     return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be told what to look at"
 
 

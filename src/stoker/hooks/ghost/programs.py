@@ -5,12 +5,12 @@ Those with a long output run again, as do those that it starts by `Popen`.
 from __future__ import annotations
 
 import os
-import sys
 
+from ..looks import isinstance
 from . import life, tape
 
 LONG = 1 << 20  # characters or bytes of output
-_getframe = sys._getframe
+_getframe = tape.frame
 
 
 def install_early() -> None:
@@ -28,15 +28,23 @@ def _patch(module: object) -> None:
 
 def _run(module: object, old: object) -> object:
     def run(_of: object, *args: object, check: bool = False, **kwargs: object) -> object:
+        failed = []
+
         def ended() -> tuple | list:
-            done = old(*args, **kwargs)
-            told = [done.returncode, done.stdout, done.stderr]
+            try:
+                done = old(*args, check=check, **kwargs)
+                told = [done.returncode, done.stdout, done.stderr]
+            except module.CalledProcessError as e:
+                failed.append(e)
+                told = [e.returncode, e.stdout, e.stderr]
             return tuple(told) if sum(map(len, filter(None, told[1:]))) <= LONG else told  # a list stands in no log
 
         told = _asked(module, _getframe(1), args, kwargs)
         if told is None:
             return old(*args, check=check, **kwargs)
         completed = module.CompletedProcess(_command(args, kwargs), *_once("subprocess.run", told, ended))
+        if failed:
+            raise failed.pop()
         if check:
             completed.check_returncode()
         return completed

@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 
+from ..looks import isinstance
 from . import opening
 
 _GONE = " (deleted)"  # so the kernel marks the name of a mapped file that has none any more

@@ -405,7 +405,7 @@ class _Restore:
                 return
             value = image_tree.build(tree, self._find, before)
             if before is not value:
-                write = type.__setattr__ if isinstance(owner, type) else object.__setattr__
+                write = type.__setattr__ if issubclass(type(owner), type) else object.__setattr__
                 (held.__setitem__ if isinstance(held, dict) and name in held else functools.partial(write, owner))(name, value)
         image.shifted([(owner, name)])
         self.put_back.append(walk.tell(told, self.now.frames))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ..looks import isinstance
 from . import image, image_memory, restore, store, walk, words
 from .log import equal
 

@@ -11,6 +11,7 @@ import sys
 import types
 import zlib
 
+from ..looks import isinstance
 from . import leaves, private
 from .leaves import PLAIN
 

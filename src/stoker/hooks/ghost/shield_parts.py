@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import weakref
 
+from .. import looks
+from ..looks import isinstance
 from . import fate, gradients, life, stand_ins, words
 
 _identity = life.identity
@@ -30,10 +32,10 @@ def known(thing: object) -> tuple:
         return found
     found = _ordinals[_identity(thing)] = (count, weakref.ref(thing), [0, 0, 0])
     count += 1
-    if hasattr(thing, "param_groups"):
+    if "param_groups" in looks.attributes(thing):
         gradients.know(params_of(thing))
-    elif hasattr(thing, "parameters"):
-        gradients.know(thing.parameters())
+    else:
+        gradients.know([parameter for _, parameter in looks.named_parameters(thing)])
         _refuse_compiled(thing)
     return found
 
@@ -41,7 +43,7 @@ def known(thing: object) -> tuple:
 def _refuse_compiled(module: object) -> None:
     """Its calls are of no event that is known, and what it keeps is seen by nobody."""
     compiled = sys.modules["torch"].jit.ScriptModule
-    if life.phase and hasattr(module, "modules") and any(isinstance(each, compiled) for each in module.modules()):
+    if life.phase and any(isinstance(each, compiled) for _, each in looks.named_modules(module)):
         fate.refuse(words.JIT)
 
 
@@ -50,7 +52,7 @@ def ordinal(thing: object) -> int:
 
 
 def params_of(optimizer: object) -> list:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for group in looks.attributes(optimizer)["param_groups"] for p in group["params"]]
 
 
 def modules() -> list:

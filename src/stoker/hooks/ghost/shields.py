@@ -14,6 +14,7 @@ import inspect
 import sys
 import time
 
+from ..looks import isinstance
 from . import fate, gradients, graphs, lazy, leaves, leavings, life, pace, points, stand_ins, steps, transforms, words, written
 from . import shield_parts as parts
 from .shield_parts import fenced, kinds, known, leaves_by_error, modules, not_put, ordinal
@@ -101,8 +102,7 @@ def _module_call(real: object) -> object:
     (`last`) without working it out again. Whatever is otherwise goes the long way, which `_put_module` is."""
     kind, log = kinds["module"], life.log
     append, append_value, record = log.append, log.append_value, life.RECORD
-    code = getattr(inspect.unwrap(real, stop=lambda f: not _is_of_the_clock(f)), "__code__", None)
-    direct = code is not None and code.co_names == ("_compiled_call_impl", "_call_impl")  # torch's own, around which only the clock stands
+    within = inspect.unwrap(real, stop=lambda f: not _is_of_the_clock(f))  # torch's own
     tensor, hooks = _read[None], sys.modules["torch.utils.hooks"].RemovableHandle
     left, looked, joined, instead = leavings.left, leavings.looked, lazy.joined, lazy.instead
     transform_level, forward_ad = sys.modules["torch"]._C._functorch.maybe_current_level, sys.modules["torch"].autograd.forward_ad
@@ -110,8 +110,7 @@ def _module_call(real: object) -> object:
     @functools.wraps(real)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
         if life.depth:
-            # what `real` would do: the clock does not look within a call either
-            return self._call_impl(*args, **kwargs) if direct and self._compiled_call_impl is None else real(self, *args, **kwargs)
+            return within(self, *args, **kwargs)  # the clock does not look within a call either
         if not life.phase or _get_ident() != life.main:
             return real(self, *args, **kwargs)
         spot = life.enter(_getframe(1))
@@ -255,8 +254,7 @@ def _backward(real: object) -> object:
             try:
                 reach, loss, looked = gradients.before(tensors, caller), _bits(tensors), leavings.backward_begins(modules, parts.count)
             except Exception as e:
-                fate.broke(e)
-                return real(tensors, *args, **kwargs)
+                fate.broke(e)  # the real one is called behind this handler: what it raises is not raised while handling a fault of ours
             out = real(tensors, *args, **kwargs)
             if life.phase:
                 try:
@@ -289,8 +287,8 @@ def _ghost_backward(tensors: object, caller: object) -> None:
 def _retain_grad(real: object) -> object:
     """No leaf, but it gets a gradient from the next backward as one does."""
     @functools.wraps(real)
-    def retain_grad(self: object) -> None:
-        real(self)
+    def retain_grad(self: object, *args: object) -> None:
+        real(self, *args)
         if life.here():
             gradients.know([self])
     return retain_grad

@@ -13,8 +13,9 @@ import enum
 import sys
 
 from ..entry import unnumbered
+from ..looks import has, isinstance, vars
 from . import fate, log, words
-from .leaves import PLAIN, is_user_module, quietly
+from .leaves import PLAIN, attributes, is_user_module, items, quietly
 
 SHARED = 1 << 18  # bytes; bigger stand-ins of one template share their memory
 CONTENT_MAX = 1 << 20  # bytes of an integer tensor that are kept as the sample of its template
@@ -141,7 +142,7 @@ class _Describer:
         if kind is tuple or kind is list:
             return ("t" if kind is tuple else "l", *[self.form(each) for each in o])
         if kind is dict:
-            return ("d", *[self.form(each) for pair in o.items() for each in pair])
+            return ("d", *[self.form(each) for pair in items(o) for each in pair])
         if kind is torch.Size:
             self.leaves.append(tuple(o))
             return ("S",)
@@ -149,10 +150,10 @@ class _Describer:
             return ("x", kind.__name__, str(o))
         if isinstance(o, enum.Enum) and o.name is not None:
             return ("x", "member", *_name(kind), o.name)
-        if isinstance(o, tuple) and hasattr(kind, "_fields"):
-            return ("n", *_name(kind), *[self.form(each) for each in o])
+        if isinstance(o, tuple) and has(kind, "_fields"):
+            return ("n", *_name(kind), *[self.form(each) for each in tuple.__iter__(o)])
         if isinstance(o, dict):
-            return ("m", *_name(kind), *[self.form(each) for pair in o.items() for each in pair])
+            return ("m", *_name(kind), *[self.form(each) for pair in items(o) for each in pair])
         if kind.__module__.partition(".")[0] == "numpy":
             return self._numpy(o, kind)
         if isinstance(o, type):
@@ -188,7 +189,7 @@ class _Describer:
 
     def _object(self, o: object, kind: type) -> tuple:
         """An object of a Python class whose whole state is its `__dict__`."""
-        if kind.__basicsize__ > object.__basicsize__ + 16 or not isinstance(getattr(o, "__dict__", None), dict):
+        if kind.__basicsize__ > object.__basicsize__ + 16 or attributes(o) is None:
             raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
         if id(o) in self._seen:
             raise NotUnderstood(f"{kind.__qualname__} inside itself")
@@ -236,7 +237,7 @@ def _name(kind: type) -> tuple:
             return module, name
     except (KeyError, AttributeError):
         pass
-    for name, thing in list(getattr(sys.modules.get(module), "__dict__", {}).items()):
+    for name, thing in list((attributes(sys.modules.get(module)) or {}).items()):
         if thing is kind:
             return module, name
     raise NotUnderstood(f"{module}.{kind.__qualname__}")

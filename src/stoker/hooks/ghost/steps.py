@@ -10,6 +10,7 @@ import inspect
 import sys
 import time
 
+from ..looks import isinstance
 from . import fate, leavings, life, pace, points, words
 from .shield_parts import kinds, known, leaves_by_error, not_put, params_of
 from .stand_ins import build, template

@@ -12,6 +12,8 @@ import marshal
 import os
 import zlib
 
+from ..looks import isinstance
+
 FORMAT = 2
 CHUNK = 8 << 20
 KEEP = 2

@@ -9,6 +9,7 @@ import sys
 from _thread import get_ident
 from _weakref import ref
 
+from ..looks import isinstance
 from . import life, tape, words
 
 _fstat, _stat, _samestat = os.fstat, os.stat, os.path.samestat

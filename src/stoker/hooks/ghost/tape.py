@@ -8,7 +8,8 @@ import os
 import sys
 from _thread import get_ident
 
-from ..entry.methods import Of, replace  # noqa: F401  # for whoever makes events
+from ..entry.methods import Method, Of, replace  # noqa: F401  # for whoever makes events
+from ..looks import isinstance
 from . import life, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
@@ -16,6 +17,7 @@ EARLY = "early-"  # and a number made of the command line, in life.folder: the e
 PUT_BACK = "put_back"  # in life.folder: as_found.MARK
 EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there is no training script
 NO, LIBRARY, YES, THROUGH = range(4)
+_getframe = sys._getframe
 
 early = PASS  # what happens now, while life.phase is still OFF
 early_names: set = set()  # of the events before torch was there
@@ -219,6 +221,14 @@ def _kind(name: str) -> int:
 
 
 # ---- who asks
+
+def frame(up: int) -> object:
+    """The frame so many above that of the caller. None: the interpreter itself calls, at exit or to show the lines of a traceback."""
+    try:
+        return _getframe(up + 1)
+    except ValueError:
+        return None
+
 
 def asked(frame: object, least: int = YES) -> bool:
     """Whether the script or one of its libraries is asking here (with LIBRARY: or torch or numpy), rather than Python's machinery or we."""

@@ -10,6 +10,7 @@ import weakref
 import zlib
 from collections.abc import Iterator
 
+from ..looks import WeakKeys, isinstance
 from . import leaves, private, samplers, watch, words, written
 
 tracks = weakref.WeakKeyDictionary()  # iterator -> Track
@@ -17,8 +18,8 @@ known: dict = {}  # number -> (weak sampler, generator and data set, digest at i
 counts = {"iterators": 0, "samplers": 0}  # so far, those that are gone included
 making = None  # the Track whose iterator is being made
 rebuilding = None  # the same, when that one is to go on where it was
-_guards = weakref.WeakKeyDictionary()  # loader -> the Watch over what its last workers were started with
-_inside = weakref.WeakKeyDictionary()  # loader -> Inside
+_guards = WeakKeys()  # loader -> the Watch over what its last workers were started with
+_inside = WeakKeys()  # loader -> Inside
 CAREFUL = 64  # batches of a loader
 MOST_DRAWS = 1000  # each is some kilobytes of every image
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 import weakref
 
+from ..looks import isinstance
 from . import fate, life, log, private, rng, way_back, words
 
 _get_ident, _getframe = _thread.get_ident, sys._getframe

@@ -12,6 +12,7 @@ import functools
 import sys
 import types
 
+from ..looks import isinstance, vars
 from . import leaves, life, walk_heap, walk_kept, walk_kinds, walk_settings, walk_strays
 from .leaves import PLAIN
 

@@ -11,6 +11,7 @@ import sys
 import types
 import weakref
 
+from ..looks import isinstance, vars
 from . import effects, image_memory, leaves, transforms, walk_garbage, walk_heap, walk_kinds, walk_settings, words
 
 _REACH = 200_000  # objects that are looked at behind one of our own, or the loader's

@@ -7,6 +7,7 @@ import functools
 import sys
 import types
 
+from ..looks import isinstance
 from . import caches, leaves
 
 _WORDS_OF_A_CACHE = (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters")
@@ -123,6 +124,8 @@ def _stands_at_home(thing) -> bool:
 
 def of_module(walk, thing, path):
     """Its name; one of the script's leads on to all its names."""
-    walk.facts[path] = ("module", leaves.text(str(thing.__name__)))
-    if id(vars(thing)) not in walk.module_dicts and leaves.is_user_module(thing.__name__, thing):
-        walk.names(vars(thing), path)
+    names = leaves.attributes(thing) or {}
+    name = str(names.get("__name__"))
+    walk.facts[path] = ("module", leaves.text(name))
+    if id(names) not in walk.module_dicts and leaves.is_user_module(name, thing):
+        walk.names(names, path)

@@ -14,6 +14,7 @@ import types
 import weakref
 from collections import Counter
 
+from ..looks import has, isinstance, vars
 from . import private, walk_heap
 
 _MOST = 20_000  # things that are looked at
@@ -74,7 +75,7 @@ def _holders(lists: tuple, seen: object) -> list | None:
     """These tensors and arrays and all that holds them, as far as no path leads there; None: too many."""
     found: dict = {}
     level, fresh = [*lists[0], *lists[1], *lists[2]], []
-    in_use = {id(module.__dict__) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
+    in_use = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
     for _ in range(_DEEP):
         for thing in level:
             found[id(thing)] = thing
@@ -114,7 +115,7 @@ def _held(found: list, lists: tuple) -> Counter:
 
 def _asked_for(thing: object, seen: object, holds: int) -> bool:
     """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for those who hold it there)."""
-    if hasattr(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
+    if has(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
         return True
     if not isinstance(thing, sys.modules["torch"].Tensor):
         return False

@@ -9,6 +9,7 @@ import types
 import weakref
 
 from ..entry import imports
+from ..looks import isinstance, vars
 from . import leaves, private, walk_kinds
 
 NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE, LIST, OWN, FUNCTION = range(12)
@@ -89,7 +90,7 @@ class _Codes(dict):
             code = ITERATOR
         elif kind is types.FunctionType:
             code = FUNCTION
-        elif issubclass(kind, CODE) or kind.__module__ == "numpy.random.bit_generator" or kind.__module__.startswith(leaves.PACKAGE):
+        elif issubclass(kind, CODE) or str(kind.__module__).startswith(("numpy.random.bit_generator", leaves.PACKAGE)):
             code = NEITHER
         elif walk_kinds.is_user_kind(kind):  # of the script's: a `for` or a `with` may be all that holds it
             code = KEEPER if any(word in vars(base) for base in kind.__mro__ for word in ("__next__", "__exit__")) else OWN

@@ -10,6 +10,7 @@ import types
 import weakref
 from collections import Counter, OrderedDict
 
+from ..looks import isinstance, vars
 from . import leaves, walk_closed, walk_garbage, walk_heap, walk_strays
 
 _MOST = 5000  # things that are looked at

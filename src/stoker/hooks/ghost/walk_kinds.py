@@ -18,6 +18,7 @@ import threading
 import types
 import weakref
 
+from ..looks import isinstance, vars
 from . import leaves, walk_library, walk_opaque, walk_pickled
 from .leaves import PLAIN
 from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
@@ -42,11 +43,10 @@ from .walk_values import (
     of_value,
 )
 
-_UNSET = object()
 HANDLERS: dict = {}  # class -> handler(walk, thing, path), or None: a leaf
 ITERATORS: set = set()  # classes of C iterators
 _loader_files = ("torch/utils/data/",)
-_slots: dict = {}
+_UNSET, _slots = object(), {}
 _torch_known = _numpy_known = False
 
 
@@ -236,7 +236,7 @@ def is_strict(kind: type) -> bool:
 
 def of_a_package(kind: type) -> bool:
     """Whether it is a module, data set or sampler of an installed package besides torch: such a class may count in its own variables."""
-    return is_strict(kind) and not (kind.__module__ or "").startswith("torch.") and not user_kinds(kind)
+    return is_strict(kind) and not str(kind.__module__).startswith("torch.") and not user_kinds(kind)
 
 
 def _loader(walk, thing, path):

@@ -12,6 +12,7 @@ import threading
 import types
 import zlib
 
+from ..looks import isinstance, vars
 from . import leaves, walk_opaque
 
 _NAMESPACES = """

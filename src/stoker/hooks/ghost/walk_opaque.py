@@ -13,6 +13,7 @@ import types
 import zlib
 from collections import OrderedDict
 
+from ..looks import isinstance, vars
 from . import leaves, private
 
 _STORES, _EXTENDED = dis.opmap["STORE_ATTR"], dis.EXTENDED_ARG

@@ -7,6 +7,7 @@ import pickle
 import types
 import zlib
 
+from ..looks import isinstance
 from . import leaves
 
 _TOLD = ("pandas", "tokenizers", "pyarrow", "polars")  # libraries of which every object is taken so

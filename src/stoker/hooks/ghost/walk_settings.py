@@ -8,6 +8,7 @@ import signal
 import sys
 import weakref
 
+from ..looks import isinstance, vars
 from . import at_exit, leaves, private, walk_library
 
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it

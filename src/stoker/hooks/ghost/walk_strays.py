@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import types
 
+from ..looks import isinstance
 from . import bytecode, leaves, private, walk_closed, walk_heap, walk_kinds
 from .leaves import PLAIN
 

@@ -9,6 +9,7 @@ import sys
 import weakref
 import zlib
 
+from ..looks import isinstance
 from . import leaves
 from .leaves import BULK, PLAIN
 
@@ -123,7 +124,7 @@ def of_dict(walk, thing, path):
 def of_defaultdict(walk, thing, path):
     """A dict, and what makes its missing values."""
     of_dict(walk, thing, path)
-    walk.add(thing.default_factory, path + ".default_factory")
+    walk.add(collections.defaultdict.default_factory.__get__(thing), path + ".default_factory")
 
 
 def of_sequence(walk, thing, path):
@@ -144,7 +145,7 @@ def of_sequence(walk, thing, path):
 def of_deque(walk, thing, path):
     """As a list, with its greatest length."""
     inside = list(collections.deque.__iter__(thing))
-    walk.facts[path] = (leaves.name_of(type(thing)), len(inside), thing.maxlen)
+    walk.facts[path] = (leaves.name_of(type(thing)), len(inside), collections.deque.maxlen.__get__(thing))
     walk.things[path] = thing
     if len(inside) > BULK and leaves.bulk(inside):
         walk.facts[path] += (leaves.crc(inside),)

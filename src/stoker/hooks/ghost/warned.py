@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 
+from ..looks import attributes, isinstance
 from . import caches, private
 from .leaves import PLAIN
 
@@ -21,7 +22,7 @@ def save(_store: object = None) -> dict:
     """What Python remembers of shown warnings, as plain values; not what it forgets at the next one, since filters have changed."""
     version, found = _version(), {}
     for name, module in list(sys.modules.items()):
-        registry = (getattr(module, "__dict__", None) or {}).get(_PLACE)
+        registry = attributes(module).get(_PLACE)
         if type(registry) is dict and registry.get("version") == version:
             shown = [(key[0], *_words(key[1]), key[2]) for key in registry if type(key) is tuple and len(key) == 3 and type(key[0]) is str]
             if shown:
@@ -55,11 +56,11 @@ def _called() -> list:
     """[(module, name, [arguments])] of each call that is remembered, as far as the arguments are plain values and loggers."""
     for home in sys.modules.keys() - _looked_through:
         _looked_through.add(home)
-        names = getattr(sys.modules.get(home), "__dict__", None) or {}
+        names = attributes(sys.modules.get(home))
         _once.extend((home, name) for name, thing in list(names.items()) if type(thing) is caches.CACHE and name.endswith("_once"))
     found = []
     for home, name in _once:
-        thing = getattr(sys.modules.get(home), name, None)
+        thing = attributes(sys.modules.get(home)).get(name)
         if type(thing) is caches.CACHE and thing.cache_info().currsize:
             keys = [key if type(key) is tuple else (key,) for key, _ in caches.cached(thing) or ()]
             calls = [[_argument(each) for each in key] for key in keys]
@@ -79,7 +80,7 @@ def _call(told: list) -> None:
     logging.disable(logging.CRITICAL)
     try:
         for home, name, calls in told:
-            thing = getattr(sys.modules.get(home), name, None)
+            thing = attributes(sys.modules.get(home)).get(name)
             for call in calls if type(thing) is caches.CACHE else ():
                 thing(*(logging.getLogger(value) if kind == "logger" else value for kind, value in call))
     finally:

@@ -6,6 +6,7 @@ No pickling, and no code of the user's is run by looking: no property, no `__eq_
 
 from __future__ import annotations
 
+import collections
 import gc
 import marshal
 import operator
@@ -14,6 +15,7 @@ import threading
 import types
 import zlib
 
+from ..looks import has, isinstance, vars
 from . import caches, leaves
 from .leaves import PLAIN
 from .watch_kinds import (
@@ -229,7 +231,7 @@ class Watch:
             self._order.append(("set", lambda: sorted(map(repr, map(_plain, set.__iter__(thing))))))
             self._descend(held.then, path)
             return
-        self._hold(path, types.MethodType(tuple, thing), thing)
+        self._hold(path, _elements(thing), thing)
 
     def _hold(self, path: str, values: object, owner: object, names: object = None) -> None:
         held = Held(path, values, owner, names)
@@ -346,7 +348,7 @@ class Watch:
             self._deep.append((path, now_and_then, now_and_then()))
         content = content_of(thing) or now_and_then or often or int
         self._order.append((leaves.name_of(kind), content))
-        wrapped = getattr(thing, "__wrapped__", None) if hasattr(kind, "cache_info") else None
+        wrapped = getattr(thing, "__wrapped__", None) if has(kind, "cache_info") else None
         if wrapped is not None:
             kept = Held(path, lambda: caches.flat(thing), thing)
             self._caches.append(kept)
@@ -416,6 +418,14 @@ def _same(now: object, then: object, late: bool = True) -> bool:
         elif not (late and b is None and is_handle(type(a))):
             return False
     return True
+
+
+def _elements(thing: object) -> object:
+    """What gives a list, tuple or deque as a tuple, past the methods of a class of the script's."""
+    if type(thing) in (list, tuple, collections.deque):
+        return types.MethodType(tuple, thing)
+    go = next(base.__iter__ for base in (list, tuple, collections.deque) if isinstance(thing, base))
+    return lambda: tuple(go(thing))
 
 
 def _plain(value: object) -> object:

@@ -14,6 +14,7 @@ import sys
 import types
 import zlib
 
+from ..looks import has, isinstance
 from . import leaves, private, walk_library, walk_pickled
 
 SMALL = 4096  # bytes of an array that are compared at each look
@@ -92,7 +93,7 @@ def state_of(thing: object, kind: type, files: bool, process: bool = False) -> t
             return (lambda: _numpy_bits(thing)), None
     if kind is bytearray or kind is memoryview or module_of(kind) == "array":
         return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
-    if hasattr(kind, "cache_info"):
+    if has(kind, "cache_info"):
         return (lambda: thing.cache_info()[1]), None
     if isinstance(thing, (ctypes._SimpleCData, ctypes.Array, ctypes.Structure)):
         return (lambda: bytes(thing)) if ctypes.sizeof(thing) <= WHOLE else None, None
@@ -123,6 +124,14 @@ def _is_read(array: object) -> bool:
 
 def _tensor_state(tensor: object) -> tuple:
     import torch
+    state = leaves.quietly(_state_of_tensor)(tensor)
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return state
+    return tuple(each and leaves.quietly(each) for each in state)  # of a class of the script's, perhaps
+
+
+def _state_of_tensor(tensor: object) -> tuple:
+    import torch
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return (lambda: tensor._version), None
     try:
@@ -138,6 +147,7 @@ def _tensor_state(tensor: object) -> tuple:
     return (lambda: (tensor._version, tuple(tensor.shape))), lambda: _crc(array)
 
 
+@leaves.quietly
 def is_shared(thing: object) -> bool:
     """Whether other processes write to the same memory: a shared tensor, or a ctypes object, which is hardly used for anything else."""
     torch = sys.modules.get("torch")
@@ -154,6 +164,7 @@ def _memory_state(get: object, size: int, writable: bool) -> tuple:
     return None, lambda: _crc(get())
 
 
+@leaves.quietly
 def content_of(thing: object) -> object:
     """A function that gives a checksum of a tensor's memory, None for other things."""
     torch = sys.modules.get("torch")

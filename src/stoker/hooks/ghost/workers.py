@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ..looks import isinstance
 from . import life, private, tape
 
 _original = None  # torch's worker loop, while `Loop` stands in its place

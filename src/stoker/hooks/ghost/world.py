@@ -9,9 +9,10 @@ import sys
 import time
 
 from ..entry.methods import replace_in_type
+from ..looks import isinstance
 from . import life, tape, way_back, words
 
-_getframe = sys._getframe
+_getframe = tape.frame
 _real: dict = {}  # "time.perf_counter" -> the function as it was
 _last: dict = {}  # the last value of each monotonic clock that the script was told, while it comes from the log
 _shift: dict = {}  # clock -> what is added to it since a resume

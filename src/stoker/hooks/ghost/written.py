@@ -16,6 +16,8 @@ import sys
 import types
 import weakref
 
+from .. import looks
+from ..looks import isinstance, vars
 from . import leaves, stand_ins
 from .leaves import PLAIN
 from .watch_kinds import is_users, names_of
@@ -209,7 +211,7 @@ class _Places:
 
 def of_module(root: object) -> Writers:
     """What a call of this module runs: its hooks and forwards, and those of all modules in it."""
-    found, modules = Writers(), list(root.named_modules())
+    found, modules = Writers(), looks.named_modules(root)
     for path, module in modules:
         for word in ("_forward_pre_hooks", "_forward_hooks"):
             for n, hook in enumerate(list(vars(module).get(word, {}).values())):
@@ -222,21 +224,26 @@ def of_module(root: object) -> Writers:
         kind = type(module)
         if kind not in kinds:
             kinds[kind] = Writers()
-            kinds[kind].add("", module.forward)
+            kinds[kind].add("", _forward(module))
         if kinds[kind]:
-            found.add(path, module.forward)
+            found.add(path, _forward(module))
     return found
+
+
+def _forward(module: object) -> object:
+    own, method = vars(module).get("forward"), _of_class(type(module), "forward")
+    return own or (types.MethodType(method, module) if type(method) is types.FunctionType else module.forward)
 
 
 def of_backward(roots: list) -> Writers:
     """What a backward through these modules runs: hooks of theirs and of their parameters."""
     found = Writers()
     for number, root in roots:
-        for path, module in root.named_modules():
+        for path, module in looks.named_modules(root):
             for word in ("_backward_pre_hooks", "_backward_hooks"):
                 for n, hook in enumerate(list((vars(module).get(word) or {}).values())):
                     found.add(f"{number}.{path}^{word}{n}", hook)
-        for path, parameter in root.named_parameters():
+        for path, parameter in looks.named_parameters(root):
             for word in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 for n, hook in enumerate(list((getattr(parameter, word, None) or {}).values())):
                     found.add(f"{number}.{path}^{word}{n}", hook)
@@ -252,7 +259,7 @@ def of_data(sampler: object, reads: tuple) -> Writers:
             method = _of_class(type(sampler), word)
             if type(method) is types.FunctionType:
                 found.add(f"{key}.{word}", types.MethodType(method, sampler))
-        sampler = getattr(sampler, "sampler", None)
+        sampler = looks.attributes(sampler).get("sampler")
     if reads:
         dataset, collate = reads
         todo.append(("dataset", dataset, DEEP + 1))

@@ -1,0 +1,195 @@
+"""Errors read as under plain python: the frames of the script with their lines, and none of Stoker's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import beside
+import pytest
+
+ATTEMPT = """
+import atexit, builtins, io, json, os, pathlib, shutil, subprocess, sys, threading, traceback
+
+def attempt(call):
+    try:
+        call()
+    except BaseException:
+        traceback.print_exc()
+"""
+
+PLAIN = ATTEMPT + """
+def chained():
+    try:
+        open("nope")
+    except OSError as e:
+        raise ValueError("cause") from e
+
+def in_context():
+    try:
+        os.listdir("nope")
+    except OSError:
+        os.stat("nope2")
+
+def full():
+    with open("/dev/full", "w") as f:
+        f.write("x")
+
+def replaced():
+    os.replace("nope", "y")
+
+for call in (chained, in_context, full, replaced, lambda: open(3.5), lambda: open("f", "q"), lambda: json.load(open("nope.json")),
+             lambda: pathlib.Path("nope").read_text(), lambda: shutil.copy("nope", "x"), lambda: input("? "), lambda: os.mkdir("/proc/x"),
+             lambda: subprocess.run(["false"], check=True), lambda: subprocess.run(["no-such-program"]), lambda: open("a/b", "w")):
+    attempt(call)
+thread = threading.Thread(target=in_context, name="t")
+thread.start()
+thread.join()
+
+class Late:
+    def __del__(self):
+        os.listdir("gone")
+
+Late()
+atexit.register(os.remove, "gone too")
+atexit.register(chained)
+in_context()
+"""
+
+TORCH = ATTEMPT + """
+import dataclasses, logging, pdb, signal
+import torch
+from torch.utils.data import DataLoader, Dataset
+logging.basicConfig()
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(5, 2)))
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    word: str
+
+class Raises(torch.nn.Module):
+    def forward(self, x):
+        raise Frozen("in forward")
+
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        raise KeyError("in backward")
+
+class Data(Dataset):
+    def __init__(self, how):
+        self.how = how
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        if self.how == "size":
+            return torch.ones(i + 1)
+        if self.how == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        return open("nope.bin", "rb") if i == 3 else torch.ones(2)
+
+def collate(items):
+    raise TypeError("in collate")
+
+def through(**how):
+    for _ in DataLoader(Data(how.pop("how", "")), **how):
+        pass
+
+def step():
+    def closure():
+        raise ValueError("in closure")
+    torch.optim.SGD(net.parameters(), lr=0.1).step(closure)
+
+def schedule():
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    each = torch.optim.lr_scheduler.OneCycleLR(opt, 1.0, total_steps=1)
+    opt.step()
+    each.step()
+    each.step()
+
+def logged():
+    try:
+        net(torch.ones(3, 4))
+    except RuntimeError:
+        logging.exception("logged")
+        trace = sys.exc_info()[2]
+        while trace is not None:
+            print(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            trace = trace.tb_next
+        raise KeyError("in its context")
+
+def post_mortem():
+    try:
+        net(torch.ones(3, 4))
+    except RuntimeError as e:
+        debugger = pdb.Pdb(stdin=io.StringIO("bt\\nup\\nq\\n"), nosigint=True)
+        debugger.use_rawinput = False
+        debugger.reset()
+        debugger.interaction(None, e.__traceback__)
+
+def generator():
+    def each():
+        yield 1
+        net(torch.ones(3, 4))
+    list(each())
+
+def group():
+    found = []
+    for call in (logged, generator):
+        try:
+            call()
+        except Exception as e:
+            found.append(e)
+    raise ExceptionGroup("both", found)
+
+open("junk", "w").write("junk")
+for call in (lambda: net(torch.ones(3, 4)), lambda: net(torch.ones(3, 9)), lambda: Raises()(1), logged, post_mortem, generator, step, schedule,
+             lambda: Bad.apply(torch.ones(2, requires_grad=True)).sum().backward(), lambda: torch.ones(2).sum().backward(),
+             lambda: through(), lambda: through(how="size", batch_size=2), lambda: through(collate_fn=collate), lambda: through(num_workers=1),
+             lambda: through(how="interrupt"), lambda: torch.load("nope.pt"), lambda: torch.load("junk"), lambda: torch.save(1, "a/b.pt"),
+             lambda: torch.ones(2).item(), lambda: torch.ones(2, requires_grad=True).numpy(), lambda: torch.ones(1).retain_grad(),
+             lambda: DataLoader(Data(""), none=1), lambda: shutil.rmtree("nope"), lambda: subprocess.run(["false"], check=True),
+             lambda: torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0, norm_type="x")):
+    attempt(call)
+if sys.version_info >= (3, 11):
+    attempt(group)
+thread = threading.Thread(target=generator, name="t")
+thread.start()
+thread.join()
+atexit.register(logged)
+Raises()(torch.ones(1))
+"""
+
+
+@pytest.mark.parametrize("script", [PLAIN, pytest.param(TORCH, marks=pytest.mark.inside)], ids=["plain", "torch"])
+def test_what_a_failing_script_prints_is_what_plain_python_prints(tmp_path: Path, script: str):
+    (tmp_path / "train.py").write_text(script)
+    plain, hooked, _ = beside.both(tmp_path, "train.py")
+    assert "stoker" not in "".join(hooked)
+    assert plain[1].count("Traceback") > 10
+    assert hooked[0] == plain[0]
+    assert hooked[1].splitlines() == plain[1].splitlines()
+
+
+@pytest.mark.inside
+def test_an_error_that_a_signal_handler_raises_within_stokers_code_is_the_scripts():
+    from stoker.hooks.ghost import allow, fate, life
+
+    def handler(number: int, frame: object) -> None:
+        raise TimeoutError("too long")
+
+    life.depth = 1
+    try:
+        with pytest.raises(TimeoutError, match="too long") as raised:
+            allow._Quiet(handler)(14, None)
+        with pytest.raises(TimeoutError, match="too long"):
+            fate.broke(raised.value)
+        life.leave()
+        assert life.from_signal is None
+    finally:
+        life.depth = 0

@@ -43,7 +43,7 @@ WORDS = {
     "in place": "A run that works in the folder where you stand, as plain python would.",
     "frozen copy": "A copy of your folder in the run folder, taken when you asked, so that later edits do not change a run that waits.",
     "wish": "What a verb writes down; the server makes it true, and tries again until it is.",
-    "stop ladder": "How a run is ended: SIGINT, then SIGTERM, then SIGKILL, each after its grace, over every process it started.",
+    "stop ladder": "How a run is ended: an image, SIGTERM or SIGINT, then SIGTERM and SIGKILL to every process, each after its grace.",
     "slot": "One unit of CPU capacity. Counted only when you say how many there are.",
     "pinned": "Kept by `stoker gc` whatever its age.",
 }

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import uuid
 
 import pytest
 from agentkit import wait_for
@@ -22,6 +23,7 @@ int nvmlDeviceGetName(void *h, char *b, unsigned n) { snprintf(b, n, "Played %ld
 int nvmlDeviceGetMemoryInfo(void *h, unsigned long long *m) { m[0] = 80000000000ull; m[1] = 79999999000ull; m[2] = 1000 + *(long *)h; return 0; }
 int nvmlDeviceGetUtilizationRates(void *h, unsigned *r) { if (*(long *)h) return 3; r[0] = 42; r[1] = 7; return 0; }
 """
+MARK = uuid.uuid4().hex[:12]  # leases of GPUs lie where all on this machine see them
 SMI = """#!/bin/sh
 case "$1" in
 *utilization*) echo "0, GPU-x, 17, 300"; echo "1, GPU-y, [N/A], 5";;
@@ -35,7 +37,7 @@ def nvml(tmp_path):
     if not shutil.which("cc"):
         pytest.skip("there is no C compiler to make a library with")
     (tmp_path / "lib").mkdir()
-    (tmp_path / "nvml.c").write_text(NVML)
+    (tmp_path / "nvml.c").write_text(NVML.replace("aaaa", MARK))
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "lib" / "libnvidia-ml.so.1"), str(tmp_path / "nvml.c")], check=True)
     return {"LD_LIBRARY_PATH": str(tmp_path / "lib")}
 
@@ -48,15 +50,16 @@ def telemetry(run) -> list:
 def test_nvml_in_telemetry_and_probe(new_run, nvml):
     run = new_run(["sleep", "100"])
     run.start(**nvml)
-    assert telemetry(run) == [{"uuid": "GPU-0-aaaa", "index": 0, "busy_percent": 42, "memory_bytes": 1000},
-                              {"uuid": "GPU-1-aaaa", "index": 1, "busy_percent": None, "memory_bytes": 1001}]
+    assert telemetry(run) == [{"uuid": f"GPU-0-{MARK}", "index": 0, "busy_percent": 42, "memory_bytes": 1000},
+                              {"uuid": f"GPU-1-{MARK}", "index": 1, "busy_percent": None, "memory_bytes": 1001}]
     facts = run.call("probe", env=nvml)[0]["gpus"]
-    assert facts[1] == {"index": 1, "uuid": "GPU-1-aaaa", "name": "Played 1", "memory_bytes": 80000000000, "used_bytes": 1001}
+    assert facts[1] == {"index": 1, "uuid": f"GPU-1-{MARK}", "name": "Played 1", "memory_bytes": 80000000000, "used_bytes": 1001,
+                        "pids": [], "leased": None}
 
 
 def test_only_the_runs_own_gpus_are_looked_at(new_run, nvml):
     handed = new_run(["sleep", "100"])
-    handed.call("start", handed.dir, 1, "--gpus", "GPU-1-aaaa", env=nvml)
+    handed.call("start", handed.dir, 1, "--gpus", f"GPU-1-{MARK}", env=nvml)
     chosen = new_run(["sleep", "100"], env={"CUDA_VISIBLE_DEVICES": "0"})
     chosen.start(**nvml)
     assert [g["index"] for g in telemetry(handed)] == [1] and [g["index"] for g in telemetry(chosen)] == [0]

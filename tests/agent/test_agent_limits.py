@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import time
 
 import pytest
 from agentkit import kill, wait_for
+
+from stoker.base.state import sentence
 
 PY = sys.executable
 FAILS = ["sh", "-c", "echo try $STOKER_ATTEMPT; exit 3"]
@@ -203,3 +207,42 @@ def test_a_clock_set_back_does_not_move_the_end_before_the_start(new_run, tmp_pa
     assert end["reason"] == "limit_time" and end["ended_at"] - end["started_at"] == pytest.approx(end["used_s"], abs=0.01)
     times = [e["at"] for e in run.events()]
     assert times[-1] < times[0] - 3000, "the clock did jump"
+
+
+GROWS = "import time\nprint('up', flush=True)\nx = bytearray(1 << 20)\nwhile True:\n    x += b'x' * (4 << 20)\n    time.sleep(0.02)"
+
+
+@pytest.mark.parametrize("cgroup", [True, False])
+def test_a_memory_limit_ends_a_run_and_says_which(new_run, cgroup):
+    """False: no cgroup may be made, so its use is watched."""
+    run = new_run([PY, "-c", GROWS], memory_bytes=100_000_000)
+    if cgroup:
+        run.start()
+        if not run.record()["memory_group"]:
+            run.stop("--grace", 0, 0)
+            pytest.skip("no memory cgroup can be made here")
+    else:
+        begin_without_cgroups(run)
+        assert not run.record()["memory_group"]
+    end = run.end()
+    evidence = end["evidence"]
+    assert end["reason"] == "host_oom" and evidence["kind"] == "memory" and evidence["limit_bytes"] == 100_000_000
+    assert evidence["used_bytes"] >= 99_000_000 and "of memory, and --memory 100 MB ended it" in sentence(end["reason"], evidence)
+    group = run.record()["memory_group"]
+    assert not group or not os.path.exists(group)
+
+
+def begin_without_cgroups(run) -> None:
+    """In a namespace of its own, where none are mounted."""
+    argv = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh", *run.argv("start", run.dir, 1)]
+    if subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("a mount namespace needs root")
+
+
+def test_shared_memory_counts_once(new_run):
+    """Four processes that share 60 MB use 60 MB, not 240."""
+    body = ("import mmap, os, time\nm = mmap.mmap(-1, 60 << 20)\nm.write(b'x' * (60 << 20))\n"
+            "for i in range(3):\n    if os.fork() == 0: break\nsum(m[i] for i in range(0, 60 << 20, 4096))\ntime.sleep(5)")
+    run = new_run([PY, "-c", body], memory_bytes=150_000_000)
+    begin_without_cgroups(run)
+    assert run.end()["reason"] == "exited"

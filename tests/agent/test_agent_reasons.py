@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from agentkit import wait_for
 
+from stoker.base.state import sentence, what_next
+
 PY = sys.executable
 
 
@@ -156,6 +158,7 @@ def test_inodes_used_up_is_disk_full_too(new_run, tmp_path, small_disk):
     path = script(tmp_path, f"for i in range(1000): open(f'{small_disk}/{{i}}', 'w')")
     end = ended(new_run([PY, path]))
     assert end["reason"] == "disk_full" and end["evidence"]["inodes_free"] == 0 and end["evidence"]["disk_free_bytes"] > 0
+    assert sentence(end["reason"], end["evidence"]) == f"The file system {small_disk} has no free inodes (200 in use): too many files."
     assert end["evidence"]["path"].startswith(str(small_disk))
 
 
@@ -237,6 +240,7 @@ def test_out_of_memory_in_a_cgroup_is_host_oom(new_run, tmp_path, small_memory):
                    stdout=subprocess.DEVNULL)
     end = run.end()
     assert end["reason"] == "host_oom" and end["signal_name"] == "SIGKILL"
+    assert "memory limit of 67.1 MB" in sentence(end["reason"], end["evidence"])
     assert end["evidence"]["oom_kill_after"] > end["evidence"]["oom_kill_before"]
     wait_for(lambda: not run.processes(), "the caretakers leave")
 
@@ -274,3 +278,99 @@ def test_torchrun_without_prefixes_and_a_rank_that_crashes(new_run, tmp_path):
     crash = script(tmp_path, "import os, time, signal\nif os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGSEGV)\ntime.sleep(60)", "crash.py")
     end = ended(new_run([*torchrun(), crash], env={"OMP_NUM_THREADS": "1"}))
     assert end["reason"] == "crashed" and end["evidence"]["signal_name"] == "SIGSEGV" and end["code"] == 1
+
+
+@pytest.mark.parametrize(("then", "reason"), [("", "nonzero_exit"), ("print('one more line', file=sys.stderr, flush=True)", "crashed")])
+def test_a_python_error_counts_more_than_the_abort_that_follows_it(new_run, tmp_path, then, reason):
+    """Threads of compiled code abort as Python goes. An error that was caught, long before an abort, explains nothing."""
+    path = script(tmp_path, f"""\
+        import atexit, os, sys
+        def end():
+            {then or 'pass'}
+            os.abort()
+        atexit.register(end)
+        open("data.npy")
+        """)
+    end = ended(new_run([PY, path]))
+    assert end["reason"] == reason and end["signal_name"] == "SIGABRT"
+    assert end["evidence"]["exception"]["type"] == "FileNotFoundError" and end["evidence"]["exception"]["line"] == 6
+
+
+RANKS = """\
+    import atexit, os, signal, sys, time
+    rank = int(os.environ["RANK"])
+    if rank == 1:
+        time.sleep(0.5)
+        if "--killed" in sys.argv:
+            os.kill(os.getpid(), signal.SIGKILL)
+        atexit.register(os.abort)
+        open("data-of-rank-1.npy")
+    time.sleep(100)
+    """
+
+
+@pytest.mark.slow
+def test_the_error_of_a_rank_counts_more_than_its_abort(new_run, tmp_path):
+    end = ended(new_run([*torchrun(), script(tmp_path, RANKS)], env={"OMP_NUM_THREADS": "1"}))
+    found = end["evidence"]["exception"]
+    assert end["reason"] == "nonzero_exit" and (found["type"], found["rank"], found["line"]) == ("FileNotFoundError", 1, 8)
+    assert sentence(end["reason"], end["evidence"]).startswith("It ended with exit code 1: rank 1 failed with FileNotFoundError")
+
+
+@pytest.mark.slow
+def test_a_rank_that_was_killed_is_named_with_the_signal(new_run, tmp_path):
+    end = ended(new_run([*torchrun(), script(tmp_path, RANKS), "--killed"], env={"OMP_NUM_THREADS": "1"}))
+    assert end["reason"] == "killed" and (end["evidence"]["rank"], end["evidence"]["signal_name"]) == (1, "SIGKILL")
+    assert sentence(end["reason"], end["evidence"]) == "Rank 1 was killed by SIGKILL (not sent by Stoker)."
+
+
+@pytest.mark.slow
+def test_a_spawned_rank_that_was_killed_is_named_with_the_signal(new_run, tmp_path):
+    path = script(tmp_path, """\
+        import os, time
+        import torch.multiprocessing as mp
+        def main(rank):
+            if rank == 1:
+                os.kill(os.getpid(), 9)
+            time.sleep(60)
+        if __name__ == "__main__":
+            mp.spawn(main, nprocs=2)
+        """)
+    pytest.importorskip("torch", reason="torch is not installed")
+    end = ended(new_run([PY, path], env={"OMP_NUM_THREADS": "1"}))
+    assert sentence(end["reason"], end["evidence"]) == "Rank 1 was killed by SIGKILL (not sent by Stoker)."
+
+
+@pytest.mark.slow
+def test_shared_memory_that_is_full_is_not_the_disk(new_run, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    if not root_with_mounts():
+        pytest.skip("a small /dev/shm needs root")
+    path = script(tmp_path, """\
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Large(Dataset):
+            def __len__(self):
+                return 200
+            def __getitem__(self, index):
+                return torch.ones(500_000)
+        for batch in DataLoader(Large(), batch_size=16, num_workers=2):
+            pass
+        """)
+    run = new_run([PY, path], env={"OMP_NUM_THREADS": "1"})
+    subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=24m none /dev/shm && exec "$@"', "sh", *run.argv("start", run.dir, 1)],
+                   check=True, stdout=subprocess.DEVNULL)
+    end = run.end()
+    assert end["reason"] == "disk_full" and end["evidence"]["kind"] == "shm" and end["evidence"]["mount"] == "/dev/shm"
+    assert sentence(end["reason"], end["evidence"]) == "/dev/shm is full (25.2 MB)." and "--shm-size" in what_next(end["reason"], end["evidence"], "x")
+
+
+def test_a_worker_that_met_a_bus_error_found_shared_memory_full(new_run, tmp_path):
+    words = "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory."
+    end = ended(new_run([PY, script(tmp_path, f"raise RuntimeError({words!r})")]))
+    assert end["reason"] == "disk_full" and end["evidence"]["kind"] == "shm"
+
+
+def test_a_quota_is_not_the_disk(new_run, tmp_path):
+    end = ended(new_run([PY, script(tmp_path, "import errno, os\nraise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), 'model.pt')")]))
+    assert end["evidence"]["kind"] == "quota" and sentence(end["reason"], end["evidence"]).startswith("The disk quota is used up on /")

@@ -41,7 +41,7 @@ def test_the_ladder_ends_a_run_that(new_run, what):
 
 def test_the_stages_of_the_ladder_come_in_order(new_run):
     body = "import os, signal, time\nfor s in (2, 15): signal.signal(s, lambda s, f: os.write(1, b'got %d\\n' % s))\nprint('up', flush=True)\nwhile True: time.sleep(0.05)"
-    run = new_run([PY, "-c", body], grace_s=[0.3, 0.3])
+    run = new_run([PY, "-c", body], grace_s=[0.3, 0.3], stop_signal="INT")
     run.start()
     run.wait_out(b"up")
     run.stop()

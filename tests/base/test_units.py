@@ -6,7 +6,8 @@ from stoker.base.errors import InvalidSpec
 from stoker.base.units import format_duration, format_size, from_iso, iso, parse_duration, parse_size
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("0.5h", 1800), (" 3D ", 259200), ("1w", 604800)])
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("0.5h", 1800), (" 3D ", 259200), ("1w", 604800),
+                                               ("1:30:00", 5400), ("36:00:01", 129601), ("2-12:00:00", 216000)])
 def test_durations_that_people_write(text, seconds):
     assert parse_duration(text) == seconds
 
@@ -16,6 +17,19 @@ def test_a_bad_duration_is_refused_with_a_hint(text):
     with pytest.raises(InvalidSpec) as caught:
         parse_duration(text)
     assert "2h" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["90", "1.5"])
+def test_a_number_without_a_unit_is_refused_with_the_units(text):
+    with pytest.raises(InvalidSpec) as caught:
+        parse_duration(text)
+    assert caught.value.message == f"'{text}' has no unit." and f"{text}s is seconds, {text}m is minutes" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["1:30", "1:99:00", "0:00:00", "1:2:3:4"])
+def test_a_clock_that_may_mean_two_things_is_refused(text):
+    with pytest.raises(InvalidSpec):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(("text", "count"), [("24GB", 24 * 10**9), ("16GiB", 16 * 2**30), ("1.5 mb", 1_500_000), ("512b", 512), ("2T", 2 * 10**12)])

@@ -196,3 +196,16 @@ def test_verify_resume_tells_of_a_path_that_leads_out_of_the_copy(ground: Ground
     done = ground.stoker("verify-resume", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})
     assert done.code == 125 and b"Traceback" not in done.stderr
     assert b"It names ../beside, which is outside of this folder" in done.stderr and b"sh -c 'cd " in done.stderr
+
+
+def test_a_stopped_run_comes_back_where_it_stopped(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
+    """The stop itself asks for the image: no other is due for an hour."""
+    run = ground.detach("--env", "STOKER_IMAGE_EVERY=3600s", "--env", "OMP_NUM_THREADS=1", "--grace", "60s", "--", python, "train.py", str(EPOCHS))
+    until(lambda: b"epoch 5" in ground.log(run["id"]), 90, "some epochs")
+    ground.stoker("stop", run["id"], timeout_s=90).ok()
+    assert ground.show(run["id"])["reason"] == "stopped_by_user"
+    ground.stoker("start", run["id"]).ok()
+    assert ground.wait_state(run["id"], timeout_s=120)["state"] == "done"
+    back = ground.show(run["id"])["resume"]["resumed"]
+    assert back["attempt"] == 2 and back["step"] >= 5 * 40, back
+    assert ground.stoker("logs", run["id"]).ok().stdout == straight[0] and made(ground.work) == straight[1]

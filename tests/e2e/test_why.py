@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.ground import BIN, Ground, kill, until
-from parts import memory_cgroup, missing, root_only, tmpfs
+from parts import memory_cgroup, missing, refused, root_only, tmpfs
 
 
 def ended(ground: Ground, *args: str, timeout_s: float = 60) -> dict:
@@ -170,3 +171,43 @@ def test_stop_and_limits_have_their_own_reasons(ground: Ground):
     limited = ended(ground, "--time", "1s", "--", "sleep", "600")
     assert limited["reason"] == "limit_time"
     assert "stoker keep" in said(ground, limited)
+
+
+def test_a_stop_at_a_terminal_shows_where_the_ladder_is(ground: Ground):
+    (ground.work / "deaf.py").write_text("import signal, time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(100)\n")
+    run = ground.detach("--grace", "3s", "deaf.py")
+    until(lambda: b"up" in ground.log(run["id"]), 20, "the script")
+    term = ground.terminal("stop", run["id"])
+    term.expect(b"SIGINT sent; waits at most")
+    term.expect(b"SIGTERM sent; waits at most")
+    assert term.wait() == 0
+
+
+def test_units_of_signals_and_warnings_are_checked(ground: Ground):
+    refused(ground.stoker("run", "--stop-signal", "KILL", "x.py"), 125, "KILL", "USR1")
+    refused(ground.stoker("run", "--warn", "5m", "x.py"), 125, "--warn needs a time limit")
+
+
+def test_a_run_that_stands_still_is_said_to_be_stalled(ground: Ground):
+    (ground.work / "hang.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    run = ground.detach("--stall", "2s", "hang.py")
+    until(lambda: "stalled" in ground.stoker("ps").ok().out, 40, "ps to say so")
+    assert "Stalled since " in ground.stoker("show", run["id"]).ok().out and ground.show(run["id"])["stalled"]["stalled"]
+    ground.stoker("stop", "--force", run["id"]).ok()
+    assert ground.show(run["id"])["stalled"] is None
+
+
+def test_more_runs_than_cores_are_warned_of_and_start_all_the_same(ground: Ground):
+    core = str(min(os.sched_getaffinity(0)))
+    subprocess.run(["taskset", "-c", core, str(BIN / "stoker"), "server", "start"], env=ground.env, cwd=ground.work, check=True, capture_output=True)
+    first = ground.detach("--", "sleep", "600")
+    assert not any("at the same time" in line for line in first["warnings"])
+    second = ground.detach("--", "sleep", "600")
+    assert any("This is run 2 at the same time on 1 core:" in line and "--slots 1" in line for line in second["warnings"]), second["warnings"]
+    assert ground.wait_state(second["id"], "running")["state"] == "running"
+    for run in (first, second):
+        ground.stoker("stop", "--force", run["id"]).ok()
+
+
+def test_a_time_without_a_unit_is_refused(ground: Ground):
+    refused(ground.stoker("run", "--time", "90", "x.py"), 125, "'90' has no unit", "90m is minutes")

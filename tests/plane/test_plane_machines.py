@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,7 +29,14 @@ from stoker.plane.service import Service
 SMI = """#!/bin/sh
 case "$1" in
 *utilization*) echo "0, GPU-aaaa, 7, 100"; echo "1, GPU-bbbb, 9, 200";;
+*compute-apps*) ;;
 *) echo "0, GPU-aaaa, Fake 1, 24000, 100"; echo "1, GPU-bbbb, Fake 1, 24000, 200";;
+esac
+"""
+USED = """#!/bin/sh
+case "$*" in
+*query-compute-apps*) echo "4711, GPU-aaaa, 23800 MiB";;
+*query-gpu*) echo "0, GPU-aaaa, NVIDIA A5000, 24576, 23900, 97"; test -n "$ONE" || echo "1, GPU-bbbb, NVIDIA A5000, 24576, 12, 0";;
 esac
 """
 SHOW_GPU = "import os, time; print(os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(600)"
@@ -71,6 +79,7 @@ class Plane:
         return self.state(ref, "done", "failed", "stopped")
 
     def text(self, run: dict) -> str:
+        self.state(run["id"], "running", "done", "failed", "stopped")
         return until(lambda: b"".join(self.service.logs(run["id"])), f"the first line of {run['name']}").decode()
 
     def close(self) -> None:
@@ -81,28 +90,132 @@ class Plane:
         self.service.close()
 
 
-@pytest.fixture
-def gpus(root, monkeypatch) -> Iterator[Plane]:
+A, B = (f"GPU-{letter * 4}-{uuid.uuid4().hex[:12]}" for letter in "ab")  # leases lie where all on this machine see them
+
+
+def machine_with(root: Path, monkeypatch, smi: str) -> None:
+    """A machine whose nvidia-smi says this."""
     (root / "bin").mkdir()
-    (root / "bin" / "nvidia-smi").write_text(SMI)
+    (root / "bin" / "nvidia-smi").write_text(smi.replace("GPU-aaaa", A).replace("GPU-bbbb", B))
     (root / "bin" / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{root}/bin:{os.environ['PATH']}")
-    plane = Plane(root, "")
-    yield plane
-    plane.close()
+
+
+@pytest.fixture
+def played(root, monkeypatch) -> Iterator[Callable[..., Plane]]:
+    """played(smi, folder) -> a Plane with a state folder of its own on a machine with these GPUs."""
+    made: list[Plane] = []
+
+    def make(smi: str = "", folder: str = "") -> Plane:
+        if smi:
+            machine_with(root, monkeypatch, smi)
+        place = root / folder if folder else root
+        (place / "w").mkdir(parents=True, exist_ok=True)
+        (place / "h").mkdir(mode=0o700, exist_ok=True)
+        plane = Plane(place, "")
+        made.append(plane)
+        if [g["uuid"] for g in plane.service.capacity()["gpus"]] not in ([A, B], [A]):
+            pytest.skip("this machine has real GPUs, which NVML tells of")
+        return plane
+
+    yield make
+    for plane in made:
+        plane.close()
+    for lease in [path for folder in ("/run/lock", "/tmp") for name in (A, B) for path in Path(folder).glob(f"stoker-gpu-{name}*")]:
+        lease.unlink() if lease.is_file() or lease.is_symlink() else lease.rmdir()
+
+
+@pytest.fixture
+def gpus(played) -> Plane:
+    return played(SMI)
+
+
+def test_a_gpu_that_somebody_else_uses_is_handed_out_only_by_name(played):
+    plane = played(USED)
+    first = plane.submit(SHOW_GPU, gpus=1, name="first")
+    assert plane.text(first).strip() == B and not first["warnings"]
+    second = plane.submit(SHOW_GPU, gpus=1, name="second")
+    assert second["state"] == "pending"
+    assert second["waits_for"] == ("1 GPU: 1 of 2 is used by first, GPU 0 is used by process 4711 (25.1 GB of 25.8 GB) "
+                                   "(`--gpus id:0` takes it all the same)")
+    named = plane.submit(SHOW_GPU, gpus=1, gpu_ids=["0"], name="named")
+    assert plane.text(named).strip() == A and any("GPU 0 is used by process 4711" in line for line in named["warnings"])
+    with pytest.raises(InvalidSpec, match="the GPUs 7, and the machine has 0, 1"):
+        plane.submit("pass", gpus=1, gpu_ids=["7"])
+
+
+def test_the_only_gpu_of_a_machine_is_shared_with_a_note(played, monkeypatch):
+    monkeypatch.setenv("ONE", "1")
+    plane = played(USED)
+    run = plane.submit(SHOW_GPU, gpus=1)
+    assert plane.text(run).strip() == A and any("GPU 0 is used by process 4711" in line and "too" in line for line in run["warnings"])
+
+
+def test_a_gpu_that_gets_free_is_handed_out_to_who_waits(played, root):
+    plane = played(USED)
+    plane.submit(SHOW_GPU, gpus=1, name="first")
+    second = plane.submit(SHOW_GPU, gpus=1, name="second")
+    machine = root / "bin" / "nvidia-smi"
+    beside = root / "bin" / "new"
+    beside.write_text(SMI.replace("GPU-aaaa", A).replace("GPU-bbbb", B))
+    beside.chmod(0o755)
+    beside.replace(machine)
+    plane.state(second["id"], "running")
+    assert plane.text(second).strip() == A
+
+
+def test_two_state_folders_never_hand_out_the_same_gpu(played):
+    one, other = played(SMI), played(folder="other")
+    first, second = one.submit(SHOW_GPU, gpus=1, name="first"), other.submit(SHOW_GPU, gpus=1, name="second")
+    one.state("first", "running"), other.state("second", "running")
+    assert {one.text(first).strip(), other.text(second).strip()} == {A, B}
+    third = other.submit(SHOW_GPU, gpus=1, name="third")
+    assert third["state"] == "pending" and f"is used by the run {first['id']} of " in third["waits_for"]
+    one.service.stop("first", force=True)
+    other.state("third", "running")
+    assert other.text(third).strip() == one.text(first).strip()
+
+
+def test_a_lease_goes_with_its_dead_owner_and_is_not_led_astray(played, root):
+    """The owner's caretakers are killed; and somebody has planted a link where the lease would lie."""
+    victim = root / "victim"
+    victim.write_text("precious")
+    folder = Path("/run/lock") if os.path.isdir("/run/lock") and os.stat("/run/lock").st_mode & 0o1002 == 0o1002 else Path("/tmp")
+    (folder / f"stoker-gpu-{A}").symlink_to(victim)
+    (folder / f"stoker-gpu-{B}").mkdir()
+    one, other = played(SMI), played(folder="other")
+    first = one.submit(SHOW_GPU, gpus=2, name="first")
+    one.state("first", "running")
+    second = other.submit(SHOW_GPU, gpus=2, name="second")
+    waiting = other.state(second["id"], "pending")  # at once, or after its start met the lease
+    assert f"the run {first['id']}" in waiting["waits_for"] and victim.read_text() == "precious"
+    record = json.loads((Path(first["folder"]) / "attempts" / "1" / "agent.json").read_text())
+    os.kill(record["agent"]["pid"], signal.SIGSTOP)
+    os.kill(record["holder"]["pid"], signal.SIGKILL)
+    os.kill(record["agent"]["pid"], signal.SIGKILL)
+    other.state("second", "running")
+
+
+def test_a_run_that_names_its_gpu_in_the_environment_holds_it(played):
+    plane = played(SMI)
+    spec = {"command": [sys.executable, "-c", SHOW_GPU], "folder": str(plane.root / "w"), "name": "by-hand"}
+    by_hand = plane.service.submit(spec, {}, {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": "1"}, None)
+    assert plane.text(by_hand).strip() == "1"
+    other = plane.submit(SHOW_GPU, gpus=1, name="other")
+    assert plane.text(other).strip() == A
+    third = plane.submit("pass", gpus=1, name="third")
+    assert third["waits_for"] == "1 GPU: 2 of 2 are used by by-hand, other" or third["waits_for"] == "1 GPU: 2 of 2 are used by other, by-hand"
 
 
 def test_gpus_are_handed_out_by_uuid_and_never_twice(gpus):
-    if not shutil.which("nvidia-smi", path=f"{gpus.root}/bin") or len(gpus.service.capacity()["gpus"]) != 2:
-        pytest.skip("this machine has real GPUs, which NVML tells of")
     one, two = gpus.submit(SHOW_GPU, gpus=1, name="one"), gpus.submit(SHOW_GPU, gpus=1, name="two")
     assert (one["state"], two["state"]) == ("staging", "staging")
     third, pair = gpus.submit("print(1)", gpus=1, name="third"), gpus.submit(SHOW_GPU, gpus=2, name="pair")
     assert third["waits_for"] == pair["waits_for"].replace("2 GPUs", "1 GPU") == "1 GPU: 2 of 2 are used by one, two"
     for run in (one, two):
         gpus.state(run["id"], "running")
-    assert {gpus.text(one).strip(), gpus.text(two).strip()} == {"GPU-aaaa", "GPU-bbbb"}
-    assert gpus.service.capacity()["gpus_used"] == {"GPU-aaaa": "one", "GPU-bbbb": "two"}
+    assert {gpus.text(one).strip(), gpus.text(two).strip()} == {A, B}
+    assert gpus.service.capacity()["gpus_used"] == {A: "one", B: "two"}
     late = gpus.submit(SHOW_GPU, gpus=1, name="late")
     gpus.service.stop("two", force=True)
     assert gpus.final("third")["state"] == "done"
@@ -110,7 +223,7 @@ def test_gpus_are_handed_out_by_uuid_and_never_twice(gpus):
     assert held["state"] == "pending" and gpus.service.run("pair")["state"] == "pending"  # late may not overtake the pair
     gpus.service.stop("one", force=True)
     gpus.state("pair", "running")
-    assert set(gpus.text(gpus.service.run("pair")).strip().split(",")) == {"GPU-aaaa", "GPU-bbbb"}
+    assert set(gpus.text(gpus.service.run("pair")).strip().split(",")) == {A, B}
     assert gpus.service.run(late["id"])["state"] == "pending"
     with pytest.raises(InvalidSpec, match="3 GPUs, and the machine has 2"):
         gpus.submit("pass", gpus=3)

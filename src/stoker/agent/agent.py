@@ -28,8 +28,11 @@ VERSION = 1
 
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
 AGENT, HEARTBEAT, OUT, ERR, MOVES = "agent.json", "heartbeat", "out.log", "err.log", "moves"
+STEPS, STILL = "steps.jsonl", "still.json"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
+PROCESSES, IMAGE_ASK, IMAGE_DONE = "processes.jsonl", "image.ask", "image.done"  # in HOOKS
+RESUME_STATE, OWNER = "state.json", "owner"  # in RESUME
 AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
 CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
 # blocks kept back so that last words, and the wish for them, fit on a full disk
@@ -38,6 +41,10 @@ STATUS_SPARE, EXIT_SPARE, STOP_SPARE = ".status.spare", ".exit.spare", ".stop.sp
 RUN_MARK, RUN_DIR_MARK, DAEMON_MARK = "STOKER_RUN", "STOKER_RUN_DIR", "STOKER_DAEMON"
 
 TICK_S = 2.0  # heartbeat and telemetry
+QUIET_S, STALLED_S, SLOW_STEPS = 30.0, 300.0, 10.0  # at least; and so many times the slowest hundredth of the steps
+STILL_LOOK_S = 10.0  # between two looks at the bytes that the processes move
+STACKS_MAX, STACK_WAIT_S = 32, 0.25
+STALL_RESTARTS = 3  # by `--stall 10m:restart`, where --restarts does not allow more
 THIN_AFTER_S, THIN_TICK_S = 3600.0, 10.0  # telemetry of long runs
 CLAIM_S = 5.0  # a claimed folder without agent.json is young for that long, then abandoned
 NATURAL_S = 0.3  # what a run leaves behind may end by itself for that long before it is told to
@@ -980,6 +987,115 @@ def launch(att: Attempt, gpus: str, wait_s: float) -> str:
     return said.decode("utf-8", "replace")
 
 
+# Leases of GPUs: a lock on a file that all users of the machine see. The kernel lets go of it when the last caretaker is dead.
+
+_leases: list[int] = []  # descriptors that hold a lock; they go from start to the holder, to the agent proper, and to the next attempt's
+LEASE_WAIT_S = 1.0  # somebody who only looks has the lock for a moment
+
+
+def lease_folder() -> str:
+    """The same for all users: where anybody may make files and nobody may remove those of others."""
+    for folder in ("/run/lock", "/tmp"):
+        try:
+            mode = os.stat(folder).st_mode
+        except OSError:
+            continue
+        if mode & 0o1002 == 0o1002:
+            return folder
+    return "/tmp"
+
+
+def lease_file(uuid: str, make: bool) -> int:
+    """A descriptor of the lock file of a GPU; -1 where there is none. What somebody planted in its place (a link, a folder, a pipe) is
+    passed over: all users take the next name then."""
+    import re
+    name = "stoker-gpu-" + re.sub(r"[^A-Za-z0-9-]", "_", uuid)
+    for suffix in ("", ".1", ".2", ".3"):
+        path = os.path.join(lease_folder(), name + suffix)
+        fd = open_lease(path, make)
+        if fd >= 0 or not os.path.lexists(path):
+            return fd
+    return -1
+
+
+def open_lease(path: str, make: bool) -> int:
+    """A descriptor of this very file, a plain one with one name; -1 for anything else."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = -1
+    for way in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT | os.O_EXCL, os.O_RDWR, os.O_RDONLY):
+        if way & os.O_CREAT and not make:
+            continue
+        try:
+            fd = os.open(path, flags | way, 0o666)
+        except OSError:
+            continue
+        if way & os.O_CREAT:
+            os.fchmod(fd, 0o666)
+        break
+    if fd < 0:
+        return -1
+    s = os.fstat(fd)
+    if s.st_mode & 0o170000 == 0o100000 and s.st_nlink == 1:
+        return fd
+    os.close(fd)
+    return -1
+
+
+def take_leases(att: Attempt, uuids: list[str], needed: bool) -> None:
+    """Lock these GPUs for the caretakers of this attempt. Raises Problem where another state folder, or another user, holds one."""
+    import fcntl
+    for uuid in uuids:
+        fd = lease_file(uuid, make=True)
+        if fd < 0:
+            continue  # no file can be made that all users see
+        deadline = time.monotonic() + LEASE_WAIT_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= deadline:
+                    owner = lease_owner(fd)
+                    os.close(fd)
+                    if not needed:
+                        return
+                    raise Problem("gpu_taken", "the GPU %s is used by %s" % (uuid, owner)) from None
+                time.sleep(0.05)
+        note = json.dumps({"run": att.id, "user": user_name(), "root": att.root, "at": time.time()}).encode()
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, note, 0)
+        except OSError:
+            pass  # another user's file: the lock holds without the note
+        _leases.append(fd)
+
+
+def lease_owner(fd: int) -> str:
+    """Who says to hold it; any user may have written that, so it is for people only."""
+    try:
+        said = json.loads(os.pread(fd, 2000, 0).decode("utf-8", "replace"))
+        words = ["%s" % said.get(k) for k in ("run", "user")]
+    except (OSError, ValueError, AttributeError):
+        return "another user of Stoker"
+    shown = ["".join(c for c in word if c.isprintable())[:40] for word in words]
+    return "the run %s of %s" % (shown[0], shown[1])
+
+
+def leased(uuid: str) -> str | None:
+    """Who holds this GPU by a lease; None where nobody does."""
+    import fcntl
+    fd = lease_file(uuid, make=False)
+    if fd < 0:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except OSError:
+        return lease_owner(fd)
+    finally:
+        os.close(fd)
+
+
 def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
     if not write_once(att.path(AGENT), agent_record(att, holder=who(os.getpid())), sync=False):
@@ -995,8 +1111,10 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     log = os.open(att.path(CARETAKER_LOG), WRITE | os.O_APPEND, 0o644)
     for source, target in ((null, 0), (null, 1), (log, 2)):
         os.dup2(source, target)
-    close_inherited({tell})
-    os.set_inheritable(tell, True)
+    close_inherited({tell, *_leases})
+    for fd in (tell, *_leases):
+        os.set_inheritable(fd, True)
+    env["STOKER_LEASES"] = ",".join(map(str, _leases))
     become_subreaper()
     command = [sys.executable, "-I", "-S", code, "_hold", att.run_dir, str(att.n), str(tell), str(mask), gpus, _source]
     os.execve(sys.executable, command, env)
@@ -1205,7 +1323,7 @@ class Holder:
             try:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                close_inherited({theirs.fileno()}.union(*(o.descriptors() for o in self.outlets)))
+                close_inherited({theirs.fileno(), *_leases}.union(*(o.descriptors() for o in self.outlets)))
                 name_process("stoker-agent")
                 if self.agents:
                     forget_crash_points()
@@ -1273,7 +1391,8 @@ class Holder:
         cwd = os.path.join(att.run_dir, WORK) if spec.get("copy") else (spec.get("folder") or "/")
         env = run_environment(att, spec, cwd, self.gpus)
         self.started_at, self.started_mono = time.time(), time.monotonic()
-        self._record({"started_at": self.started_at, "started_mono": self.started_mono, "tty": bool(spec.get("tty")),
+        group = memory_group(att, int(number(spec.get("memory_bytes"))))
+        self._record({"memory_group": group, "started_at": self.started_at, "started_mono": self.started_mono, "tty": bool(spec.get("tty")),
                       "argv": spec.get("argv") or spec.get("command"), "cwd": cwd, "log_before": oom_counters()})
         try:
             if att.json(EXIT) or not argv:
@@ -1287,7 +1406,7 @@ class Holder:
             return
         if pid == 0:
             become_run(argv, env, encode(cwd), stdio=stdio, slave=self.slave, mask=self.mask, report=report,
-                       inherit=spec.get("inherit") or {})
+                       inherit=spec.get("inherit") or {}, group=group)
         os.close(report)
         for fd in set(stdio) - {self.slave}:
             os.close(fd)
@@ -1906,7 +2025,7 @@ def default_signals() -> None:
 
 
 def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio: list[int], slave: int, mask: int, report: int,
-               inherit: dict) -> None:
+               inherit: dict, group: str) -> None:
     """In the forked child: a session of its own, default signals, nothing of ours left open; then exec. Never returns."""
     step = "it"
     try:
@@ -1920,6 +2039,7 @@ def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio:
         step = argv[0].decode("utf-8", "replace")
         default_signals()
         restore_oom_score()
+        enter_group(group)
         os.umask(int(number(inherit.get("umask"), mask)) & 0o777)
         for target, fd in enumerate(stdio):
             os.dup2(fd, target)
@@ -2034,12 +2154,16 @@ class Agent:
         self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
         self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
         self.auditor = Auditor(self.att, self.spec)
+        self.standstill = StandStill(self.att, self.spec, time.monotonic(), time.time())
         self.stamps: dict[str, tuple | None] = {}
         self.limits: dict = {}
         self.keep: dict = {}
         self.stop: dict | None = None
         self.ladder: Ladder | None = None
         self.begun = ""  # why an agent proper before us had begun to end the run
+        self.warned: float | None = None  # the limit that `--warn` was sent for
+        self.not_warned = ""  # why it was not sent
+        self.memory_used = 0  # bytes, when `--memory` ended it
         self.phase = "running"
         self.waits = False
         self.next_tick = 0.0
@@ -2063,6 +2187,8 @@ class Agent:
             self.event("agent_restarted")
         self._look()
         before = self.att.json(HEARTBEAT) or {}
+        if not self.first:
+            self.warned = before.get("warned")
         if not self.first and before.get("ladder") and self.ladder is None:
             self.begun = str(before["ladder"])
             if self.status is None:
@@ -2075,6 +2201,8 @@ class Agent:
         if self.ladder is None and self.status is None and now - self.started_mono >= self._limit_left():
             self.event("limit", limit_s=self._limit())
             self._end("limit_time", self._grace(None))
+        if self.ladder is None and self.status is None and now - self.started_mono >= self._warn_left():
+            self._warn(now)
         if self.ladder is None and (self.status is not None or not self.holder_lives):
             self._end_by_itself()
         due = self.next_tick
@@ -2083,7 +2211,7 @@ class Agent:
                 return True
             due = min(due, self.ladder.due)
         else:
-            due = min(due, self.started_mono + self._limit_left())
+            due = min(due, self.started_mono + min(self._limit_left(), self._warn_left()))
         if now >= self.next_tick:
             self._tick(now)
             due = min(due, self.next_tick) if self.ladder is not None else self.next_tick
@@ -2213,6 +2341,32 @@ class Agent:
         limit = self._limit()
         return float("inf") if limit is None else limit - self.used_before
 
+    def _warn_left(self) -> float:
+        """Running seconds of this attempt until the warning before the limit is due; infinite where none is, or it was given."""
+        before = number(self.spec.get("warn_s"))
+        return float("inf") if before <= 0 or self.warned == self._limit() else self._limit_left() - before
+
+    def _warn(self, now: float) -> None:
+        """The signal before the limit, only to processes that have a handler for it: others would die of it."""
+        sig = signal_number(self.spec.get("warn_signal")) or signal.SIGUSR1
+        self.warned = self._limit()
+        found = handling(self.att, self.tree.look(), sig, self.run)
+        self.not_warned = "" if found else "no process had a handler for %s: the warning before the limit was not sent" % signal_name(sig)
+        self._beat(now)  # before the signal: an agent proper after us knows of it
+        self.event("warned", signal=signal_name(sig), pids=[p.pid for p in found])
+        for p in found:
+            send(p, sig)
+
+    def _warning_ended_it(self) -> bool:
+        """Whether the run ended well, or of the warning's own signal, after it was warned of the limit."""
+        raw = (self.status or {}).get("status")
+        if self.warned is None or self.warned != self._limit() or self.not_warned or not isinstance(raw, int):
+            return False
+        sig = signal_number(self.spec.get("warn_signal")) or signal.SIGUSR1
+        if os.WIFSIGNALED(raw):
+            return os.WTERMSIG(raw) == sig
+        return os.WEXITSTATUS(raw) in (0, 128 + sig)
+
     # -- each 2 seconds
 
     def _tick(self, now: float) -> None:
@@ -2233,6 +2387,10 @@ class Agent:
                 append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
             if self.phase == "running" and self.auditor.look(self.sampler.last):
                 self.notify()
+            if self.phase == "running" and not waits:
+                self._look_whether_it_moves(now, members)
+            if self.phase == "running" and self.ladder is None:
+                self._look_at_memory(members)
         self._beat(now)
 
     def _mind_holder(self, now: float) -> None:
@@ -2256,11 +2414,33 @@ class Agent:
     def _holder_is_stopped(self) -> bool:
         return bool(stopped_mark(self.holder_stillness.known))
 
+    def _look_at_memory(self, members: list[Proc]) -> None:
+        """What `--memory` allows: where no cgroup could be made, and where one does not help (memory that was paid for elsewhere)."""
+        limit = int(number(self.spec.get("memory_bytes")))
+        if limit <= 0 or sum(p.rss_pages for p in members) * self.sampler.page <= limit:
+            return  # shared pages count once in what it really uses, which is less
+        used = sum(memory_of(p) for p in members)
+        if used <= limit:
+            return
+        self.memory_used = used
+        self.event("memory", used_bytes=used, limit_bytes=limit)
+        self._end("host_oom", (0.0, min(self._grace(None)[1], LEFTOVER_GRACE_S)))
+
+    def _look_whether_it_moves(self, now: float, members: list[Proc]) -> None:
+        still = self.standstill
+        if not still.look(now, time.time(), members, self.run):
+            return
+        self.notify()
+        self.event("still", quiet=still.quiet, stalled=still.stalled, text=still.text)
+        if still.stalled and still.wanted_s and still.act in ("stop", "restart"):
+            self._end("stalled", self._grace(None))
+
     def _beat(self, now: float, begins: str | None = None) -> None:
         body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
                 "limits_seq": self.limits.get("seq"), "waits_for_input": self.waits,
                 "out_bytes": size_of(self.att.path(OUT)), "err_bytes": size_of(self.att.path(ERR)),
-                "ladder": begins or (self.ladder.reason if self.ladder else None)}
+                "ladder": begins or (self.ladder.reason if self.ladder else None), "stage": self.ladder.told() if self.ladder else None,
+                "warned": self.warned, "stalled": self.standstill.told() if self.standstill.stalled else None}
         try:
             write_json(self.att.path(HEARTBEAT), body, pad=512)
         except OSError:
@@ -2283,6 +2463,7 @@ class Agent:
         self.auditor.stop()
         self._beat(time.monotonic(), reason)  # before the first signal: an agent proper after us knows who ended the run
         self.ladder = Ladder(self, reason, grace, natural=False)
+        self._beat(time.monotonic())
         self.notify()
 
     def _end_by_itself(self) -> None:
@@ -2313,6 +2494,8 @@ class Agent:
         self._sync_logs()
         ladder = self.ladder
         reason = ladder.reason if ladder is not None and ladder.signalled_run else self.begun
+        if not reason and self._warning_ended_it():
+            reason = "limit_time"
         if self.status is None:
             self.status = self.att.json(STATUS)  # the holder may have written it as its last deed
             if self.status is None and not self.holder_lives:
@@ -2321,6 +2504,14 @@ class Agent:
         body = conclude(self.att, self.status, reason, used_s=self._used(now), interrupt=self.interrupt, limit_s=self._limit(),
                         gaps=self.gaps + ([{"bytes": self.lost, "offset": None}] if self.lost else []),
                         leftovers=ladder.leftovers() if ladder else None)
+        if body["reason"] == "host_oom" and self.memory_used:
+            body["evidence"].update(kind="memory", limit_bytes=int(number(self.spec.get("memory_bytes"))), used_bytes=self.memory_used)
+        leave_group((self.att.json(AGENT) or {}).get("memory_group"))
+        if body["reason"] == "stalled":
+            body["evidence"].update(limit=format_duration(self.standstill.wanted_s), place=self.standstill.text or "where is not known")
+        unlink(self.att.path(STILL))
+        if self.not_warned:
+            body["evidence"]["not_warned"] = self.not_warned
         if self.stop is None and self._limit_left() > body["used_s"]:
             body["restart"] = plan_restart(self.att, self.spec, body)
         crash_point("before_exit")
@@ -2647,7 +2838,9 @@ def folder_age(att: Attempt) -> float:
 def plan_restart(att: Attempt, spec: dict, body: dict) -> dict | None:
     """The automatic restart that follows this end, if the spec allows one."""
     allowed = int(number(spec.get("restarts")))
-    if allowed <= 0 or body["reason"] not in (spec.get("retry_reasons") or ()):
+    stalled = body["reason"] == "stalled" and spec.get("stall_do") == "restart"
+    allowed = max(allowed, STALL_RESTARTS) if stalled else allowed
+    if allowed <= 0 or (body["reason"] not in (spec.get("retry_reasons") or ()) and not stalled):
         return None
     if comes_again(body):
         body["evidence"]["not_restarted"] = True
@@ -2700,7 +2893,8 @@ def notify_watchers(att: Attempt) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The stop ladder: INT to the foreground, TERM to the tree, KILL to the tree, then see that nothing is left
+# The stop ladder: an image of what is recorded; INT to the foreground, or TERM to the processes that handle it; TERM to the tree, KILL to
+# the tree; then see that nothing is left
 
 class Ladder:
     """Takes steps when asked; `due` says when it wants to be asked again. Stages without grace are skipped."""
@@ -2711,17 +2905,27 @@ class Ladder:
         self.found: dict[tuple[int, int], Proc] = {}  # left behind by the first process
         self.survivors: list[Proc] = []
         self.sent: set[tuple[int, int, int]] = set()
+        self.signal: int = signal.SIGINT  # the first one
+        self.asked: list[Proc] = []  # who alone gets the first signal; empty: the foreground process group
+        self.heard = 0.0  # when all of them had ended
         self.due = 0.0
         self.pause = 0.01
-        self.began = time.monotonic()
+        self.began = self.opened = time.monotonic()
         self.stage = "wait"
         if not natural:
             self._enter(self._after("wait"))
 
     def hurry(self, grace: tuple[float, float]) -> None:
         """A newer wish: its graces count from when the present stage began."""
-        self.grace = grace
+        self.grace, self.opened = grace, self.began
         self.due = 0.0
+
+    def told(self) -> dict:
+        """Where it is, for people: the stage, and until when it lasts."""
+        names = {"int": signal_name(self.signal), "term": "SIGTERM", "kill": "SIGKILL"}
+        return {"name": names.get(self.stage, self.stage),
+                "began": time.time() - (time.monotonic() - self.began),
+                "left_s": None if self.stage == "kill" else round(max(0.0, self._ends() - time.monotonic()), 1)}
 
     def leftovers(self) -> dict:
         """What was found after the run's own end, what could not be killed, and what was spared."""
@@ -2731,14 +2935,19 @@ class Ladder:
         """Do what is due; True when nothing is left, or what is left cannot be killed."""
         agent = self.agent
         over = agent.status is not None or not agent.holder_lives
-        if self.stage == "int" and not over and now < self._ends():
-            self.due = self._ends()
+        if self.stage == "image" and (over or image_answered(agent.att)):
+            self._enter("int")
+        if self.stage in ("image", "int") and not over and now < self._ends():
+            self._listen(now)
             return False
         left = agent.tree.look()
         if not left and over:
             return True
         while self.stage != "kill" and now >= self._ends():
             self._enter(self._after(self.stage))
+        if self.stage in ("image", "int") and not over:
+            self._listen(now)
+            return False
         if over and self.stage != "wait":  # noted before they are told to end: at the next look they may be gone
             for p in left:
                 self.found.setdefault(p.key, p)
@@ -2759,35 +2968,162 @@ class Ladder:
         self.due = min(self._ends(), now + self.pause)
         return False
 
+    def _listen(self, now: float) -> None:
+        """When to look again while the run itself ends, or takes its image."""
+        if self.stage == "int" and self.asked and not self.heard and not any(lives({"pid": p.pid, "start": p.start}) for p in self.asked):
+            self.heard = now  # a shell around them lives on: it may end by itself before it is told to
+        looks = self.stage == "image" or (self.asked and not self.heard)
+        self.due = min(self._ends(), now + 0.1) if looks else self._ends()
+
     def _ends(self) -> float:
         if self.stage == "wait":
             return self.began + NATURAL_S
+        if self.stage == "image":
+            return self.began + self.grace[0] / 2
+        if self.stage == "int" and self.agent.status is None:
+            ends = self.opened + self.grace[0]
+            return min(ends, self.heard + NATURAL_S) if self.heard else ends
         grace = self.grace[0] if self.stage == "int" else self.grace[1]
         return self.began + (min(grace, LEFTOVER_GRACE_S) if self.agent.status is not None else grace)
 
     def _after(self, stage: str) -> str:
-        if stage == "wait" and self.grace[0] > 0:
+        lives_on = self.agent.status is None and self.agent.holder_lives and self.reason != "stalled"
+        if stage == "wait" and self.grace[0] > 0 and lives_on and image_possible(self.agent.att):
+            return "image"
+        if stage in ("wait", "image") and self.grace[0] > 0:
             return "int"
-        if stage in ("wait", "int") and self.grace[1] > 0:
+        if stage in ("wait", "image", "int") and self.grace[1] > 0:
             return "term"
         return "kill"
 
     def _enter(self, stage: str) -> None:
-        self.stage, self.began, self.pause = stage, time.monotonic(), 0.01
         agent = self.agent
-        agent.event("ladder", stage=stage.upper(), reason=self.reason or "leftovers")
+        self.stage, self.began, self.pause = stage, time.monotonic(), 0.01
+        if stage == "image":
+            ask_for_image(agent.att)
+        if stage == "int":
+            self.signal, self.asked = first_signal(agent)
+        agent.event("ladder", stage=signal_name(self.signal)[3:] if stage == "int" else stage.upper(), reason=self.reason or "leftovers")
         if stage == "int" and agent.status is None and agent.holder_lives:
             self.signalled_run = True
-            agent.pass_signal(signal.SIGINT)
+            self._send_first()
+        if agent.ladder is self:
+            agent._beat(self.began)
+
+    def _send_first(self) -> None:
+        if not self.asked:
+            self.agent.pass_signal(self.signal)
+        for p in self.asked:
+            self._send(p, self.signal)
 
     def _send_once(self, p: Proc) -> None:
-        sig = signal.SIGINT if self.stage == "int" else signal.SIGTERM
+        first = self.signal if any(p.key == each.key for each in self.asked) else signal.SIGINT
+        sig = first if self.stage == "int" else signal.SIGTERM
         if (p.pid, p.start, sig) in self.sent:
             return
-        self.sent.add((p.pid, p.start, sig))
         self.signalled_run = self.signalled_run or self.agent.status is None
+        self._send(p, sig)
+
+    def _send(self, p: Proc, sig: int) -> None:
+        self.sent.add((p.pid, p.start, sig))
         send(p, sig)
         send(p, signal.SIGCONT)  # one that is suspended hears nothing else
+
+
+def first_signal(agent: Agent) -> tuple[int, list[Proc]]:
+    """The signal that the ladder begins with, and who gets it: nobody named means the foreground process group. It is the one that
+    `--stop-signal` names, else TERM where the script has a handler for it, else INT."""
+    wanted = signal_number(agent.spec.get("stop_signal"))
+    if wanted == signal.SIGINT:
+        return wanted, []
+    sig = wanted or signal.SIGTERM
+    found = handling(agent.att, agent.tree.look(), sig, agent.run)
+    return (sig, found) if wanted or found else (signal.SIGINT, [])
+
+
+def handling(att: Attempt, members: list[Proc], sig: int, run: dict | None) -> list[Proc]:
+    """The processes of a run in which the script itself has a handler for this signal.
+
+    Looked at are the Python processes that Stoker's hooks are in, and the first process; all, where there are no hooks. A forked copy
+    of a process (a worker of a DataLoader) has its handlers too and is left out: the script's handler would run twice.
+    """
+    hooked, handled = told_handlers(att)
+    lines = {p.pid: command_of(p.pid) for p in members}
+    hooked &= set(lines)
+    found = []
+    for p in members:
+        if p.pid not in hooked and (lines.get(p.ppid) == lines[p.pid] or (hooked and p.pid != (run or {}).get("pid"))):
+            continue
+        if p.pid in hooked and sig == signal.SIGTERM and p.pid not in handled:
+            continue  # what is caught there is Stoker's own handler, or one of torch's
+        if catches(p.pid, sig):
+            found.append(p)
+    return found
+
+
+def told_handlers(att: Attempt) -> tuple[set[int], set[int]]:
+    """Pids that told of themselves through the hooks; and those of them in which the script has a handler for SIGTERM."""
+    hooked: set[int] = set()
+    handled: set[int] = set()
+    for said in told_lines(att):
+        if "role" in said:
+            hooked.add(said.get("pid"))
+            handled.discard(said.get("pid"))  # a later process with the same number, or another program in its place
+        if "handles_term" in said:
+            (handled.add if said["handles_term"] else handled.discard)(said.get("pid"))
+    return hooked, handled
+
+
+def catches(pid: int, sig: int) -> bool:
+    """Whether this process has a handler for the signal, of whatever kind."""
+    try:
+        for line in read_bytes("/proc/%d/status" % pid).splitlines():
+            if line.startswith(b"SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (sig - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return read_bytes("/proc/%d/cmdline" % pid)
+    except OSError:
+        return b""
+
+
+def signal_number(name: object) -> int:
+    """The number of "USR1" or "SIGUSR1"; 0 for anything else."""
+    text = str(name or "").upper()
+    found = getattr(signal, text if text.startswith("SIG") else "SIG" + text, 0)
+    return int(found) if isinstance(found, signal.Signals) else 0
+
+
+def image_possible(att: Attempt) -> bool:
+    """Does exact resume record this attempt now? Its process lives, and its last life is one of this attempt."""
+    resume = os.path.join(att.run_dir, RESUME)
+    state = read_json(os.path.join(resume, RESUME_STATE)) or {}
+    known = state.get("lives") or [{}]
+    if state.get("state") not in ("recording", "resumable") or state.get("reason") or known[-1].get("attempt") != att.n:
+        return False
+    try:
+        attempt, pid = read_tail(os.path.join(resume, OWNER), 100).split()
+        return int(attempt) == att.n and proc(int(pid)) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def ask_for_image(att: Attempt) -> None:
+    """Wish an image of the recorded training; `image_answered` tells when it is on the disk."""
+    unlink(os.path.join(att.path(HOOKS), IMAGE_DONE))
+    try:
+        write_whole(os.path.join(att.path(HOOKS), IMAGE_ASK), b"")
+    except OSError:
+        pass
+
+
+def image_answered(att: Attempt) -> bool:
+    return os.path.exists(os.path.join(att.path(HOOKS), IMAGE_DONE)) or not image_possible(att)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -2859,6 +3195,245 @@ class Sampler:
         return self.last
 
 
+class StandStill:
+    """Whether a run stands still, and where. Time is passed in.
+
+    Quiet: it has made steps, and none for max(30 s, 10 x the slowest hundredth), outside of an evaluation or a save. Stalled: no step, no
+    output, no bytes read or written for max(5 min, 10 x the same), or for what `--stall` says. Without `--stall` only a run whose
+    processes use torch can be stalled: others may mean to wait.
+    """
+
+    def __init__(self, att: Attempt, spec: dict, now: float, wall: float) -> None:
+        self.att = att
+        self.wanted_s, self.act = number(spec.get("stall_s")), str(spec.get("stall_do") or "")
+        self.quiet = self.stalled = False
+        self.text = ""  # where each rank and worker waits
+        self.places: list[dict] = []
+        self.sizes: tuple = ()
+        self.io: dict[int, int] = {}
+        self.next_io = 0.0
+        self.moved = self.stepped = now
+        self.since = wall  # when it moved, or stepped, last
+        try:
+            self.stepped = now - max(0.0, wall - os.stat(att.path(STEPS)).st_mtime)  # an agent before us has seen it
+        except OSError:
+            pass
+
+    def look(self, now: float, wall: float, members: list[Proc], run: dict | None) -> bool:
+        """Take notice of what has changed since the last look; True when quiet or stalled has."""
+        steps = stamp_of(self.att.path(STEPS))
+        sizes = (steps, size_of(self.att.path(OUT)), size_of(self.att.path(ERR)))
+        if sizes != self.sizes:
+            if self.sizes and steps != self.sizes[0]:
+                self.stepped = now
+            if self.sizes:
+                self.moved = now
+            self.sizes = sizes
+        if now >= self.next_io:
+            self.next_io = now + (STILL_LOOK_S if self.wanted_s <= 0 else min(STILL_LOOK_S, self.wanted_s / 4))
+            io = bytes_moved(members)
+            if self.io != io:
+                self.moved = now
+            self.io = io
+        before = (self.quiet, self.stalled)
+        self._judge(now, steps is not None, members)
+        if before == (self.quiet, self.stalled):
+            return False
+        self.since = wall - (now - (self.stepped if steps is not None else max(self.moved, self.stepped)))
+        if not self.quiet and not self.stalled:
+            self.text, self.places = "", []
+            unlink(self.att.path(STILL))
+            return True
+        self.places = places(self.att, members, run)
+        self.text = place_words(self.places)
+        self.io = bytes_moved(members)  # the stacks were written by them
+        try:
+            write_json(self.att.path(STILL), self.told())
+        except OSError:
+            pass
+        return True
+
+    def told(self) -> dict:
+        """For still.json and the heartbeat."""
+        return {"since": self.since, "quiet": self.quiet, "stalled": self.stalled, "text": self.text, "places": self.places}
+
+    def _judge(self, now: float, stepped: bool, members: list[Proc]) -> None:
+        idle = now - max(self.moved, self.stepped)
+        if now - self.stepped < QUIET_S and idle < (self.wanted_s or STALLED_S):
+            self.quiet = self.stalled = False
+            return
+        last = newest_line(self.att.path(STEPS)) if stepped else {}
+        slow = SLOW_STEPS * number(last.get("p99_ms"), number(last.get("max_ms"))) / 1000
+        trained = bool(last.get("step"))
+        limit = max(QUIET_S, slow, 2 * number(last.get("s")))  # a line of a long run comes each minute
+        self.quiet = trained and now - self.stepped >= limit and not busy_since(self.att)
+        if self.wanted_s > 0:
+            self.stalled = idle >= self.wanted_s
+        else:
+            self.stalled = idle >= max(STALLED_S, slow) and bool(told_stacks(self.att))
+
+
+def newest_line(path: str) -> dict:
+    """The last whole line of steps.jsonl that is an object; empty where there is none."""
+    for line in reversed(read_tail(path, 65536).split(b"\n")):
+        try:
+            return parse_json(line, dict)
+        except Broken:
+            continue
+    return {}
+
+
+def told_lines(att: Attempt) -> list[dict]:
+    """What the hooked processes of an attempt say of themselves. A script may write there too."""
+    found = []
+    for line in read_tail(os.path.join(att.path(HOOKS), PROCESSES), 2 << 20).splitlines():
+        try:
+            said = parse_json(line, dict)
+        except Broken:
+            continue
+        if isinstance(said.get("pid"), int):
+            found.append(said)
+    return found
+
+
+def busy_since(att: Attempt) -> bool:
+    """Has a process of the run begun an evaluation or a save since the newest line of its steps?"""
+    try:
+        line = os.stat(att.path(STEPS)).st_mtime
+        names = [name for name in os.listdir(att.path(HOOKS)) if name.startswith("busy-")]
+        return any(os.stat(os.path.join(att.path(HOOKS), name)).st_mtime >= line - 0.05 for name in names)
+    except OSError:
+        return False
+
+
+def bytes_moved(members: list[Proc]) -> dict[int, int]:
+    """Process -> bytes that it has read and written. torchrun keeps in touch with itself all the time and does not count."""
+    found = {}
+    for p in members:
+        line = command_of(p.pid)
+        if b"torch.distributed.run" in line or b"/torchrun\0" in line:
+            continue
+        path = "/proc/%d/io" % p.pid
+        moved = [key_value(path, key) for key in ("rchar:", "wchar:")]
+        if None not in moved:
+            found[p.pid] = sum(moved)
+    return found
+
+
+def told_stacks(att: Attempt) -> dict[int, dict]:
+    """Pid -> {"signal", "fd", "path"}: the processes that write their stacks into a file when they get that signal."""
+    told = {said["pid"]: said["stacks"] for said in told_lines(att) if isinstance(said.get("stacks"), dict)}
+    within = os.path.join(os.path.realpath(att.path(HOOKS)), "stacks-")
+    return {pid: stacks for pid, stacks in told.items() if str(stacks.get("path")).startswith(within) and ".." not in str(stacks["path"])}
+
+
+def places(att: Attempt, members: list[Proc], run: dict | None) -> list[dict]:
+    """Where each rank and worker waits: `{"pid", "rank"?, "worker"?, "file", "line", "function", "call"}`; `call` is "data", the function
+    of a library that the script's line is in, or "". Workers that wait for work are left out."""
+    registered = told_stacks(att)
+    by_pid = {p.pid: p for p in members}
+    found = []
+    workers: dict[int, int] = {}  # parent -> how many workers it has
+    for p in sorted(members, key=lambda p: (p.start, p.pid))[:STACKS_MAX]:
+        owner = p
+        while owner.pid not in registered and owner.ppid in by_pid and command_of(owner.ppid) == command_of(p.pid):
+            owner = by_pid[owner.ppid]  # a fork has the handlers, and the open file, of its parent
+        if owner.pid not in registered:
+            continue
+        told: dict = {"pid": p.pid}
+        if owner is not p:
+            workers[owner.pid] = workers.get(owner.pid, 0) + 1
+            told["worker"] = workers[owner.pid] - 1
+        rank = rank_of(owner.pid)
+        if rank is not None:
+            told["rank"] = rank
+        place = place_of(frames_of(stacks_of(p.pid, registered[owner.pid])), owner is not p)
+        if place:
+            found.append(dict(told, **place))
+    return found
+
+
+def stacks_of(pid: int, stacks: dict) -> str:
+    """What this process writes when it is asked for its stacks; "" where it must not be asked, or does not answer."""
+    sig, path = int(number(stacks.get("signal"))), str(stacks.get("path"))
+    try:
+        if not catches(pid, sig) or os.readlink("/proc/%d/fd/%d" % (pid, int(number(stacks.get("fd"), -1)))) != path:
+            return ""
+        before = size_of(path)
+        os.kill(pid, sig)
+        deadline, seen = time.monotonic() + STACK_WAIT_S, before
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+            size = size_of(path)
+            if size > before and size == seen:
+                break
+            seen = size
+        with open(open_regular(path), "rb") as f:
+            f.seek(before)
+            return f.read(1 << 20).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    except ValueError:
+        return ""
+
+
+def frames_of(text: str) -> list[tuple[str, int, str]]:
+    """(file, line, function) of the main thread, the innermost first, out of what faulthandler writes."""
+    import re
+    threads: list[list[tuple[str, int, str]]] = []
+    current = -1
+    for line in text.splitlines():
+        frame = re.match(r'\s+File "(.+)", line (\d+) in (.+)$', line)
+        if frame and threads:
+            threads[-1].append((frame.group(1), int(frame.group(2)), frame.group(3)))
+        elif "most recent call first" in line:
+            threads.append([])
+            current = len(threads) - 1 if line.startswith("Current thread") else current
+    return threads[current] if threads else []  # the main thread is asked first; where it cannot, it is the last in the list
+
+
+def place_of(frames: list[tuple[str, int, str]], forked: bool = False) -> dict | None:
+    """The script's own line that it is in, and what is waited for there. None where none of its lines is. Below the start of a forked
+    process lie lines of its parent."""
+    import re
+    starts = next((i for i, f in enumerate(frames) if f[2] == "_bootstrap" and "multiprocessing" in f[0]), len(frames))
+    frames = frames[:starts] if forked else frames
+    hooks = re.compile(r"/hooks-importlib_bootstrap|/stoker_hooks/")
+    library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
+    own = [f for f in frames if not hooks.search(f[0])]
+    at = next((i for i, f in enumerate(own) if not library.search(f[0])), None)
+    if at is None:
+        return None
+    inner = [f for f in own[:at] if f[2] not in ("wrapper", "inner", "_fn", "decorate_context", "wrapped_fn")]
+    call = inner[-1][2] if inner else ""
+    collective = next((f[2] for f in reversed(inner) if f[0].endswith("/distributed_c10d.py")), "")
+    if any("/torch/utils/data/" in f[0] for f in inner):
+        call = "data"
+    return {"file": own[at][0], "line": own[at][1], "function": own[at][2], "call": collective or call}
+
+
+def place_words(places: list[dict]) -> str:
+    """The places in words: "rank 0 waits in all_reduce (train.py, line 14), rank 1 in barrier (train.py, line 17)"."""
+    ranks = len({p.get("rank") for p in places if "worker" not in p}) > 1
+    told = []
+    for p in places:
+        rank = "rank %s" % p["rank"] if ranks and p.get("rank") is not None else ""
+        who = ", ".join([each for each in (rank, "worker %d" % p["worker"] if "worker" in p else "") if each])
+        where = "%s, line %d" % (os.path.basename(p["file"]), p["line"])
+        doing = {"data": "waits for data at " + where, "": "is in %s (%s)" % (p["function"], where)}
+        if "worker" in p:
+            doing = {"": "is in %s (%s)" % (p["function"], where)}
+        told.append((who + " " if who else "") + doing.get(p["call"], "waits in %s (%s)" % (p["call"], where)))
+    return ", ".join(told)
+
+
+def rank_of(pid: int) -> int | None:
+    """The rank that a launcher gave a process by its environment."""
+    import re
+    found = re.search(rb"\0(?:RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK)=(\d+)\0", environ_of(pid))
+    return int(found.group(1)) if found else None
+
+
 def mounts() -> list[tuple[str, str]]:
     """(mount point, file system type), in the order of mounting."""
     found = []
@@ -2871,12 +3446,18 @@ def mounts() -> list[tuple[str, str]]:
     return found
 
 
-def is_local(path: str) -> bool:
-    """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
+def mount_of(path: str) -> tuple[str, str]:
+    """Mount point and type of the file system that holds this path."""
     best, kind = "", ""
     for mount, its_kind in mounts():
         if (path == mount or path.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(best):
             best, kind = mount, its_kind
+    return best, kind
+
+
+def is_local(path: str) -> bool:
+    """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
+    kind = mount_of(path)[1]
     remote = kind.startswith(("nfs", "fuse", "smb", "cifs")) or kind in ("9p", "afs", "beegfs", "ceph", "gpfs", "lustre", "panfs")
     return bool(kind) and not remote
 
@@ -2961,15 +3542,31 @@ class Gpus:
         return self._ask()
 
     def facts(self) -> list[dict]:
-        """Once: index, uuid, name, memory_bytes, used_bytes of each."""
+        """Once: index, uuid, name, memory_bytes, used_bytes of each; `pids` of processes that compute on it, and who has `leased` it."""
+        found = self._facts()
+        for gpu in found:
+            gpu["leased"] = leased(gpu["uuid"])
+        return found
+
+    def _facts(self) -> list[dict]:
         self.tried = True
         self._open()
         if self.lib is not None:
-            return [dict({k: d[k] for k in ("index", "uuid", "name")}, memory_bytes=self._memory(d)[0], used_bytes=self._memory(d)[1])
-                    for d in self.devices]
-        rows = nvidia_smi("index,uuid,name,memory.total,memory.used")
-        return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4])}
-                for r in rows if len(r) == 5 and r[0].isdigit()]
+            return [dict({k: d[k] for k in ("index", "uuid", "name")}, memory_bytes=self._memory(d)[0], used_bytes=self._memory(d)[1],
+                         pids=self._pids(d)) for d in self.devices]
+        rows = [r for r in nvidia_smi("gpu=index,uuid,name,memory.total,memory.used") if len(r) >= 5 and r[0].isdigit()]
+        apps = [r for r in nvidia_smi("compute-apps=pid,gpu_uuid,used_memory") if len(r) == 3 and r[0].isdigit()] if rows else []
+        return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4]),
+                 "pids": [int(a[0]) for a in apps if a[1] == r[1]]} for r in rows]
+
+    def _pids(self, d: dict) -> list[int]:
+        import ctypes
+        room, count = 64, ctypes.c_uint(64)
+        table = (ctypes.c_ulonglong * (3 * room))()  # pid and padding, memory, two ids of MIG
+        ask = getattr(self.lib, "nvmlDeviceGetComputeRunningProcesses_v3", None)
+        if ask is None or ask(d["handle"], ctypes.byref(count), table) != 0:
+            return []
+        return [table[3 * i] & 0xFFFFFFFF for i in range(min(count.value, room))]
 
     def close(self) -> None:
         """Leave no nvidia-smi behind."""
@@ -3040,7 +3637,7 @@ class Gpus:
                 return []
             import subprocess
             try:
-                self.child = subprocess.Popen(smi_command("index,uuid,utilization.gpu,memory.used"), stdin=subprocess.DEVNULL,
+                self.child = subprocess.Popen(smi_command("gpu=index,uuid,utilization.gpu,memory.used"), stdin=subprocess.DEVNULL,
                                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             except OSError:
                 pass
@@ -3052,7 +3649,7 @@ def on_path(name: str) -> bool:
 
 
 def nvidia_smi(fields: str) -> list[list[str]]:
-    """These fields of each GPU from the program nvidia-smi; empty where there is none."""
+    """What "gpu=index,uuid" or "compute-apps=pid" asks of the program nvidia-smi; empty where there is none."""
     if not on_path("nvidia-smi"):
         return []
     import subprocess
@@ -3065,7 +3662,7 @@ def nvidia_smi(fields: str) -> list[list[str]]:
 
 
 def smi_command(fields: str) -> list[str]:
-    return ["nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader,nounits"]
+    return ["nvidia-smi", "--query-" + fields, "--format=csv,noheader,nounits"]
 
 
 def comma_rows(raw: bytes) -> list[list[str]]:
@@ -3088,6 +3685,7 @@ GPU_FAULTS = ("illegal memory access was encountered", "uncorrectable ECC error"
               "CUDA_ERROR_ECC_UNCORRECTABLE",
               "CUDA-capable device(s) is/are busy or unavailable", "launch timed out and was terminated")
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
+SHM_FULL = "is killed by signal: Bus error"  # of a worker of a DataLoader: it wrote to memory that /dev/shm could not give
 DISK_WRITERS = ("PytorchStreamWriter failed", "file write failed", "iostream error", "unexpected pos")
 
 HINTS = (  # text in the last words -> what it certainly means
@@ -3102,7 +3700,6 @@ HINTS = (  # text in the last words -> what it certainly means
     ("URL fetch failure on", "A download failed: this machine did not reach that address."),
     ("EOF when reading a line", "The script asked a question and has no input: give it --stdin FILE, or run it in the foreground."),
     ("No API key configured. Use `wandb login`", "wandb has no key here: WANDB_MODE=offline lets it run without one."),
-    ("is killed by signal: Bus error", "A DataLoader worker found /dev/shm full: fewer workers, or more shared memory for the container."),
     ("Too many open files", "The limit on open files was reached: ulimit -n 65536, or fewer workers."),
     ("use default_factory", "This code is older than Python 3.11: a dataclass default in it is no longer allowed."),
     ("param 'initial_lr' is not specified in param_groups[0]",
@@ -3182,12 +3779,14 @@ def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None,
         evidence["tail"] = "\n".join((clean_lines(err[-4096:]) if err.strip() else clean_lines(out[-4096:]))[-20:])[-2000:]
     if reason:
         return reason, evidence
-    return explain_failure(att, body, record, words=words, text=text, interrupt=interrupt, evidence=evidence), evidence
+    return explain_failure(att, body, record, words=words, lines=lines, interrupt=interrupt, evidence=evidence), evidence
 
 
-def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords, text: str, interrupt: dict | None, evidence: dict) -> str:
+def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords, lines: list[str], interrupt: dict | None,
+                    evidence: dict) -> str:
     """The reason of an end that was not ours and not exit code 0. Adds what it found to the evidence."""
     code, name = body["code"], body["signal_name"]
+    text = "\n".join(lines[-400:])
     cwd = record.get("cwd") if isinstance(record.get("cwd"), str) else att.run_dir
     last_signal = name or signal_name(words.child_signal)
     if interrupt and interrupt.get("signal") not in ASKING and number(interrupt.get("mono")) <= time.monotonic():
@@ -3196,32 +3795,43 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
         if body["signal"] == sig or code == 128 + int(number(sig)) or (soon and code):
             evidence["interrupted"] = signal_name(sig)
             return "stopped_by_user"
+    if kills_in(record.get("memory_group")):
+        limit = (read_json(os.path.join(att.run_dir, SPEC)) or {}).get("memory_bytes")
+        peak = first_number(record["memory_group"], "memory.peak") or first_number(record["memory_group"], "memory.max_usage_in_bytes")
+        evidence.update(kind="memory", limit_bytes=limit, used_bytes=peak or limit)
+        return "host_oom"
     before, after = record.get("log_before") or {}, oom_counters()
     source = "cgroup_oom_kill" if after.get("cgroup_oom_kill") is not None else "vmstat_oom_kill"
     told, tells = number(before.get(source), -1), number(after.get(source), -1)
     killed = last_signal == "SIGKILL" or code == 137 or "killed by signal: Killed" in text
     if killed and 0 <= told < tells:
-        evidence.update(oom_kill_before=int(told), oom_kill_after=int(tells), oom_source=source)
+        evidence.update(oom_kill_before=int(told), oom_kill_after=int(tells), oom_source=source, **memory_limit())
         return "host_oom"
     if name == "SIGHUP":
         return "hangup"
     # The final exception decides. Only where there is none (a crash in compiled code, a shell, another language) is the text searched.
     said = words.said or text[-8192:]
-    worded = any(sign in said for sign in DISK_FULL)
+    worded = any(sign in said for sign in (*DISK_FULL, SHM_FULL))
     where = full_disk(att, said, cwd)
     if worded or (where and (where["log"] or (where["full"] and any(sign in said for sign in DISK_WRITERS)))):
         if where:
-            evidence.update({k: where[k] for k in ("path", "disk_free_bytes", "inodes_free")})
+            evidence.update({k: where[k] for k in ("path", "mount", "disk_bytes", "disk_free_bytes", "inodes", "inodes_free")})
+            evidence["kind"] = kind_of_full(said, where)
         return "disk_full"
     if "device-side assert" not in said:
         if any(sign in said for sign in GPU_OOM):
             return "gpu_oom"
         if any(sign in said for sign in GPU_FAULTS):
             return "gpu_fault"
+    if last_signal == "SIGABRT" and words.exception and (name is None or words.aborted_after(lines)):
+        evidence["code"] = 128 + signal.SIGABRT if code is None else code
+        return "nonzero_exit"
+    if name is None and words.child_signal:
+        evidence.update(signal_name=last_signal, rank=words.root_rank)
     if name in CRASHES or (name is None and last_signal in CRASHES):
         evidence["signal_name"] = last_signal
         return "crashed"
-    return "killed" if name else "nonzero_exit"
+    return "killed" if name or words.child_signal else "nonzero_exit"
 
 
 def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
@@ -3230,6 +3840,8 @@ def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
 
     `log` tells that the log's own disk is full, which is proof without any words.
     """
+    if SHM_FULL in said or re.search(r"shared memory|shm_open|</torch_\d", said):
+        return room_at("/dev/shm", att.run_dir)
     named = re.search(r"(?:No space left on device|Disk quota exceeded): ['\"]([^'\"\n]+)['\"]", said)
     if named:
         return room_at(os.path.join(cwd, named.group(1)), att.run_dir)
@@ -3245,8 +3857,10 @@ def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
 def room_at(place: str, trusted: str) -> dict | None:
     """Bytes and inodes free where a path is, or would be. A remote file system other than the trusted one is not asked:
     it may hang."""
+    facts = {"path": place, "mount": mount_of(place)[0], "disk_bytes": None, "disk_free_bytes": None, "inodes": None, "inodes_free": None,
+             "full": False, "log": False}
     if place != trusted and not is_local(place):
-        return {"path": place, "disk_free_bytes": None, "inodes_free": None, "full": False, "log": False}
+        return facts
     at = place
     while at not in ("", "/") and not os.path.exists(at):
         at = os.path.dirname(at)
@@ -3256,7 +3870,27 @@ def room_at(place: str, trusted: str) -> dict | None:
         return None
     free, inodes = s.f_bavail * s.f_frsize, s.f_favail if s.f_files else None
     full = s.f_blocks > 0 and not s.f_flag & os.ST_RDONLY and (free < 1 << 18 or inodes == 0)
-    return {"path": place, "disk_free_bytes": free, "inodes_free": inodes, "full": full, "log": False}
+    return dict(facts, disk_bytes=s.f_blocks * s.f_frsize, disk_free_bytes=free, inodes=s.f_files or None, inodes_free=inodes, full=full)
+
+
+def kind_of_full(said: str, where: dict) -> str:
+    """What was used up: "shm", "quota", "inodes" or "disk"."""
+    if where["mount"] == "/dev/shm":
+        return "shm"
+    if "Disk quota exceeded" in said or "[Errno 122]" in said:
+        return "quota"
+    return "inodes" if where["inodes_free"] == 0 and where["disk_free_bytes"] else "disk"
+
+
+def memory_limit() -> dict:
+    """What bounds the run's memory: `kind` "cgroup" with its `limit_bytes`, or `machine_bytes`."""
+    limits = [first_number(f, "memory.max") for f in cgroup_folders("")]
+    limits += [first_number(f, "memory.limit_in_bytes") for f in cgroup_folders("memory")]
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = min((n for n in limits if n is not None), default=None)
+    if limit is not None and limit < total:
+        return {"kind": "cgroup", "limit_bytes": limit}
+    return {"machine_bytes": total}
 
 
 def clean_lines(raw: bytes) -> list[str]:
@@ -3278,7 +3912,8 @@ class LastWords:
         self.child_signal = 0
         self.failed_ranks = 0
         self._launcher(lines)
-        chosen = self._choose()
+        self._spawner(lines)
+        chosen = self.chosen = self._choose()
         self.said = ""
         self.exception = None
         if chosen is not None:
@@ -3302,12 +3937,31 @@ class LastWords:
                 self.child_signal = max(0, -int(code.group(1)))
         self.failed_ranks = 1 + sum(1 for line in lines[max(0, at - 200):at] if re.search(r"\brank\s*:\s*\d+ \(local_rank", line))
 
+    def _spawner(self, lines: list[str]) -> None:
+        """As `_launcher`, for torch.multiprocessing.spawn."""
+        import re
+        for line in lines:
+            killed = re.search(r"\bprocess (\d+) terminated with signal (SIG[A-Z0-9]+)", line)
+            raised = re.search(r"^-- Process (\d+) terminated with the following error", line)
+            if killed or raised:
+                self.root_rank, self.child_signal = int((killed or raised).group(1)), signal_number(killed.group(2)) if killed else 0
+                self.failed_ranks = 1
+
+    def aborted_after(self, lines: list[str]) -> bool:
+        """Did the abort that ended it come of the exception, as that left the interpreter? Nothing but the abort's own words follows."""
+        if self.exception is None or self.chosen is None:
+            return False
+        import re
+        words = re.compile(r"terminate called|what\(\)|Exception raised from|frame #|Aborted|core dumped|Fatal Python error|\W*$|\s")
+        return all(words.match(line) for line in lines[self.chosen["at"] + 1:])
+
     def _choose(self) -> dict | None:
         own = [e for e in self.found if not e["launcher"]]
         if self.root_rank is None:
             return own[-1] if own else (self.found[-1] if self.found else None)
-        if self.child_signal:
-            own = [e for e in own if e["rank"] == self.root_rank]  # killed: what other ranks say is an effect
+        if self.child_signal:  # killed: what other ranks say is an effect, unless it is what the failed rank aborted of
+            aborted = self.child_signal == signal.SIGABRT
+            own = [e for e in own if e["rank"] == self.root_rank or (aborted and e["rank"] is None and not e["secondary"])]
             return own[-1] if own else None
         ranked = [e for e in own if e["rank"] == self.root_rank]
         if ranked:
@@ -3327,7 +3981,7 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
     ended: dict[int | None, dict] = {}  # the last one of each rank: for chains and message lines
     ignored: set[int | None] = set()  # ranks whose next traceback is of an error that Python only tells of
     found: list[dict] = []
-    for line in lines:
+    for at_line, line in enumerate(lines):
         m = prefix.match(line)
         rank = int(m.group(1)) if m else None
         text = line[m.end():] if m else line
@@ -3369,7 +4023,7 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
         if block["ignored"]:  # of a `__del__`: it ends nothing
             ended.pop(rank, None)
             continue
-        e = make_exception(m.group(1), m.group(2) or "", block, rank)
+        e = dict(make_exception(m.group(1), m.group(2) or "", block, rank), at=at_line)
         found.append(e)
         ended[rank] = e
     return found
@@ -3430,6 +4084,79 @@ def cgroup_folders(controller: str) -> list[str]:
     return []
 
 
+def memory_group(att: Attempt, limit: int) -> str:
+    """A memory cgroup for this attempt within our own, or "" where none may be made: then the agent watches."""
+    if limit <= 0:
+        return ""
+    unified = [f for f in cgroup_folders("")[:1] if b"memory" in read_or_empty(f + "/cgroup.subtree_control")]
+    for folder, names in [(f, ("memory.max", "memory.swap.max")) for f in unified] + \
+            [(f, ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")) for f in cgroup_folders("memory")[:1]]:
+        group = os.path.join(folder, "stoker-%s-%d" % (att.id, att.n))
+        try:
+            os.makedirs(group, exist_ok=True)
+            write_number(os.path.join(group, names[0]), limit)
+        except OSError:
+            leave_group(group)
+            continue
+        try:
+            write_number(os.path.join(group, names[1]), limit if names[1].endswith("in_bytes") else 0)
+        except OSError:
+            pass  # a kernel that does not count swap
+        return group
+    return ""
+
+
+def read_or_empty(path: str) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError:
+        return b""
+
+
+def write_number(path: str, number: int) -> None:
+    """Into a file of a cgroup. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, b"%d" % number)
+    finally:
+        os.close(fd)
+
+
+def enter_group(group: str) -> None:
+    """In the process that becomes the run. Where that fails, the agent watches alone."""
+    try:
+        if group:
+            write_number(os.path.join(group, "cgroup.procs"), os.getpid())
+    except OSError:
+        pass
+
+
+def leave_group(group: object) -> None:
+    """Remove an empty cgroup of a run."""
+    try:
+        if group:
+            os.rmdir(str(group))
+    except OSError:
+        pass
+
+
+def kills_in(group: object) -> int:
+    """How many processes the kernel has killed for lack of memory in this cgroup of a run's own."""
+    found = [key_value("%s/%s" % (group, name), "oom_kill") for name in ("memory.events", "memory.oom_control")] if group else []
+    return max([n for n in found if n is not None], default=0)
+
+
+def memory_of(p: Proc) -> int:
+    """Bytes of memory of a process, shared ones by its share of them."""
+    try:
+        for line in read_bytes("/proc/%d/smaps_rollup" % p.pid).splitlines():
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return p.rss_pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def key_value(path: str, key: str) -> int | None:
     """The number behind `key` in a file of "name value" lines, or None."""
     try:
@@ -3478,6 +4205,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
         restarted = record.get("machine") is not None and record.get("machine") != here
         reason = "rebooted" if restarted else "agent_lost"
     body = conclude(att, status, reason, used_s=used, leftovers=leftovers(found, survivors, tree.spared))
+    leave_group(record.get("memory_group"))
     if detail:
         body["evidence"]["detail"] = detail
     if flaw(att.path(EXIT)):
@@ -3523,7 +4251,7 @@ def observe(root: str, run_id: str) -> dict:
     seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
             "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
             "telemetry": None, "exit": None,
-            "keep": None, "run_pid": None, "broken": {}}
+            "keep": None, "run_pid": None, "broken": {}, "stalled": None}
     if not valid_id(run_id) or not os.path.isdir(run_dir) or os.path.islink(run_dir):
         return seen
     numbers = attempt_numbers(run_dir)
@@ -3543,6 +4271,7 @@ def observe(root: str, run_id: str) -> dict:
     elif ended is None and same_boot(record.get("machine"), machine_identity()) and record.get("started_mono"):
         seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)  # frozen before its first
     seen["phase"] = phase_of(att, record, ended, beat)
+    seen["stalled"] = beat.get("stalled") if seen["phase"] == "running" else None
     seen["waits_for_input"] = bool(beat.get("waits_for_input")) and seen["phase"] == "running"
     return seen
 
@@ -3810,8 +4539,8 @@ def wake(att: Attempt) -> None:
 # Verbs
 
 def verb_start(args: list[str]) -> None:
-    """start RUN_DIR N [--gpus UUID,UUID] [--again]"""
-    (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--again": 0})
+    """start RUN_DIR N [--gpus UUID,UUID] [--lease UUID,UUID] [--again]"""
+    (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--lease": 1, "--again": 0})
     att = Attempt(run_dir, whole_number(n))
     if read_json(os.path.join(att.run_dir, SPEC)) is None:
         raise Problem("no_spec", "%s holds no readable %s" % (att.run_dir, SPEC))
@@ -3823,6 +4552,9 @@ def verb_start(args: list[str]) -> None:
         phase = observe(att.root, att.id)["phase"]
         if phase not in ("ended", "waiting") and not last.json(EXIT):
             raise Problem("state", "attempt %d is %s" % (last.n, phase))
+    if not os.path.isdir(att.folder):
+        take_leases(att, [u for u in options.get("--gpus", [""])[0].split(",") if u], needed=True)
+        take_leases(att, [u for u in options.get("--lease", [""])[0].split(",") if u], needed=False)
     if not claim(att):
         say({"claimed": False, "attempt": att.n})
         return
@@ -3852,7 +4584,9 @@ def verb_hold(args: list[str]) -> None:
     run_dir, n, tell, mask, gpus, _source = args
     name_process("stoker-holder")
     lower_oom_score()
-    os.set_inheritable(int(tell), False)
+    _leases[:] = [int(fd) for fd in os.environ.pop("STOKER_LEASES", "").split(",") if fd]
+    for fd in (int(tell), *_leases):
+        os.set_inheritable(fd, False)
     for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN,
                 signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXFSZ):
         signal.signal(sig, signal.SIG_IGN)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from stoker.base.errors import TargetError
 from stoker.base.spec import Limits
 from stoker.hosts.base import Stream
 
@@ -25,6 +26,7 @@ class Observation:
     used_s: float = 0.0  # over all attempts
     limits_seq: int | None = None  # of the limits that the agent holds it to
     waits_for_input: bool = False
+    stalled: dict | None = None  # since when, and where each rank and worker waits
     out_bytes: int = 0
     err_bytes: int = 0
     telemetry: dict | None = None  # the newest sample
@@ -70,6 +72,10 @@ class Capacity:
         return cls(**values)
 
 
+class GpuTaken(TargetError):
+    """Another state folder, or another user of the machine, holds a GPU that the run was to get."""
+
+
 class Backend(ABC):
     """A way to hold compute. May be used from any thread; every method may be repeated after any failure.
 
@@ -85,12 +91,13 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False) -> str:
+    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False, *, leases: Sequence[str] = ()) -> str:
         """Start an attempt and return its native id. Twice is harmless: an attempt is claimed once, the loser changes nothing.
 
         Returns when its command runs or has failed to (which is an observation). `gpus`: UUIDs that it may see; none = as its environment
-        says. `again`: it is one of the automatic restarts that the spec allows. Raises StateError while an earlier attempt lives or a
-        later one has been made.
+        says. They are leased: TargetError(retry=True) while another state folder or user of the machine has them. `leases`: those that its
+        own environment names; leased where that can be. `again`: it is one of the automatic restarts that the spec allows. Raises
+        StateError while an earlier attempt lives or a later one has been made.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import stoker.agent
-from stoker.backends.base import Backend, Capacity, Observation
+from stoker.backends.base import Backend, Capacity, GpuTaken, Observation
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
@@ -67,8 +67,8 @@ class ProcessBackend(Backend):
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise
 
-    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False) -> str:
-        devices = ["--gpus", ",".join(gpus)] if gpus else []
+    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False, *, leases: Sequence[str] = ()) -> str:
+        devices = [*(["--gpus", ",".join(gpus)] if gpus else []), *(["--lease", ",".join(leases)] if leases else [])]
         answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices, *(["--again"] if again else [])))
         if answer.get("attempt") != attempt:
             raise nonsense(self._host.name, json.dumps(answer))
@@ -226,6 +226,8 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         return NotFound(f"The run is not on {host}: {detail}.")
     if error == "disk_full":
         return TargetError(f"The disk of {host} is full: {detail}.", hint="Free some space there: stoker gc", retry=True)
+    if error == "gpu_taken":
+        return GpuTaken(f"On {host} {detail}.", hint="Another GPU is looked for. `stoker top` shows the GPUs.", retry=True)
     if error == "away":
         return TargetError(f"On {host} {detail}.", hint="Is its disk mounted? The runs in it are looked for again.", retry=True)
     return TargetError(f"The agent on {host} says: {detail} ({error}).", retry=False)

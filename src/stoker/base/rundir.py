@@ -34,6 +34,7 @@ OUT = "out.log"
 ERR = "err.log"
 METRICS = "metrics.jsonl"
 STEPS = "steps.jsonl"
+STILL = "still.json"  # that the run makes no step, since when, and the line in which each rank and worker waits
 TELEMETRY = "telemetry.jsonl"
 EVENTS = "events.jsonl"
 EXIT = "exit.json"

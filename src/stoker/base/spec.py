@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from stoker.base.errors import InvalidSpec
 
 NAME_MAX = 80
+SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "WINCH", "CONT")
 # Characters that no name holds: controls of both kinds (C0, C1), line ends, what changes the direction of writing, and "/".
 NOT_IN_NAMES = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069/"
 _CONTROL = re.compile(f"[{NOT_IN_NAMES}]")
@@ -35,14 +36,21 @@ class Spec:
     tty: bool = False  # a pseudo-terminal for all three streams
     stdin: str = "none"  # "none" | "attached" (bytes come from whoever is attached) | "file" (<run folder>/stdin)
     split_stderr: bool = False  # stderr goes to err.log instead of out.log
+    memory_bytes: int = 0  # what all its processes may use; 0 = no limit of its own
     gpus: int = 0
+    gpu_ids: tuple[str, ...] = ()  # indices or UUIDs: these GPUs; without `gpus` it holds them by CUDA_VISIBLE_DEVICES, and waits for none
     slots: int = 0  # CPU slots; 0 = does not count against capacity
     priority: int = 0  # higher starts first
     after: tuple[str, ...] = ()  # ids that must be final first
     restarts: int = 0  # automatic restarts at most, for reasons that the table marks
     retry_reasons: tuple[str, ...] = ()  # the table's answer, for the agent
     backoff_s: float = 5.0  # before the first automatic restart; doubles up to 300 s
-    grace_s: tuple[float, float] = (10.0, 10.0)  # after SIGINT, after SIGTERM
+    grace_s: tuple[float, float] = (10.0, 10.0)  # after the first signal, after SIGTERM
+    stop_signal: str = ""  # the first signal of a stop; "" = TERM where the script handles it, else INT
+    warn_s: float = 0.0  # before the time limit, the script gets warn_signal; 0 = it is not warned
+    warn_signal: str = "USR1"
+    stall_s: float = 0.0  # without a step, output, reads and writes; 0 = as the agent judges, and nothing is done
+    stall_do: str = "warn"  # "warn" | "stop" | "restart"
     unbuffered: bool = False  # PYTHONUNBUFFERED=1 is added
     hooks: bool = False  # our sitecustomize stands in its PYTHONPATH
     resume: str = "off"  # "off" | "auto": unmodified training scripts are recorded, and come back where they were (needs hooks)
@@ -66,7 +74,7 @@ class Spec:
                               hint="Is the client newer than the server? `stoker server stop` lets the next command start a new one.")
         try:
             values = dict(body)
-            for name in ("command", "argv", "after", "retry_reasons", "grace_s", "env_names"):
+            for name in ("command", "argv", "after", "retry_reasons", "grace_s", "env_names", "gpu_ids"):
                 if name in values:
                     values[name] = tuple(values[name])
             return cls(**values)
@@ -86,6 +94,11 @@ class Spec:
         if self.audit and (self.resume != "auto" or not self.hooks):
             raise InvalidSpec("--audit looks at what exact resume keeps, and that is off.",
                               hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)")
+        if self.stall_do not in ("warn", "stop", "restart"):
+            raise InvalidSpec(f"'{self.stall_do}' is not what a stalled run can get.", hint="--stall 10m:stop   or   --stall 10m:restart")
+        for what, name in (("stop_signal", self.stop_signal), ("warn_signal", self.warn_signal)):
+            if name and name not in SIGNALS:
+                raise InvalidSpec(f"'{name}' is not a signal that a run can be sent ({what}).", hint=f"One of {', '.join(SIGNALS)}.")
         for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
             if not isinstance(count, int) or not 0 <= count <= 100_000:
                 raise InvalidSpec(f"{what} must be a whole number from 0 on.")

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from stoker.base.units import format_size
+
 
 class State(StrEnum):
     """Where a run is. PENDING -> STAGING -> STARTING -> RUNNING -> STOPPING -> DONE | FAILED | STOPPED."""
@@ -73,17 +75,19 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}: {error}.", True,
            "stoker logs --tail 40 {id}"),
     Reason("nothing_trained", State.FAILED, "It ended without an error, but trained nothing.", False, "stoker logs {id}"),
-    Reason("host_oom", State.FAILED, "The machine ran out of memory and the kernel killed it.", False,
+    Reason("host_oom", State.FAILED, "The machine ran out of memory and the kernel killed {who}.", False,
            "use less memory (smaller batch, fewer workers), then: stoker start {id}"),
     Reason("gpu_oom", State.FAILED, "The GPU ran out of memory.", False, "use a smaller batch, then: stoker start {id}"),
     Reason("gpu_fault", State.FAILED, "The GPU or its driver failed.", True, "stoker doctor"),
     Reason("disk_full", State.FAILED, "The disk was full.", False, "stoker gc, then: stoker start {id}"),
-    Reason("killed", State.FAILED, "It was killed by {signal_name}, which did not come from Stoker.", True, "stoker start {id}"),
-    Reason("crashed", State.FAILED, "It crashed with {signal_name}: a fault in compiled code, not a Python error.", True,
+    Reason("killed", State.FAILED, "{Who} was killed by {signal_name} (not sent by Stoker).", True, "stoker start {id}"),
+    Reason("crashed", State.FAILED, "{Who} crashed with {signal_name}: a fault in compiled code, not a Python error.", True,
            "stoker logs --tail 40 {id}"),
     Reason("hangup", State.FAILED, "Its terminal went away (SIGHUP) and it did not survive that.", True, "stoker start {id}"),
     Reason("rebooted", State.FAILED, "The machine or its container was restarted while it ran.", True, "stoker start {id}"),
     Reason("preempted", State.FAILED, "The machine was taken away for other work.", True, "stoker start {id}"),
+    Reason("stalled", State.FAILED, "It made no step, printed, read and wrote nothing for {limit} (--stall): {place}.", False,
+           "stoker logs --tail 40 {id}"),
     Reason("stopped_by_user", State.STOPPED, "You stopped it.", False, "stoker start {id}"),
     Reason("limit_time", State.STOPPED, "It reached its time limit of {limit}.", False, "stoker keep {id} 2h, then: stoker start {id}"),
     Reason("limit_idle", State.STOPPED, "It was idle for longer than allowed.", False, "stoker start {id}"),
@@ -94,6 +98,21 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
 )}
 
 UNKNOWN = "unknown"  # what is told in the place of a reason that the table lacks
+# (reason, kind in its evidence) -> sentence and what to type next, in place of the reason's own
+KINDS: dict[tuple[str, str], tuple[str, str]] = {
+    ("disk_full", "shm"): ("/dev/shm is full ({disk_size}).",
+                           "use fewer DataLoader workers, or a larger --shm-size for the container, then: stoker start {id}"),
+    ("disk_full", "quota"): ("The disk quota is used up on {mount} ({path}).", "delete files there, then: stoker start {id}"),
+    ("disk_full", "inodes"): ("The file system {mount} has no free inodes ({inodes} in use): too many files.",
+                              "delete files on {mount}, then: stoker start {id}"),
+    ("disk_full", "disk"): ("The disk {mount} is full ({disk_free} of {disk_size} free).",
+                            "stoker gc, or delete files on {mount}, then: stoker start {id}"),
+    ("host_oom", "memory"): ("It used {used} of memory, and --memory {limit_size} ended it.",
+                             "use less memory (smaller batch, fewer workers), or run it with a larger --memory"),
+    ("host_oom", "cgroup"): ("The memory limit of {limit_size} (cgroup) was reached, and the kernel killed {who}.",
+                             "use less memory (smaller batch, fewer workers) or raise the limit, then: stoker start {id}"),
+}
+
 SENTENCE_MESSAGE_MAX = 160
 RETRY_REASONS = tuple(r.name for r in REASONS.values() if r.retry)
 _PASSED_OVER = re.compile(  # lines that come after the one that matters
@@ -113,7 +132,27 @@ def sentence(reason: str, evidence: dict) -> str:
     known = REASONS.get(reason)
     if known is None:
         return f"It ended for a reason this version does not know ({reason})."
-    return known.sentence.format_map(_Fields({"error": _error(evidence), **evidence}))
+    told, _ = KINDS.get((reason, str(evidence.get("kind"))), (known.sentence, ""))
+    return told.format_map(_fields(evidence))
+
+
+def what_next(reason: str, evidence: dict, run_id: str) -> str:
+    """What to type next after an end with this reason."""
+    known = REASONS.get(reason)
+    if known is None:
+        return f"stoker logs {run_id}"
+    _, told = KINDS.get((reason, str(evidence.get("kind"))), ("", known.next))
+    return told.format_map(_fields({**evidence, "id": run_id}))
+
+
+def _fields(evidence: dict) -> dict:
+    """The evidence, and what the sentences make of it: sizes for people, and which process is meant."""
+    rank = evidence.get("rank")
+    who = "it" if rank is None else f"rank {rank}"
+    sizes = {name.replace("_bytes", "") + ("_size" if name in ("disk_bytes", "limit_bytes") else ""): format_size(value)
+             for name, value in evidence.items() if name.endswith("_bytes") and isinstance(value, int | float)}
+    told = {"error": _error(evidence), "place": "where is not known", "who": who, "Who": who[0].upper() + who[1:]}
+    return _Fields({**told, **sizes, **evidence})
 
 
 def last_words(tail: object) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.base.errors import StokerError
-from stoker.base.units import parse_duration
+from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.spec import SIGNALS
+from stoker.base.units import parse_duration, parse_size
 from stoker.cli import output
 
 if TYPE_CHECKING:
@@ -65,6 +66,67 @@ class Duration(click.ParamType):
         if isinstance(value, float):
             return value
         return 0.0 if self.zero and value in ("0", "0s") else parse_duration(str(value))
+
+
+class Signal(click.ParamType):
+    """"TERM" or "SIGTERM" as "TERM". The signals that a run can be sent are in base/spec.py."""
+
+    name = "signal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value).upper().removeprefix("SIG")
+        if name not in SIGNALS:
+            raise InvalidSpec(f"'{output.shown(str(value))}' is not a signal that a run can be sent.", hint=f"One of {', '.join(SIGNALS)}.")
+        return name
+
+
+class Warn(click.ParamType):
+    """"5m" or "5m:USR1" as (300.0, "USR1")."""
+
+    name = "warning"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
+        before, _, name = str(value).partition(":")
+        return parse_duration(before), Signal().convert(name or "USR1", param, ctx)
+
+
+class Gpus(click.ParamType):
+    """"2" as (2, ()), "id:0,3" as (2, ("0", "3"))."""
+
+    name = "gpus"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, tuple[str, ...]]:
+        if isinstance(value, tuple):
+            return value
+        text = str(value).strip()
+        if text.isascii() and text.isdigit():
+            return int(text), ()
+        ids = tuple(dict.fromkeys(each.strip() for each in text.removeprefix("id:").split(",") if each.strip()))
+        if not text.startswith("id:") or not ids:
+            raise InvalidSpec(f"'{output.shown(text)}' is not a number of GPUs.", hint="--gpus 2, or these ones: --gpus id:0,3")
+        return len(ids), ids
+
+
+class Size(click.ParamType):
+    """"8GB" or "512MiB" as bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return value if isinstance(value, int) else parse_size(str(value))
+
+
+class Stall(click.ParamType):
+    """"10m", "10m:stop" or "10m:restart" as (600.0, "warn"), and so on."""
+
+    name = "stall"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
+        after, _, act = str(value).partition(":")
+        if act not in ("", "warn", "stop", "restart"):
+            raise InvalidSpec(f"'{output.shown(str(value))}' is not a time and what to do then.",
+                              hint="--stall 10m, --stall 10m:stop or --stall 10m:restart")
+        return parse_duration(after), act or "warn"
 
 
 class Ref(click.ParamType):

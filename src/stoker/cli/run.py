@@ -18,7 +18,7 @@ from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import output, rehearse, tuned
-from stoker.cli.options import Duration, json_option, plane
+from stoker.cli.options import Duration, Gpus, Signal, Size, Stall, Warn, json_option, plane
 
 if TYPE_CHECKING:
     from stoker.client import Client
@@ -57,12 +57,16 @@ class Command(click.Argument):
 @click.option("-d", "--detach", is_flag=True, help="Start it in the background and print its name.")
 @click.option("--name", default="", metavar="NAME", 
               help="Call it so. The same command under the name of an unfinished run continues that run.")
-@click.option("--time", "time_s", type=Duration(), metavar="2h", help="End it after so much running time, over all attempts.")
+@click.option("--time", "time_s", type=Duration(), metavar="2h", help="Stop after this much running time, summed over attempts.")
+@click.option("--memory", type=Size(), metavar="8GB", help="End it when its processes together use more memory than this.")
+@click.option("--stall", type=Stall(), metavar="10m[:stop|:restart]",
+              help="Warn, stop or restart when it makes no step, prints, reads and writes nothing for this long.")
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
               help="Start it again at most N times when it fails in a way that may pass.")
 @click.option("--backoff", type=Duration(), metavar="5s", help="Wait so long before the first restart; doubles each time.")
 @click.option("--copy", is_flag=True, help="Run from a frozen copy of this folder, so that you can go on editing.")
-@click.option("--gpus", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free GPUs, and show it only those.")
+@click.option("--gpus", type=Gpus(), metavar="N|id:0,1",
+              help="Wait for N free GPUs, or for these ones even if other programs use them, and show it only those.")
 @click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
 @click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first.")
 @click.option("--after", multiple=True, metavar="RUN", help="Start when this run has ended. May be given again.")
@@ -76,7 +80,11 @@ class Command(click.Argument):
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Its standard input comes from FILE.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run it in this folder.")
-@click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
+@click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
+@click.option("--stop-signal", type=Signal(), metavar="SIGNAL",
+              help="Signal that a stop begins with. [default: TERM if the script handles it, else INT]")
+@click.option("--warn", type=Warn(), metavar="5m[:USR1]",
+              help="Send a signal this long before the time limit, if the script handles that signal.")
 @click.option("--tty/--no-tty", default=None, help="Give it a terminal, or plain pipes. [default: a terminal if this is one]")
 @click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
               help="Record an unmodified training script, so that `stoker start` brings it back where it was.")
@@ -95,6 +103,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     """Run a command and never lose it."""
     if not command:
         raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
+    if o["warn"] and o["time_s"] is None:
+        raise InvalidSpec("--warn needs a time limit.", hint="stoker run --time 2h --warn 5m train.py")
     if o["yes"] and o["new"]:
         raise InvalidSpec("--yes and --new exclude each other.")
     rehearse.check(o)
@@ -155,13 +165,24 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         "hooks": not o["no_hooks"], "resume": _resume(o), "audit": bool(o.get("audit")),
         "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
-        "gpus": o["gpus"], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"], "unbuffered": detached,
+        "gpus": (o["gpus"] or (0, ()))[0], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"],
+        "unbuffered": detached,
         "env_names": named_env(o["env"], o["env_file"]), "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
     }
     if o["backoff"] is not None:
         spec["backoff_s"] = o["backoff"]
     if o["grace"] is not None:
         spec["grace_s"] = [o["grace"], o["grace"]]
+    if o["stop_signal"]:
+        spec["stop_signal"] = o["stop_signal"]
+    if o["gpus"] and o["gpus"][1]:
+        spec["gpu_ids"] = list(o["gpus"][1])
+    if o["memory"]:
+        spec["memory_bytes"] = o["memory"]
+    if o["stall"]:
+        spec["stall_s"], spec["stall_do"] = o["stall"]
+    if o["warn"]:
+        spec["warn_s"], spec["warn_signal"] = o["warn"]
     return spec
 
 

@@ -65,6 +65,8 @@ def state_words(run: dict) -> str:
         extra.append("unreachable")
     if run.get("still_s"):
         extra.append(f"no sign of life for {format_duration(run['still_s'])}")
+    if run.get("stalled"):
+        extra.append("stalled")
     if run.get("pinned"):
         extra.append("pinned")
     return f"{state} ({', '.join(extra)})" if extra else state
@@ -267,21 +269,22 @@ def tell_end(run: dict) -> None:
 
 @click.command("stop")
 @refs_argument()
-@click.option("--grace", type=Duration(), metavar="10s", help="So long it may take to end after SIGINT, and again after SIGTERM.")
+@click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
 @click.option("--force", is_flag=True, help="Kill at once, also when the run's agent does not answer.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until it has ended.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
-    """End runs: SIGINT, then SIGTERM, then SIGKILL to everything they started. They can be started again.
+    """Stop runs, gracefully first, then by force. They can be started again.
 
-    Ctrl-C leaves the waiting, not the wish: the runs end anyway.
+    A recorded training saves an image first, for at most half the grace. Then SIGTERM where the script handles it, else SIGINT; then
+    SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends the waiting only: the runs are stopped anyway.
     """
     def ask(ref: str) -> dict:
         return plane().stop(ref, grace_s=None if grace is None else [grace, grace], force=force)
 
     stopped, code = _each(refs, ask)
     if not no_wait:
-        stopped = [run if State(run["state"]).final else until_final(run["id"]) for run in stopped]
+        stopped = [run if State(run["state"]).final else _until_stopped(run["id"]) for run in stopped]
     if as_json:
         output.print_json(stopped)
     else:
@@ -291,6 +294,31 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
             else:
                 output.say(f"{output.shown(run['name'])}: asked to end")
     return code
+
+
+def _until_stopped(run_id: str) -> dict:
+    """As `until_final`. At a terminal each stage of the ladder is told as it begins."""
+    if not output.is_terminal(sys.stderr):
+        return until_final(run_id)
+    told = ""
+
+    def ended(run: dict) -> bool:
+        nonlocal told
+        stage = {} if State(run["state"]).final else plane().show(run_id).get("ladder") or {}
+        if stage.get("name") and stage["name"] != told:
+            told = stage["name"]
+            output.say(f"{output.shown(run['name'])}: {ladder_line(stage)}")
+        return State(run["state"]).final
+    return _until(run_id, ended, step_s=0.5)
+
+
+def ladder_line(stage: dict) -> str:
+    """What a stop does now, and how long it waits for that."""
+    name, left = stage.get("name"), stage.get("left_s")
+    within = f"; waits at most {format_duration(left)}" if left else ""
+    if name == "wait":
+        return f"the script has ended; waiting for its remaining processes{within}"
+    return f"saving an image of the training first{within}" if name == "image" else f"{name} sent{within}"
 
 
 @click.command("start")

@@ -146,7 +146,7 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
         if exception.get("file"):
             yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
     for key, value in evidence.items():
-        if key not in ("exception", "tail", "code") and value not in (None, "", [], {}) and not _no_leftovers(key, value):
+        if key not in ("exception", "tail", "code", "kind", "inodes") and value not in (None, "", [], {}) and not _no_leftovers(key, value):
             yield key.removesuffix("_s").removesuffix("_bytes").replace("_", " "), _value(key, value)
     if evidence.get("tail") and not exception:
         tail = evidence["tail"]

@@ -264,8 +264,9 @@ class _Bench:
         shutil.rmtree(self._temp, ignore_errors=True)
 
 
-_RUN_DEFAULTS = {"detach": True, "tty": False, "target": "local", "copy": True, "home": None, "mount": (), "gpus": 0, "slots": 0,
-                 "priority": 0, "restarts": 0, "env": (), "env_file": None, "stdin_file": None, "cwd": None, "backoff": None, "grace": None}
+_RUN_DEFAULTS = {"detach": True, "tty": False, "target": "local", "copy": True, "home": None, "mount": (), "gpus": None, "slots": 0,
+                 "priority": 0, "restarts": 0, "env": (), "env_file": None, "stdin_file": None, "cwd": None, "backoff": None, "grace": None,
+                 "stop_signal": None, "warn": None, "stall": None, "memory": None}
 
 
 def _back(done: dict) -> dict:

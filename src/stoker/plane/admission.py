@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from stoker.base.errors import InvalidSpec
+import contextlib
+from collections.abc import Sequence
+
+from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.state import State
-from stoker.plane.lifecycle import Admission, Usage, admit, admit_queue, usage_of
+from stoker.plane.lifecycle import Admission, Usage, admit, admit_queue, shared_gpus, usage_of
 from stoker.plane.queries import Queries
 from stoker.plane.record import Run
 from stoker.plane.store import Store
-from stoker.plane.targets import Target, Targets
+from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 
 HEAD = 32  # of each queue are looked at in one transaction
 
@@ -19,10 +22,12 @@ class Admissions:
     def __init__(self, store: Store, targets: Targets) -> None:
         self._store, self._targets = store, targets
 
-    def run(self) -> tuple[list[Run], list[str]]:
-        """The runs that were let in, and the targets that must be asked what they have before GPUs can be handed out."""
+    def run(self) -> tuple[list[Run], list[str], bool]:
+        """The runs that were let in; the targets that must be asked what they have before GPUs can be handed out; and whether a run waits
+        for a GPU that only another look can find free."""
         admitted: list[Run] = []
         unknown: list[str] = []
+        later = False
         with self._store.read() as q:
             names = q.targets_with_queue()
         for name in names:
@@ -33,9 +38,21 @@ class Admissions:
             while batch := self._batch(target):
                 admitted += batch
             with self._store.read() as q:
-                if target.room(ask=False).gpus is None and q.next_for_gpus(name, 1):
-                    unknown.append(name)
-        return admitted, unknown
+                waits = bool(q.next_for_gpus(name, 1))
+                held = usage_of(q.holders(name)).gpus if waits else {}
+            room = target.room(ask=False)
+            others = {*room.busy, *room.leased} - {*held}
+            if waits and (room.gpus is None or (others and target.age_s() > GPUS_OLD_S)):
+                unknown.append(name)
+            later = later or bool(waits and others)
+        return admitted, unknown, later
+
+    def put_back(self, run: Run) -> None:
+        """Somebody outside of this store was quicker with its GPUs: the run waits again, and the machine is asked who has which."""
+        with contextlib.suppress(StokerError):
+            self._targets.get(run.target).capacity(max_age_s=0.0)
+        with self._store.write() as q:
+            q.update(run, state=State.PENDING, gpu_uuids=(), started_at=None)
 
     def _batch(self, target: Target) -> list[Run]:
         room = target.room(ask=False)
@@ -44,11 +61,12 @@ class Admissions:
             if not heads:
                 return []
             usage = usage_of(q.holders(target.name))
-            started = [q.update(run, state=State.STAGING, gpu_uuids=gpus) for run, gpus in admit_queue(heads, usage, room)]
+            started = [q.update(run, state=State.STAGING, gpu_uuids=gpus, warnings=(*run.warnings, *shared_gpus(gpus, usage, room)))
+                       for run, gpus in admit_queue(heads, usage, room)]
             return [run for run in started if run]
 
 
-def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int) -> Admission:
+def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int, ids: Sequence[str] = ()) -> Admission:
     """Whether a new run may start now, before all who wait: only if nobody of its priority or above waits for the same.
 
     "never" only where the machine's size is known.
@@ -56,12 +74,13 @@ def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int)
     room = target.room(ask=False)
     counted = slots if room.slots is not None else 0
     if not gpus and not counted:
-        return Admission("yes")
+        return Admission("yes", gpus=tuple(room.named(ids)))
     usage = usage_of(q.holders(target.name))
     first = [*(q.next_for_gpus(target.name, 1) if gpus else ()), *(q.next_for_slots(target.name, 1) if counted else ()),
              *(q.next_for_gpus(target.name, 1) if counted and not gpus else ())]
-    answer = admit(gpus, slots, usage, room)
-    ahead = [run for run in first if run.priority >= priority and ((run.gpus and gpus) or (run.slots and counted))]
+    answer = admit(gpus, slots, usage, room, ids)
+    wants = gpus and not room.used_by_others(ids)
+    ahead = [run for run in first if run.priority >= priority and ((run.gpus and wants) or (run.slots and counted))]
     if answer.verdict == "yes" and ahead:
         return Admission("wait", f"{ahead[0].name}, which waits for the same and came first")
     return answer
@@ -73,7 +92,7 @@ def waits_for(run: Run, target: Target | None, usage: Usage, others: str) -> str
         return others
     if target is None:
         return f"the target '{run.target}', which is not in config.toml any more"
-    answer = admit(run.gpus, run.slots, usage, target.room(ask=False))
+    answer = admit(run.gpus, run.slots, usage, target.room(ask=False), run.spec.gpu_ids)
     if answer.verdict == "never":
         return f"a larger machine: it wants {answer.why}"
     return answer.why or "its turn"

@@ -49,6 +49,8 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "trained_nothing": None if files else _trained_nothing(run, target),
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
+        "ladder": _ladder(run, asked),
+        "still": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.STILL}") if run.state is State.RUNNING and begun(run) else None,
     }
     return {**told, "broken_files": asked.broken}
 
@@ -95,6 +97,13 @@ def _trained_nothing(run: Run, target: Target) -> str | None:
         return None
     attempt = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / "1"
     return None if (attempt / rundir.METRICS).exists() else steps.trained_nothing(attempt)
+
+
+def _ladder(run: Run, folder: _Folder) -> dict | None:
+    """Where a stop is: the stage's name, when it began, and how long it lasts at most."""
+    if run.state is not State.STOPPING or not begun(run):
+        return None
+    return (folder.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.HEARTBEAT}") or {}).get("stage")
 
 
 class _Folder:

@@ -129,7 +129,7 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
         # written down before the step: whoever continues after a crash knows that nobody else follows the restart policy
         settling = _set(run, **facts, settled_attempt=newest, state=State.STOPPING)
         return [*settling, Action("stop", {"stop_sent": run.stop_asked})]
-    facts |= _keep(run, seen) | _held(run, seen)
+    facts |= _keep(run, seen) | _held(run, seen) | _stalled(run, seen)
     if seen.phase == "waiting":
         restart = (seen.exit or {}).get("restart") or {}
         facts |= {"state": State.STARTING, "restart_at": restart.get("at"), "used_s": seen.used_s or run.used_s}
@@ -142,6 +142,13 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
     if run.limits_written < limits.seq:
         return [*_set(run, **facts), Action("limits", {"limits_written": limits.seq})]
     return _set(run, **facts)
+
+
+def _stalled(run: Run, seen: Seen) -> dict:
+    """That a living run stands still, among its evidence."""
+    stalled = getattr(seen, "stalled", None)
+    evidence = {k: v for k, v in run.evidence.items() if k != "stalled"} | ({"stalled": stalled} if stalled else {})
+    return {} if evidence == run.evidence else {"evidence": evidence}
 
 
 def _forward(state: State, phase: str, later: bool) -> State:
@@ -251,6 +258,22 @@ class Room:
 
     gpus: tuple[str, ...] | None = ()
     slots: int | None = None
+    busy: dict[str, str] = field(default_factory=dict)  # GPU -> what uses it that Stoker did not hand it to, in words
+    leased: dict[str, str] = field(default_factory=dict)  # GPU -> who holds it by a lease, here or in another state folder
+    index: dict[str, str] = field(default_factory=dict)  # GPU -> its number on this machine
+
+    def named(self, ids: Sequence[str]) -> list[str]:
+        """The GPUs of these numbers or UUIDs (or beginnings of one), those that are there."""
+        return [uuid for each in ids for uuid in self.gpus or () if each == self.index.get(uuid) or (each and uuid.startswith(each))]
+
+    def used_by_others(self, ids: Sequence[str]) -> bool:
+        """Whether these are all GPUs that other programs use: no run that waits without naming any gets one of them."""
+        named = self.named(ids)
+        return bool(named) and all(uuid in self.busy for uuid in named)
+
+    def call(self, uuid: str) -> str:
+        """"GPU 0", or its UUID where the number is not known."""
+        return f"GPU {self.index[uuid]}" if uuid in self.index else f"GPU {uuid}"
 
 
 @dataclass(frozen=True)
@@ -287,27 +310,46 @@ def usage_of(holders: Iterable[Run | Holding]) -> Usage:
     return usage
 
 
-def admit(gpus: int, slots: int, usage: Usage, room: Room) -> Admission:
-    """Whether a run that wants so much may start now."""
+def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = ()) -> Admission:
+    """Whether a run that wants this may start now. GPUs that others use go to a run that names them (`ids`), or to nobody; a machine's
+    only GPU is shared. Without `gpus`, `ids` are what its environment shows it: it holds them, and waits for none."""
     if gpus and room.gpus is None:
         return Admission("wait", "its machine to answer: how many GPUs it has is not known yet")
-    have = len(room.gpus or ())
+    have, named = len(room.gpus or ()), room.named(ids)
     if gpus > have:
         return Admission("never", f"{_gpus(gpus)}, and the machine has {have or 'none'}")
+    if gpus and ids and len(set(named)) != gpus:
+        return Admission("never", f"the GPUs {', '.join(ids)}, and the machine has {', '.join(room.index.values()) or have}")
     if room.slots is not None and slots > room.slots:
         return Admission("never", f"{_slots(slots)}, and the machine has {room.slots}")
     if gpus and usage.unclear:
         return Admission("wait", f"{_gpus(gpus)}: it is not known yet which are used by {_names(usage.unclear)}")
-    free = [uuid for uuid in room.gpus or () if uuid not in usage.gpus]
+    wanted = named if ids else list(room.gpus or ())
+    free = [uuid for uuid in wanted if uuid not in usage.gpus and uuid not in room.leased and (ids or have == 1 or uuid not in room.busy)]
     whys = []
     if gpus > len(free):
-        used = have - len(free)
-        whys.append(f"{_gpus(gpus)}: {used} of {have} {_are(used)} used by {_names(usage.gpus[u] for u in room.gpus if u in usage.gpus)}")
+        whys.append(f"{_gpus(gpus)}: {_why_not_free(wanted, usage, room, bool(ids))}")
     if room.slots is not None and slots and usage.slots + slots > room.slots:
         whys.append(f"{_slots(slots)}: {usage.slots} of {room.slots} {_are(usage.slots)} used by {_names(usage.slot_holders)}")
     if whys:
         return Admission("wait", " and ".join(whys))
-    return Admission("yes", gpus=tuple(free[:gpus]))
+    return Admission("yes", gpus=tuple(free[:gpus] if gpus else named))
+
+
+def _why_not_free(wanted: Sequence[str], usage: Usage, room: Room, named: bool) -> str:
+    """Who has the GPUs that a run waits for."""
+    ours = [uuid for uuid in wanted if uuid in usage.gpus]
+    parts = [f"{len(ours)} of {len(wanted)} {_are(len(ours))} used by {_names(usage.gpus[u] for u in ours)}"] if ours else []
+    parts += [f"{room.call(u)} is used by {room.leased[u]}" for u in wanted if u in room.leased and u not in usage.gpus]
+    others = [u for u in wanted if u in room.busy and u not in usage.gpus and u not in room.leased and not named]
+    parts += [f"{room.call(u)} is used by {room.busy[u]} (`--gpus id:{room.index.get(u, u)}` takes it all the same)" for u in others]
+    return ", ".join(parts)
+
+
+def shared_gpus(gpus: Sequence[str], usage: Usage, room: Room) -> list[str]:
+    """What to say of a run that gets GPUs which others use too."""
+    others = [u for u in gpus if u in room.busy and u not in usage.gpus and u not in room.leased]
+    return [f"{room.call(u)} is used by {room.busy[u]} too." for u in others]
 
 
 def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[Run, tuple[str, ...]]]:
@@ -317,11 +359,12 @@ def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[
     """
     started, blocked = [], set()
     for run in sorted(waiting, key=lambda r: (-r.priority, r.queued_at, r.id)):
-        wants = {what for what, count in (("gpus", run.gpus), ("slots", run.slots if room.slots is not None else 0)) if count}
+        gpus = 0 if room.used_by_others(run.spec.gpu_ids) else run.gpus
+        wants = {what for what, count in (("gpus", gpus), ("slots", run.slots if room.slots is not None else 0)) if count}
         if wants & blocked:
             blocked |= wants
             continue
-        answer = admit(run.gpus, run.slots, usage, room)
+        answer = admit(run.gpus, run.slots, usage, room, run.spec.gpu_ids)
         if answer.verdict == "yes":
             started.append((run, answer.gpus))
             usage = usage.plus(run.name, answer.gpus, run.slots)

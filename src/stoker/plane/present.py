@@ -42,6 +42,7 @@ def run_object(run: Run, target: Target | None, *, waits_for: str | None = None,
         "sentence": sentence(run, waits_for) + _stillness(still_s), "still_s": still_s,
         "next": f"stoker stop --force {run.id}" if still_s else next_step(run), "warnings": list(run.warnings), "tty": spec.tty,
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
+        "stalled": None if run.state.final else run.evidence.get("stalled"),
     }
 
 
@@ -58,6 +59,13 @@ def _stillness(still_s: float | None) -> str:
         return ""
     return (f" Stoker's agent beside it has given no sign of life for {format_duration(still_s)}: a signal or a debugger has stopped it, "
             "its machine is paused, or its disk hangs. No limit holds meanwhile.")
+
+
+def still(told: dict, now: float) -> str:
+    """The sentence about a run that makes no step: since when, and the line in which each rank and worker waits."""
+    since = format_duration(now - told["since"])
+    what = f"Stalled since {since}" if told.get("stalled") else f"Running, quiet since {since}"
+    return f"{what}: {told['text']}." if told.get("text") else f"{what}."
 
 
 def begun(run: Run) -> int:
@@ -106,7 +114,7 @@ def next_step(run: Run) -> str:
     exception = run.evidence.get("exception")
     if run.reason == "nonzero_exit" and isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError":
         return f"stoker doctor -- {shlex.join(run.spec.command)}" if run.target == "local" else known.next.format(id=run.id)
-    return (known.next if known else "stoker logs {id}").format(id=run.id)
+    return words.what_next(run.reason or "", run.evidence, run.id)
 
 
 def _iso(moment: float | None) -> str | None:

@@ -113,6 +113,11 @@ class Queries:
         query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.in_place == 1, runs.c.state.in_(_HOLDING))
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at).limit(5))]
 
+    def holding(self, target: str) -> int:
+        """How many runs hold compute on a target."""
+        query = sa.select(sa.func.count()).where(runs.c.target == target, runs.c.state.in_(_HOLDING))
+        return self._c.execute(query).scalar() or 0
+
     def ended_before(self, moment: float) -> list[Run]:
         """Final runs that ended before `moment`, oldest first: what gc may look at."""
         query = sa.select(runs).where(runs.c.state.in_(_FINAL), runs.c.ended_at < moment)
@@ -142,7 +147,7 @@ class Queries:
     def holders(self, target: str) -> list[Holding]:
         """What is held of the things that are counted on a target, oldest first."""
         columns = (runs.c.id, runs.c.name, runs.c.gpus, runs.c.slots, runs.c.gpu_uuids)
-        counted = sa.or_(runs.c.gpus > 0, runs.c.slots > 0)
+        counted = sa.or_(runs.c.gpus > 0, runs.c.slots > 0, runs.c.gpu_uuids != "[]")
         query = sa.select(*columns).where(runs.c.state.in_(_HOLDING), runs.c.target == target, counted).order_by(runs.c.queued_at)
         return [Holding(row.id, row.name, row.gpus, row.slots, tuple(json.loads(row.gpu_uuids))) for row in self._c.execute(query)]
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
 
-from stoker.backends.base import Observation
+from stoker.backends.base import GpuTaken, Observation
 from stoker.base import crash
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
@@ -26,7 +26,7 @@ from stoker.plane.record import WISH_RM, WISH_RUN, Run
 from stoker.plane.recover import found_far, insert_named
 from stoker.plane.spool import SWEEP_AGE_S, Spool
 from stoker.plane.store import Store
-from stoker.plane.targets import Target, Targets
+from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 from stoker.plane.watching import Watch, first_lines
 
 log = logging.getLogger(__name__)
@@ -229,12 +229,12 @@ class Reconciler:
         """Pools whose thread could not be started try again: any new work makes them."""
         for target in list(self._starved):
             self._starved.discard(target)
-            self._give(target, _nothing)
+            self._give(target, int)  # no work but for the thread
 
     def _let_in(self) -> None:
         """Start those whose turn it is. A machine that was never asked what it has is asked by a worker first."""
         try:
-            admitted, unknown = self._admissions.run()
+            admitted, unknown, later = self._admissions.run()
         except StokerError as e:
             log.warning("admission: %s", e.message)
             self._later(QUEUE, self._backoff(QUEUE))
@@ -244,10 +244,12 @@ class Reconciler:
             self.wake(run.id, run.target, fresh=run.attempt == 1 and self._spool.has(run.id))
         for name in unknown:
             self._give(name, self._ask_capacity, name)
+        if later and not unknown:
+            self._later(QUEUE, GPUS_OLD_S + 1.0)
 
     def _ask_capacity(self, name: str) -> None:
         try:
-            self._targets.get(name).capacity()
+            self._targets.get(name).capacity(max_age_s=GPUS_OLD_S)
             self._fails.pop(name, None)
             self.admit()
         except StokerError as e:
@@ -402,7 +404,7 @@ class Reconciler:
             if target.here:
                 self._assure(run, Path(target.run_folder(run.id)))
             again = run.attempt > run.first_attempt  # decided here, in the place of the agent
-            backend.start(run.id, run.attempt, run.gpu_uuids, again)
+            backend.start(run.id, run.attempt, again=again, **{"gpus" if run.gpus else "leases": run.gpu_uuids})
             crash.point("start.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
         elif action.do == "limits":
@@ -443,7 +445,10 @@ class Reconciler:
         """A step did not succeed. What may pass is tried again; a clear no ends a run that has not begun."""
         log.warning("%s: %s: %s", run.id, action.do, error.message)
         begins = action.do in ("stage", "start")
-        if begins and isinstance(error, TargetError) and not error.retry:
+        if isinstance(error, GpuTaken):
+            self._admissions.put_back(run)
+            self.admit()
+        elif begins and isinstance(error, TargetError) and not error.retry:
             self._give_up(run, "start_failed", {"detail": error.message.rstrip("."), "hint": error.hint})
         elif action.do == "stage" and isinstance(error, NotFound):
             self._give_up(run, "lost", {})
@@ -494,7 +499,3 @@ class Reconciler:
         with self._wake:
             heapq.heappush(self._due, (time.monotonic() + seconds, run_id))
             self._wake.notify()
-
-
-def _nothing() -> None:
-    """Work for a pool that is to start its thread."""

@@ -11,10 +11,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "name": (str,), "kind": (str,), "target": (str,), "folder": (str,), "stdin": (str,), "home": (str, type(None)), "copy": (bool,),
     "tty": (bool,),
     "split_stderr": (bool,), "unbuffered": (bool,),
-    "hooks": (bool,), "resume": (str,), "gpus": (int,), "slots": (int,), "priority": (int,), "restarts": (int,),
-    "backoff_s": (int, float), "mounts": (dict,), "settings": (dict,),
-    "command": (list, tuple), "after": (list, tuple), "grace_s": (list, tuple),
+    "hooks": (bool,), "resume": (str,), "gpus": (int,), "memory_bytes": (int,), "slots": (int,), "priority": (int,), "restarts": (int,),
+    "backoff_s": (int, float), "warn_s": (int, float), "stop_signal": (str,), "warn_signal": (str,),
+    "stall_s": (int, float), "stall_do": (str,), "mounts": (dict,), "settings": (dict,),
+    "command": (list, tuple), "after": (list, tuple), "gpu_ids": (list, tuple), "grace_s": (list, tuple),
 }
+_SECONDS = ("backoff_s", "warn_s", "stall_s")
 _GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")
 
 
@@ -25,16 +27,20 @@ def read_spec(body: dict) -> Spec:
         value = body.get(name)
         if name in body and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
             raise InvalidSpec(f"The spec's '{name}' is of the wrong kind: {value!r}.")
-    for name in ("command", "after"):
+    for name in ("command", "after", "gpu_ids"):
         if not all(isinstance(word, str) for word in body.get(name, ())):
             raise InvalidSpec(f"The spec's '{name}' must hold words only.")
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in body.get("mounts", {}).items()):
         raise InvalidSpec("The spec's 'mounts' must hold paths only.")
     grace = body.get("grace_s", (0, 0))
-    if len(grace) != 2 or not all(_is_seconds(g) for g in grace) or not _is_seconds(body.get("backoff_s", 0)):
-        raise InvalidSpec("grace_s takes two numbers of seconds, backoff_s one; none is negative.")
+    if len(grace) != 2 or not all(_is_seconds(g) for g in grace) or not all(_is_seconds(body.get(n, 0)) for n in _SECONDS):
+        raise InvalidSpec("grace_s takes two numbers of seconds, backoff_s, warn_s and stall_s one; none is negative.")
     if body.get("kind", "job") != "job":
         raise InvalidSpec(f"This version runs jobs only, not '{body['kind']}'.")
+    if body.get("gpu_ids") and len(body["gpu_ids"]) != body.get("gpus", 0):
+        raise InvalidSpec("gpus is the number of gpu_ids.", hint="--gpus id:0,1")
+    if not 0 <= body.get("memory_bytes", 0) < 1 << 60:
+        raise InvalidSpec("The memory limit must be a number of bytes from 0 on.", hint="--memory 8GB")
     if abs(body.get("priority", 0)) > 1_000_000:
         raise InvalidSpec("The priority lies between -1000000 and 1000000.")
     spec = Spec.from_json(body).check()

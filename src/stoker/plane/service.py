@@ -121,6 +121,9 @@ class Service:
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=run.id)
+        if more["still"]:
+            more["sentence"] = present.still(more["still"], time.time())
+            more["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
         if more["trained_nothing"]:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
         broken = [f"Its file {name} cannot be used: {why}." for name, why in more["broken_files"].items()]

@@ -66,6 +66,8 @@ def trained_nothing(attempt_folder: Path) -> str | None:
         return None
     ended = [line for line in _lines(attempt_folder / rundir.HOOKS / "processes.jsonl") if "ended" in line]
     meant = [line for line in ended if line.get("optimizers") or line.get("loaders")]
+    if not meant and any(line.get("no_ranks") for line in ended):
+        return "it started 0 ranks (torch.multiprocessing.spawn with nprocs=0; is there a GPU?)"
     if not meant or any(line["ended"] or line.get("evaluated") for line in ended):
         return None
     if any(line.get("backward") for line in meant):

@@ -16,12 +16,12 @@ from stoker.base.state import RETRY_REASONS, State
 from stoker.base.units import iso
 from stoker.plane import names, stage
 from stoker.plane.admission import at_once
-from stoker.plane.lifecycle import Admission, Usage, admit
+from stoker.plane.lifecycle import Admission, Usage, admit, shared_gpus
 from stoker.plane.queries import Queries
 from stoker.plane.record import Run, command_key, folder_key
 from stoker.plane.spool import Spool, fill
 from stoker.plane.store import Store
-from stoker.plane.targets import Target, Targets
+from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 
 SKIPPED_SHOWN = 5
 
@@ -59,7 +59,9 @@ class Submitter:
         if asked.slots and target.config.slots is None:
             warnings.append(f"CPU slots are not counted on '{target.name}': it does not wait for them. Set slots = N in config.toml.")
         with self._named(asked) as (run_id, name, stem, number):
-            spec = asked.with_(id=run_id, name=name, argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS,
+            shown = _shown_gpus(asked, target, env)
+            spec = asked.with_(id=run_id, name=name, gpu_ids=asked.gpu_ids or shown,
+                               argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS,
                                machine_env=not target.here, created_at=iso(now))
             run = Run(id=run_id, name=name, name_stem=stem, name_number=number, spec=spec, target=target.name,
                       created_at=now, queued_at=now,
@@ -95,8 +97,9 @@ class Submitter:
     def _check_size(self, asked: Spec, target: Target) -> None:
         """Refuse what the machine can never give, if it can be asked."""
         with contextlib.suppress(StokerError):
-            target.room(ask=asked.gpus > 0)
-        answer = admit(asked.gpus, asked.slots, Usage(), target.room(ask=False))
+            if asked.gpus:
+                target.capacity(max_age_s=GPUS_OLD_S)
+        answer = admit(asked.gpus, asked.slots, Usage(), target.room(ask=False), asked.gpu_ids)
         if answer.verdict == "never":
             raise InvalidSpec(f"It wants {answer.why}.", hint="Ask for less, or name another --target; `stoker top` shows what there is.")
 
@@ -105,7 +108,7 @@ class Submitter:
             return not after and self._admission(q, run, target).verdict == "yes"
 
     def _admission(self, q: Queries, run: Run, target: Target) -> Admission:
-        return at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
+        return at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority, ids=run.spec.gpu_ids)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -167,11 +170,14 @@ class Submitter:
             with self._store.write() as q:
                 answer = Admission("wait") if after else self._admission(q, run, target)
                 if answer.verdict == "yes":
-                    run = run.with_(state=State.STAGING, gpu_uuids=answer.gpus)
+                    shared = shared_gpus(answer.gpus, Usage(), target.room(ask=False))
+                    run = run.with_(state=State.STAGING, gpu_uuids=answer.gpus, warnings=(*run.warnings, *shared))
                 elif not copy:
                     return None
                 if run.in_place:
                     run = run.with_(warnings=(*run.warnings, *_neighbours(q, run)))
+                if target.here and run.state is State.STAGING:
+                    run = run.with_(warnings=(*run.warnings, *_crowd(q, run)))
                 q.insert(run)
                 q.add_waits(run.id, after)
                 return run
@@ -234,3 +240,23 @@ def _neighbours(q: Queries, run: Run) -> list[str]:
     return [f"{named} {'works' if len(others) == 1 else 'work'} in this folder too: files of the same name are overwritten. "
             "With --copy it runs in a copy of its own."]
 
+
+
+def _crowd(q: Queries, run: Run) -> list[str]:
+    """What to know where more Python programs run on this machine than it has cores: each is slower, and nothing waits unasked."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = q.holding(run.target) + 1
+    if run.slots or count <= cores:
+        return []
+    return [f"This is run {count} at the same time on {cores} {'core' if cores == 1 else 'cores'}: the runs slow each other down. "
+            f"To queue instead: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
+
+
+def _shown_gpus(asked: Spec, target: Target, env: dict[str, str]) -> tuple[str, ...]:
+    """The GPUs that a run names by its own CUDA_VISIBLE_DEVICES: it does not wait for them, and others do."""
+    named = tuple(each.strip() for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip() not in ("", "-1"))
+    if asked.gpus or not named or not target.here:
+        return ()
+    with contextlib.suppress(StokerError):
+        target.capacity(max_age_s=GPUS_OLD_S)
+    return named

@@ -15,11 +15,14 @@ from stoker.backends.process import ProcessBackend
 from stoker.base import reading
 from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, NotFound, StokerError
+from stoker.base.units import format_size
 from stoker.hosts.base import ANSWER_MAX
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
 from stoker.plane.lifecycle import Room
 
+GPUS_OLD_S = 2.0  # who uses a GPU may change at any moment
+BUSY_BYTES, BUSY_SHARE = 10**9, 0.1  # of a GPU's memory: more is somebody's work
 CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
 
 
@@ -71,10 +74,28 @@ class Target:
         if ask:
             self.capacity()
         known = self._capacity
-        gpus = None if known is None else tuple(g["uuid"] for g in known.gpus)
+        gpus = None if known is None else known.gpus
         if gpus is not None and self.config.gpus is not None:
             gpus = gpus[:self.config.gpus]
-        return Room(gpus=() if self.config.gpus == 0 else gpus, slots=self.config.slots)
+        if not gpus:
+            return Room(gpus=() if self.config.gpus == 0 or gpus is not None else None, slots=self.config.slots)
+        return Room(gpus=tuple(g["uuid"] for g in gpus), slots=self.config.slots, index={g["uuid"]: str(g.get("index")) for g in gpus},
+                    busy={g["uuid"]: words for g in gpus if (words := _used_by(g))},
+                    leased={g["uuid"]: str(g["leased"]) for g in gpus if g.get("leased")})
+
+    def age_s(self) -> float:
+        """How old the answer of the machine is."""
+        return time.monotonic() - self._asked
+
+
+def _used_by(gpu: dict) -> str:
+    """What uses a GPU, in words; "" for one that is free: no process computes on it, and hardly any of its memory is used."""
+    used, whole = gpu.get("used_bytes") or 0, gpu.get("memory_bytes") or 0
+    pids = ", ".join(str(pid) for pid in (gpu.get("pids") or ())[:3])
+    if not pids and used <= BUSY_BYTES and (not whole or used <= BUSY_SHARE * whole):
+        return ""
+    who = f"process {pids}" if pids else "another program"
+    return f"{who} ({format_size(used)} of {format_size(whole)})"
 
 
 class Targets:

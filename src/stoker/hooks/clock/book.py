@@ -27,6 +27,8 @@ _first: dict | None = None  # what came before the first step
 _rows: list = []
 _row_before: list = []
 _ended = False
+BUSY_NS = 1_000_000_000
+_busy_from = -BUSY_NS
 
 
 def open_beside(records: str) -> bool:
@@ -40,7 +42,7 @@ def open_beside(records: str) -> bool:
     except (OSError, ValueError):
         return False
     _identity, _pid = (info.st_dev, info.st_ino), os.getpid()
-    marks.write, marks.first_step = write, begins
+    marks.write, marks.first_step, marks.busy = write, begins, busy
     if os.environ.get("STOKER_CLOCK") == "steps":
         marks.each_step = _each_step
     atexit.register(_at_exit)
@@ -113,6 +115,20 @@ def write(moment: int) -> None:
     marks.write_at = moment + each_s * 1_000_000_000
 
 
+def busy(moment: int) -> None:
+    """An evaluation or a save begins, in which no line may come for long: whoever waits for the next step is told, by a file's age."""
+    global _busy_from
+    if _fd < 0 or moment - _busy_from < BUSY_NS:
+        return
+    _busy_from = moment
+    try:
+        path = os.path.join(os.environ["STOKER_HOOKS"], f"busy-{_pid}")
+        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.utime(path)
+    except (OSError, KeyError):
+        pass
+
+
 def epoch_ends(way: object, moment: int) -> None:
     """A pass over a loader that was trained on has come to its end."""
     _epochs.append({"loader": way.number, "s": _seconds(moment - way.began), "batches": way.batches, "step": marks.steps})
@@ -146,7 +162,8 @@ def _spread(durations: list) -> dict:
         return {}
     ordered = sorted(durations)
     last = len(ordered) - 1
-    return {f"{name}_ms": round(ordered[int(last * share)] / 1e6, 4) for name, share in (("p50", 0.5), ("p90", 0.9), ("max", 1.0))}
+    shares = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+    return {f"{name}_ms": round(ordered[int(last * share)] / 1e6, 4) for name, share in shares}
 
 
 def _kinds(spent: list) -> dict:

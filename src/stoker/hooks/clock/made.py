@@ -25,6 +25,7 @@ def watch(late: object) -> None:
     if late is None:
         from torch.utils.data import DataLoader
         wrap(DataLoader, "__init__", _loader)
+        _watch_ranks()
 
 
 def _optimizer(real: object) -> object:
@@ -58,6 +59,23 @@ def _loader(real: object) -> object:
         real(self, *args, **kwargs)
         marks.seen["loaders"] += 1
     return __init__
+
+
+def _watch_ranks() -> None:
+    """A script that starts as many ranks as there are GPUs starts none on a machine without."""
+    import sys
+    module = sys.modules.get("torch.multiprocessing.spawn")  # torch.multiprocessing.spawn is the function
+    if module is None:
+        return
+    wrap(module, "start_processes", _ranks)
+    sys.modules["torch.multiprocessing"].start_processes = module.start_processes
+
+
+def _ranks(real: object) -> object:
+    def start_processes(fn, args=(), nprocs=1, *more, **named):
+        marks.seen["no_ranks"] += not nprocs
+        return real(fn, args, nprocs, *more, **named)
+    return start_processes
 
 
 def _is_main() -> bool:

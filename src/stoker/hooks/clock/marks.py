@@ -27,13 +27,13 @@ owner = 0  # the thread that trains; 0: the clock stands still
 spent = [0] * len(KINDS)  # ns
 last = 0
 steps = samples = batches = 0
-seen = {"optimizers": 0, "loaders": 0, "batches": 0, "evaluated": 0, "backward": 0}  # whether this process means to train
+seen = {"optimizers": 0, "loaders": 0, "batches": 0, "evaluated": 0, "backward": 0, "no_ranks": 0}  # whether this process means to train
 durations: list = []  # ns of each step since the last line, evaluation left out
 current = None  # the Pass that was asked last
 device = None  # a device.Device when the training is on a GPU
 each_step = stepped_by_hand = None  # the form for measuring: called after each step, and in place of `step_ends` by hand
-write_at = 0  # the moment at which the next line is due
-write = first_step = None  # book's
+write_at = 0  # ns: the next line is due
+write, first_step, busy = None, None, int  # book's; the last is called as an evaluation or a save begins
 
 _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
@@ -49,8 +49,6 @@ _fetched: list = []  # passes asked since the last backward, with no module call
 _before: tuple | None = None  # (spent, moment) at the last fetch from a loader that nobody has trained on
 _installed = _hooked_at_fork = False
 
-
-# ---- how it is put in place
 
 def install() -> None:
     """Put the marks where every training passes. Nothing is counted before `begin()`."""
@@ -206,6 +204,8 @@ def _call_begins(module: object) -> int:
         if _grad_enabled():
             _evaluating = False
         elif not module.training and type(module) in _roots:
+            if not _evaluating:
+                busy(moment)
             kind, gap, _evaluating = EVALUATION, EVALUATION if _evaluating else OTHER, True
         elif not steps:
             seen["evaluated"] += 1

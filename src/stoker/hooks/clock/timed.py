@@ -17,6 +17,8 @@ def timed(real: object, kind: int) -> object:
         if _timing or _get_ident() != marks.owner:
             return real(*args, **kwargs)
         _timing, began = True, marks.now()
+        if kind == marks.SAVE:
+            marks.busy(began)
         try:
             return real(*args, **kwargs)
         finally:

@@ -23,7 +23,7 @@ def begin() -> None:
     what = role(words)
     rehearsed = bool(os.environ.get("STOKER_REHEARSE")) and _rehearse(what, words)
     resume = what == "script" and not rehearsed and os.environ.get("STOKER_RESUME") == "auto" and bool(os.environ.get("STOKER_RESUME_DIR"))
-    from . import imports
+    from . import handlers, imports
     if os.environ.get("STOKER_AUDIT") == "child":
         from ..ghost import auditor
         auditor.begin(what)
@@ -38,6 +38,7 @@ def begin() -> None:
         imports.after("torch", rehearse.torch_is_here)
     tuned = bool(os.environ.get("STOKER_TUNE")) and _tune(what)
     imports.after("torch", lambda torch: _torch_is_here(torch, "rehearsed" if rehearsed else what, resume, tuned))
+    handlers.install()
     if what == "script":
         for name in OTHERS:
             imports.after(name, lambda module, name=name: record(other=name))
@@ -124,6 +125,7 @@ def _torch_is_here(torch: object, what: str, resume: bool, tuned: bool = False) 
     if tuned:
         _start_probe(torch, what)
     if what in ("script", "worker"):
+        _open_stacks()
         _start_clock(what, resume)
     if resume:
         from .. import ghost
@@ -152,6 +154,14 @@ def _start_probe(torch: object, what: str) -> None:
         probe.torch_is_here(torch, what)
     except Exception as e:
         record(probe=f"not started: {type(e).__name__}: {e}")
+
+
+def _open_stacks() -> None:
+    try:
+        from . import stacks
+        stacks.install()
+    except Exception as e:
+        record(stacks={}, no_stacks=f"{type(e).__name__}: {e}")
 
 
 def _start_clock(what: str, resume: bool) -> None:

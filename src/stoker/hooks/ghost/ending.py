@@ -1,5 +1,6 @@
 """How a life that is recorded ends: by itself, by os._exit, or by a SIGTERM that the script leaves to the system's default. After that
 signal one more image is taken, and the script goes on for the few events that let the next life check it; then the signal has its way.
+A stop by Stoker asks for the same by a file, before its first signal, and waits for the answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from . import fate, life, words
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 GRACE_S = 3.0
 EVENTS = 6  # events behind the image that are worth waiting for
+ASK, DONE = "image.ask", "image.done"  # in the attempt's folder of hooks: the caretaker asks for an image, it is on the disk
 asked_at = 0.0
+_answers = False  # the caretaker asked, by its file: it sends the signal itself
+_look_at = 0.0
 _set_signal, _get_signal = signal.signal, signal.getsignal  # as they are before allow.py stands around them
 _start_thread = _thread.start_new_thread  # as it is before allow.py looks at who starts threads
 _interrupted = False
@@ -47,21 +51,60 @@ def end_of_ghost() -> None:
         _set_signal(signal.SIGINT, signal.default_int_handler)
 
 
+def look() -> None:
+    """Now and then, while recording: does the caretaker ask for an image, since it is about to end this run?"""
+    global asked_at, _answers, _look_at
+    now = _monotonic()
+    if now < _look_at or asked_at:
+        return
+    from . import pace, points
+    _look_at = now + pace.LOOK_S
+    before, life.depth = life.depth, 1
+    try:
+        os.unlink(os.path.join(os.environ.get("STOKER_HOOKS", ""), ASK))
+    except OSError:
+        pace.looked()
+        return
+    finally:
+        life.depth = before
+    asked_at, _answers = now, True
+    points.wish()
+
+
 def after_event() -> None:
     """While the end is asked for: is there enough on record?"""
     from . import points
-    if _monotonic() - asked_at > GRACE_S or (not points.wished() and life.log.n - points.last_event >= EVENTS):
+    enough = not points.wished() and life.log.n - points.last_event >= EVENTS
+    if _answers and enough:
+        _answer()
+    elif not _answers and (enough or _monotonic() - asked_at > GRACE_S):
         _end()
+
+
+def _answer() -> None:
+    """The image and what checks it are on the disk."""
+    global asked_at, _answers
+    asked_at, _answers = 0.0, False
+    life.depth = 1
+    try:
+        sys.modules[f"{__package__}.image"].wait()
+        life.log.flush(sync=True)
+        os.close(os.open(os.path.join(os.environ["STOKER_HOOKS"], DONE), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except Exception as e:
+        fate.say(f"while an image was asked for: {type(e).__name__}: {e}")
+    finally:
+        life.depth = 0
 
 
 def asked(number: int, frame: object) -> None:
     """SIGTERM while a run is recorded: an image first."""
     global asked_at
-    if os.getpid() != _pid or life.phase != life.RECORD or asked_at:
+    global _answers
+    if os.getpid() != _pid or life.phase != life.RECORD or (asked_at and not _answers):
         _end()
         return
     from . import points
-    asked_at = _monotonic()
+    asked_at, _answers = _monotonic(), False
     points.wish()
     _deadline()
 

@@ -10,6 +10,7 @@ from . import life
 FIRST_S = 30.0
 LEAST_S, MOST_S = 60.0, 600.0
 COST = 0.02  # of a life's time, for images and for tries that came to nothing
+LOOK_S = 0.25  # how often a life looks whether its caretaker asks for an image
 PRIOR_S = 4 * 3600.0  # how long a run lives before it was ever lost
 _WRITE = 1.5e9  # bytes a second that the writer's thread gets through: beside training, but on the same machine
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
@@ -76,9 +77,14 @@ def passed(begun: float) -> None:
         _look_ahead()
 
 
+def looked() -> None:
+    """Nobody asks for an image."""
+    _look_ahead()
+
+
 def _look_ahead() -> None:
     global not_before
-    not_before = 0.0 if _every_steps or _urged else max(_hold_until, _last_at + _every_s)
+    not_before = 0.0 if _every_steps or _urged else min(max(_hold_until, _last_at + _every_s), _clock() + LOOK_S)
 
 
 def told() -> dict:

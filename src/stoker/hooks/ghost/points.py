@@ -67,6 +67,7 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
     if _monotonic() < pace.not_before or life.depth or held:
         return
     if life.phase == life.RECORD:
+        ending.look()
         if _tracing is None:
             if _due(step or (graph_freed and _backwards.steps > 0)):
                 _arm()

@@ -178,7 +178,6 @@ class Reconciler:
                 self._dirty.setdefault(target, set()).update(r for r, t in self._care.items() if t == target)
 
     def _hand_out(self) -> None:
-        """Give looks and steps to the workers."""
         for target, ids in list(self._dirty.items()):
             if ids and target not in self._looking:
                 self._looking.add(target)

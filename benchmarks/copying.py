@@ -35,7 +35,7 @@ def frozen(ground: Ground, short: bool) -> list[Row]:
             took = seconds(lambda: made.update(ground.detach("--new", "--copy", "--", "true", cwd=folder, timeout_s=120)))
             ground.wait_state(made["id"])
             assert len(list(Path(made["folder"], "work").rglob("*.py"))) == len(list(folder.rglob("*.py"))), "the copy is not whole"
-            ground.stoker("rm", made["id"]).ok()
+            ground.stoker("rm", "--yes", made["id"]).ok()
             return took
         return once
 

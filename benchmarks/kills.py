@@ -269,7 +269,7 @@ def server_at_point(ground: Ground, point: str) -> Tally:
     ended = ground.wait_state("sleeper", timeout_s=60)
     tally.expect((ended["state"], ended["reason"], ended["attempts"]) == ("stopped", "stopped_by_user", 1),
                  f"{point}: the stopped run is {ended['state']}, {ended['reason']}")
-    ground.stoker("rm", "sleeper").ok()
+    ground.stoker("rm", "--yes", "sleeper").ok()
     judge(ground, traffic, tally)
     tally.runs += 1
     known = {r["id"] for r in ground.runs()}

@@ -95,7 +95,7 @@ def output(ground: Ground, short: bool) -> list[Row]:
         state["wrong"] += of_file(ground.attempt_file(new, 1, "out.log")) != want
         if received is not None:
             state["wrong"] += received != want
-        ground.stoker("rm", new).ok()
+        ground.stoker("rm", "--yes", new).ok()
         state.setdefault("delivered", []).append(count / whole)
         return count / took(path)
 

@@ -31,15 +31,18 @@ LOOK_MAX_S = 15.0  # for one look
 TRIES = 3  # for one request, when the server dies under it
 BODY_MAX = 64 << 20  # the server's limit; said here before anything is sent
 PIECE = 1 << 16
+KNOWN_TO_ALL = ("/v1/server/stop",)  # means the same to every server
 
 
-def connect(home: config.Home | None = None, *, start: bool = True, say: Callable[[str], None] | None = None) -> Client:
+def connect(home: config.Home | None = None, *, start: bool = True, any_version: bool = False,
+            say: Callable[[str], None] | None = None) -> Client:
     """A client of the server of `home` (default $STOKER_HOME), which answers.
 
     `start`: a server that does not run is started, one that is older than this client is replaced (`say` gets one sentence then;
-    default: stderr). Without `start` a server that does not run is a ServerError. Runs never notice any of this.
+    default: stderr). Without `start` a server that does not run is a ServerError. Of a newer server a client can read, over one minor
+    version; with `any_version` it can also ask what every server knows: its facts and its end. Runs never notice any of this.
     """
-    client = Client(home or config.home(), start=start, say=say)
+    client = Client(home or config.home(), start=start, any_version=any_version, say=say)
     client.reach()
     return client
 
@@ -47,9 +50,11 @@ def connect(home: config.Home | None = None, *, start: bool = True, say: Callabl
 class Client:
     """One method a verb, with the names, arguments and answers of `plane.service.Service`. Any thread may call any method."""
 
-    def __init__(self, home: config.Home, *, start: bool = True, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, home: config.Home, *, start: bool = True, any_version: bool = False,
+                 say: Callable[[str], None] | None = None) -> None:
         self.home = home
-        self._start = start
+        self._start, self._any_version = start, any_version
+        self._newer = ""  # the server's version, if that is newer than ours
         self._say = say or (lambda text: print(text, file=sys.stderr))
 
     # --- the verbs -----------------------------------------------------------------------------------------------------
@@ -72,8 +77,8 @@ class Client:
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
         return self._get("/v1/runs", all=all, folder=folder, limit=limit)
 
-    def run(self, ref: str) -> dict:
-        return self._get(_path(ref))
+    def run(self, ref: str, active: bool = False) -> dict:
+        return self._get(_path(ref), active=active)
 
     def show(self, ref: str) -> dict:
         return self._get(_path(ref, "show"))
@@ -89,6 +94,9 @@ class Client:
 
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
         return self._post(_path(ref, "keep"), {"seconds": seconds, "pin": pin})
+
+    def label(self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> dict:
+        return self._post(_path(ref, "label"), {"add": list(add), "remove": list(remove), "note": note})
 
     def rm(self, ref: str, force: bool = False) -> dict:
         return self._call("DELETE", _path(ref), {"force": force})
@@ -136,13 +144,17 @@ class Client:
                 raise ServerError("The Stoker server does not run.", hint="Any command starts it, for example: stoker ps")
             info = self._bring_up()
         ours, theirs = _version(__version__), _version(str(info.get("version")))
-        if theirs > ours:
-            raise ServerError(f"The running Stoker server is version {info.get('version')}, this is the older {__version__}.",
-                              hint="Use the newer stoker, or stop the server with it first: stoker server stop")
+        self._newer = str(info.get("version")) if theirs > ours else ""
+        if self._newer and not self._any_version and not _near(ours, theirs):
+            raise self._too_old()
         if theirs < ours and self._start:
             self._replace(info)
             return self.reach()
         return info
+
+    def _too_old(self) -> ServerError:
+        return ServerError(f"The running Stoker server is version {self._newer}, and this command is the older {__version__}.",
+                           hint="Use the newer stoker; or `stoker server stop`, then this again: runs go on.")
 
     def _find(self) -> dict | None:
         """What the running server says of itself; None when none listens."""
@@ -190,7 +202,8 @@ class Client:
     def _call(self, method: str, path: str, query: dict, body: bytes | None = None, *, patience_s: float = ANSWER_S):
         if body is not None and len(body) > BODY_MAX:
             raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Let the script read large input from a file.")
-        return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s))
+        changes = method != "GET" and path not in KNOWN_TO_ALL
+        return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s), changes=changes)
 
     def _stream(self, path: str, query: dict) -> tuple[HTTPResponse, socket.socket]:
         def begin() -> tuple[HTTPResponse, socket.socket]:
@@ -202,8 +215,11 @@ class Client:
             return answer, link
         return self._again("GET", begin)
 
-    def _again(self, method: str, attempt: Callable):
-        """The result of `attempt`; when the server went away and nothing can be done twice by it, again with a new server."""
+    def _again(self, method: str, attempt: Callable, *, changes: bool = False):
+        """The result of `attempt`; when the server went away and nothing can be done twice by it, again with a new server. What changes
+        something is not asked of a newer server: it may mean something else by it."""
+        if changes and self._newer:
+            raise self._too_old()
         for _ in range(TRIES):
             try:
                 return attempt()
@@ -391,6 +407,11 @@ def _older_server(error: InvalidSpec) -> StokerError:
         return error
     return ServerError(f"The running Stoker server was started by an older Stoker, which does not know {names.rstrip('.')} yet.",
                        hint="stoker server stop   and the same command again: it starts a new server. Runs go on.")
+
+
+def _near(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+    """Whether a client of one version may read from a server of the newer other: at most one minor version lies between."""
+    return ours[:1] == theirs[:1] and theirs[1:2] <= ((ours[1:2] or (0,))[0] + 1,)
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -156,7 +156,7 @@ def test_a_run_from_submit_to_its_exit(plane):
 def test_a_failure_has_a_reason_and_evidence(plane):
     run = plane.final(plane.python("raise ValueError('no such layer')")["id"])
     assert (run["state"], run["reason"], run["exit_code"]) == ("failed", "nonzero_exit", 1)
-    assert "exit code 1" in run["sentence"] and run["id"] in run["next"]
+    assert "exit code 1" in run["sentence"] and run["name"] in run["next"]
     assert plane.show(run["id"])["evidence"]["exception"]["message"] == "no such layer"
 
 
@@ -255,14 +255,18 @@ def test_names_are_picked_and_refs_found(plane):
             plane.run(ref or "-")
 
 
-def test_show_of_a_picked_name_finds_the_newest_run_of_it(plane):
+def test_a_name_means_its_newest_run(plane):
     first, second = plane.run_it("true"), plane.run_it("true")
     assert (first["name"], second["name"]) == ("true", "true-2")
     shown = plane.show("true")
-    assert shown["id"] == second["id"] and any(first["id"] in w for w in shown["warnings"])
-    assert plane.show(first["id"])["id"] == plane.run("true")["id"] == first["id"]
-    assert plane.show("true-2")["id"] == second["id"] and not any("newest" in w for w in plane.show("true-2")["warnings"])
+    assert (shown["id"], shown["same_name"], shown["ref"]) == (second["id"], 2, "true-2")
+    assert plane.run("true")["id"] == plane.show("true-2")["id"] == second["id"]
+    assert plane.show("true-2")["same_name"] == 1
+    assert plane.show(first["id"])["ref"] == first["id"]
     plane.final(first["id"])
+    plane.final(second["id"])
+    with pytest.raises(InvalidSpec, match="Several"):
+        plane.rm("true")
     plane.rm(first["id"])
     assert plane.show("true")["id"] == second["id"]
 

@@ -117,7 +117,7 @@ def test_names_with_everything_in_them(common: Ground, name: str):
     assert common.stoker("wait", "--", name).code == 0
     assert common.stoker("logs", "--", name).code == 0
     assert common.stoker("ps", "-a").code == 0
-    common.stoker("rm", "--", name).ok()
+    common.stoker("rm", "--yes", "--", name).ok()
     assert not common.folder(run["id"]).exists()
 
 

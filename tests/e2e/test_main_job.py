@@ -166,7 +166,7 @@ def test_detached_life_of_a_run(ground: Ground):
     assert "to its end" in shown and "stoker logs" in shown
     assert ground.stoker("logs", "base").ok().stdout == numbered(40)
     assert ground.stoker("logs", "--tail", "2", "base").ok().stdout == b"line 38\nline 39\n"
-    ground.stoker("rm", "base").ok()
+    ground.stoker("rm", "--yes", "base").ok()
     assert ground.runs() == []
     assert not ground.folder(run["id"]).exists()
 

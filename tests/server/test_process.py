@@ -248,6 +248,22 @@ def test_an_older_client_is_told_so(home: Home, tmp_path: Path):
     assert servers_of(home) == [pid]
 
 
+def test_a_client_reads_from_a_server_of_the_next_minor_version_and_stops_any(home: Home, tmp_path: Path):
+    major, minor = stoker.__version__.split(".")[:2]
+    start_clients(1, PYTHONPATH=other_version(tmp_path / "near", f"{major}.{int(minor) + 1}.3"))
+    client = connect(home)
+    assert client.runs() == [] and client.info()["version"] == f"{major}.{int(minor) + 1}.3"
+    with pytest.raises(ServerError, match="older"):
+        client.gc()
+    stop = [str(Path(sys.executable).parent / "stoker"), "server", "stop"]
+    for version in (None, "9.10.1"):
+        if version:
+            start_clients(1, PYTHONPATH=other_version(tmp_path / "far", version))
+        done = subprocess.run(stop, env={**os.environ, "STOKER_HOME": str(home.path)}, capture_output=True, text=True, timeout=60, check=True)
+        assert "has ended" in done.stdout
+        until(lambda: not servers_of(home), "the end of the server")
+
+
 def test_wait_stands_in_line_for_the_folder(home: Home):
     first = connect(home).info()["pid"]
     waiting = subprocess.Popen(server_command("--wait"), env=server_environment(os.environ, home), stdout=subprocess.PIPE)

@@ -49,6 +49,13 @@ def test_confirmed_numbers_stand_beside_the_forecast():
     assert "confirmed" in told and "2.00x (1.8-2.2)" in told and "Kept." in told and "all together" in told
 
 
+def test_an_error_of_several_lines_stays_in_its_row():
+    some = found()
+    failed = tuple(dataclasses.replace(a, state="failed: RuntimeError: CUDA error\n  Compile with DSA\n\nto see more") for a in some.actions)
+    told = report.text(dataclasses.replace(some, actions=failed), CARD)
+    assert "CUDA error Compile with DSA to see more." in told
+
+
 def test_a_refused_script_says_so_and_offers_nothing():
     told = report.text(found(facts(side_effects={"stdin": True})), CARD, width=80)
     assert told.startswith("Not tuned:") and "What to do" not in told

@@ -106,6 +106,12 @@ def test_own_workers_are_no_neighbour():
     assert "neighbour" not in {c.name for c in judged(made).causes}
 
 
+def test_a_busy_machine_keeps_no_graph():
+    made = {"growth": {"backward": 0.04}, "flags": {"retain_graph": True}}
+    assert "graph_kept" in {c.name for c in judged(facts(*pairs("R1", 9.8), **made)).causes}
+    assert "graph_kept" not in {c.name for c in judged(facts(*pairs("R1", 9.8, stolen=0.5, cpu=0.4), **made)).causes}
+
+
 def test_nothing_measured_is_said():
     found = rules.judge({"version": 1}, {}, None)
     assert found.causes == () and "No step" in found.verdict and len(found.tips) == 9
@@ -250,6 +256,18 @@ def test_the_step_afterwards_holds_what_was_kept_and_no_more(state, total, after
     told = tuple(dataclasses.replace(a, state=state) for a in found.actions)
     again = rules.told_again(dataclasses.replace(found, actions=told, total=total and Range(total, total, total)), made, CARD)
     assert sum(s.after_ms for s in again.stages) == pytest.approx(after * sum(s.now_ms for s in again.stages), rel=0.01)
+
+
+@pytest.mark.parametrize(("state", "tip_state"), [("failed: CUDA error", "NOT TESTED"), ("not shown safe", "UNSAFE"), ("kept", "HELPS"),
+                                                  ("needs consent: --allow precision", "NOT TESTED"), ("no gain", "NO EFFECT")])
+def test_no_tip_helps_that_failed_or_was_not_kept(state, tip_state):
+    assert tip(_told("bf16", state, ms=5.0), "precision").state == tip_state
+
+
+def test_the_headline_is_the_best_row_of_the_table():
+    found = judged(facts(*pairs("R1", 9.9), *pairs("bf16", 6.0), *pairs("fused", 8.5)))
+    best = min((a for a in found.actions if a.cure == "setting"), key=lambda a: a.ratio.value)
+    assert f"Best setting: {best.name}," in found.verdict
 
 
 def test_unsafe_is_said():

@@ -21,13 +21,17 @@ import struct
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Words. base/rundir.py and base/state.py hold the same names; tests/house compares them.
 
 VERSION = 1
 
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
-AGENT, HEARTBEAT, OUT, ERR, MOVES = "agent.json", "heartbeat", "out.log", "err.log", "moves"
+AGENT, HEARTBEAT, OUT, ERR, MOVES, TURNS = "agent.json", "heartbeat", "out.log", "err.log", "moves", "turns"
 STEPS, STILL = "steps.jsonl", "still.json"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
@@ -71,6 +75,7 @@ FRAME_MAX = 1 << 20
 FEED_MAX = 64 * 1024  # input held for a run that does not read it
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PIPE = 64 * 1024  # what a pipe holds; a larger one would make a flood slower (decision 005)
+LINE_MAX = 1 << 20  # of one of two logs, until it is shown in parts
 PIECE = 128 * 1024  # copied at a time where the kernel does not move pages itself
 OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04  # small pieces so close together, so many: more is gathered, for so long at most
 GAPS_MAX = 100
@@ -1448,8 +1453,9 @@ class Holder:
         if spec.get("split_stderr"):
             self.writers.append(LogWriter(att, ERR, self._gap))
         targets, moves = [], Moves(att)
+        turns = Turns(att, self.writers) if len(self.writers) > 1 else None
         for writer in self.writers:
-            outlet, target = open_outlet(writer, moves)
+            outlet, target = open_outlet(writer, moves, turns)
             self.outlets.append(outlet)
             targets.append(target)
             self._outlet_ready(outlet)
@@ -1803,6 +1809,36 @@ class Moves:
             pass
 
 
+class Turns:
+    """The order in which bytes came into the two logs: a number in a file at each change from one log to the other, twice the size of
+    the log that is left, and 1 more if that is the one of standard error. Written before the first byte after the change."""
+
+    def __init__(self, att: Attempt, writers: list[LogWriter]) -> None:
+        self.path, self.writers = att.path(TURNS), writers
+        self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.now = 0
+
+    def take(self, writer: LogWriter, source: int) -> None:
+        """Bytes go into the log of `writer` next, if there are any in `source`."""
+        which = self.writers.index(writer)
+        if which == self.now or not bytes_waiting(source):
+            return
+        left = self.writers[self.now]
+        try:
+            left.mind_cut()
+            os.write(self.fd, struct.pack("<Q", 2 * os.lseek(left.fd, 0, os.SEEK_CUR) + self.now))
+        except OSError:  # a full disk: the order of these is not known
+            pass
+        self.now = which
+
+    def adopt(self) -> None:
+        """In the agent proper: go on where the holder stopped."""
+        found = size_of(self.path) // 8
+        if found:
+            with open(self.path, "rb") as f:
+                self.now = 1 - struct.unpack("<Q", f.read()[8 * found - 8:8 * found])[0] % 2
+
+
 class Outlet:
     """The reading end of a pipe that the run prints into, and the way from there into a log.
 
@@ -1811,15 +1847,16 @@ class Outlet:
     goes on where it stopped. Where there is no splice (before Python 3.10, odd file systems) the bytes are read and written.
     """
 
-    def __init__(self, source: int, writer: LogWriter, moves: Moves) -> None:
-        self.source, self.writer, self.moves = source, writer, moves
+    def __init__(self, source: int, writer: LogWriter, moves: Moves, turns: Turns | None) -> None:
+        self.source, self.writer, self.moves, self.turns = source, writer, moves, turns
         self.between = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
         self.moved_at = self.pause = 0.0
         self.small = 0  # small pieces in a row
         self.due = 0.0  # when to move again, if not at the next word
 
     def descriptors(self) -> set[int]:
-        return {self.source, self.writer.fd, self.moves.fd, *(self.between or ())} - {-1}
+        turns = self.turns.fd if self.turns else -1
+        return {self.source, self.writer.fd, self.moves.fd, turns, *(self.between or ())} - {-1}
 
     def rest(self, size: int) -> float:
         """After a move: when the next one is due; 0 for at the next word. A run that prints little and often costs a waking each time,
@@ -1842,6 +1879,8 @@ class Outlet:
         """Move what the pipe holds into the log. Gives how many bytes; None at the end, when nobody can write any more."""
         if self.source < 0:
             return None
+        if self.turns:
+            self.turns.take(self.writer, self.source)
         self.moves.begin()
         try:
             return self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
@@ -1893,6 +1932,8 @@ class Outlet:
     def adopt(self, on_gap: object) -> None:
         """In the agent proper, once the holder is dead: first what it had taken out of the pipe and not written."""
         self.writer.on_gap = on_gap
+        if self.turns:
+            self.turns.adopt()
         if self.between:
             self._empty_between(bytes_waiting(self.between[0]))
         self.moves.end()
@@ -1914,12 +1955,12 @@ class Outlet:
             self._stop_splicing()
 
 
-def open_outlet(writer: LogWriter, moves: Moves) -> tuple[Outlet, int]:
+def open_outlet(writer: LogWriter, moves: Moves, turns: Turns | None) -> tuple[Outlet, int]:
     """A pipe into a log, and the end of it that the run gets. The run may open that end again by name (/dev/stderr): nothing is
     emptied by that, as a file would be."""
     source, target = os.pipe()
     os.set_blocking(source, False)
-    return Outlet(source, writer, moves), target
+    return Outlet(source, writer, moves, turns), target
 
 
 def bytes_waiting(fd: int) -> int:
@@ -4777,11 +4818,16 @@ def verb_attach(args: list[str]) -> None:
 
 
 def verb_read(args: list[str]) -> None:
-    """read RUN_DIR N out|err OFFSET [--limit BYTES] [--follow]"""
-    (run_dir, n, which, offset), options = arguments(args, 4, {"--limit": 1, "--follow": 0})
-    if which not in ("out", "err"):
+    """read RUN_DIR N out|err|both OFFSET [--limit BYTES] [--follow] [--tail LINES] [--from OUT ERR]"""
+    (run_dir, n, which, offset), options = arguments(args, 4, {"--limit": 1, "--follow": 0, "--tail": 1, "--from": 2})
+    if which not in ("out", "err", "both"):
         raise Problem("usage", verb_read.__doc__ or "")
     att = existing_attempt(run_dir, n)
+    if which == "both":
+        begins = [whole_number(each) for each in options.get("--from", ("0", "0"))]
+        tail = whole_number(options["--tail"][0]) if "--tail" in options else None
+        read_both(att, begins, whole_number(offset), tail, "--follow" in options)
+        return
     log = Log(att.path(OUT if which == "out" else ERR), whole_number(offset))
     left = whole_number(options["--limit"][0]) if "--limit" in options else -1
     follow = "--follow" in options
@@ -4795,6 +4841,94 @@ def verb_read(args: list[str]) -> None:
             left -= len(data) if left > 0 else 0
         elif over or changes is None or wait_for(changes):
             return
+
+
+def read_both(att: Attempt, begins: list[int], skip: int, tail: int | None, follow: bool) -> None:
+    """Standard output and error of an attempt as one text: without its first `skip` bytes, or from `tail` lines before its end on."""
+    changes = Changes(att.folder) if follow else None
+    following = Following(att)
+    text = Both(att, begins)
+    if tail is not None:
+        over = not follow or following.over()
+        text, lines = last_of_both(att, tail, over)
+        write_all(1, b"".join(lines))
+    while True:
+        over = not follow or following.over()
+        written = False
+        for piece in text.pieces(over):
+            rest, skip = piece[skip:], max(0, skip - len(piece))
+            write_all(1, rest)
+            written = True
+        if over or (not written and (changes is None or wait_for(changes))):
+            return
+
+
+def last_of_both(att: Attempt, lines: int, over: bool) -> tuple[Both, list[bytes]]:
+    """The last lines of both logs as one text, and what reads on from there. Looks back 1 MiB at first, 64 MiB at most."""
+    from collections import deque
+    back = max(1 << 20, lines * 4096)
+    while True:
+        begins = [max(0, size_of(att.path(name)) - back) for name in (OUT, ERR)]
+        text = Both(att, begins)
+        found = deque((), lines)
+        for piece in text.pieces(over):
+            found.extend(split_lines(piece))
+        if len(found) == lines or not any(begins) or back >= 1 << 26:
+            return text, list(found)
+        back *= 8
+
+
+def split_lines(text: bytes) -> list[bytes]:
+    """The lines of a text, each with its newline; nothing else ends a line."""
+    parts = text.split(b"\n")
+    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+class Both:
+    """Standard output and error of an attempt as one text, in whole lines, in the order in which they were read from the run."""
+
+    def __init__(self, att: Attempt, begins: list[int]) -> None:
+        self.att, self.at = att, list(begins)
+        self.fds, self.rest = [-1, -1], [b"", b""]
+        self.now = self.turns = 0  # whose bytes come next, and how many changes were followed
+
+    def pieces(self, over: bool) -> Iterator[bytes]:
+        """What has come since the last call. `over`: nothing comes after it, so a line without an end is a line."""
+        sizes = [size_of(self.att.path(name)) for name in (OUT, ERR)]  # before the changes: those up to there are written by now
+        try:
+            changes = read_bytes(self.att.path(TURNS))[8 * self.turns:]
+        except OSError:
+            changes = b""
+        for (word,) in struct.iter_unpack("<Q", changes[:len(changes) // 8 * 8]):
+            which, end = word % 2, word // 2
+            if end > sizes[which] and not over:
+                return
+            yield from self._lines(which, min(end, sizes[which]))
+            self.now, self.turns = 1 - which, self.turns + 1
+        for which in (self.now, 1 - self.now) if over else (self.now,):
+            yield from self._lines(which, sizes[which])
+        if over:
+            rests = [self.rest[self.now], self.rest[1 - self.now]]
+            yield b"\n".join(filter(None, rests))
+            self.rest = [b"", b""]
+
+    def _lines(self, which: int, end: int) -> Iterator[bytes]:
+        """The whole lines of one log before `end`; what is left of the last one is kept."""
+        if self.fds[which] < 0:
+            try:
+                self.fds[which] = os.open(self.att.path((OUT, ERR)[which]), os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return
+        while self.at[which] < end:
+            data = os.pread(self.fds[which], min(PIECE, end - self.at[which]), self.at[which])
+            if not data:
+                return
+            self.at[which] += len(data)
+            text = self.rest[which] + data
+            whole = len(text) if len(text) > LINE_MAX else text.rfind(b"\n") + 1
+            self.rest[which] = text[whole:]
+            if whole:
+                yield text[:whole]
 
 
 def wait_for(changes: Changes) -> bool:

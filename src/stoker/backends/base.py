@@ -121,8 +121,11 @@ class Backend(ABC):
         """The framed duplex stream of docs/contracts.md from these byte offsets; it ends after the exit frame."""
 
     @abstractmethod
-    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False) -> Stream:  # noqa: PLR0917
-        """Bytes of the log `which` ("out" or "err"). With `follow` it ends when the attempt has ended and all was sent."""
+    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False, *,  # noqa: PLR0917
+             tail: int | None = None, begins: tuple[int, int] = (0, 0)) -> Stream:
+        """Bytes of the log `which` ("out", "err", or "both" as one text in whole lines). Of "both": `tail` lines before the end, or what
+        lies behind `begins` in the two logs; `offset` counts bytes of the text, and there is no `limit`.
+        With `follow` it ends when the attempt has ended and all was sent."""
 
     @abstractmethod
     def enter(self, run_id: str) -> list[str]:

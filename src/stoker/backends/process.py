@@ -94,8 +94,11 @@ class ProcessBackend(Backend):
         quiet = [] if input else ["--no-input"]
         return self._open("attach", self._run_dir(run_id), str(attempt), "--out", str(out), "--err", str(err), *quiet)
 
-    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False) -> Stream:  # noqa: PLR0917
+    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False, *,  # noqa: PLR0917
+             tail: int | None = None, begins: tuple[int, int] = (0, 0)) -> Stream:
         options = [*([] if limit is None else ["--limit", str(limit)]), *(["--follow"] if follow else [])]
+        if which == "both":
+            options += ["--from", *map(str, begins)] if tail is None else ["--tail", str(tail)]
         return self._open("read", self._run_dir(run_id), str(attempt), which, str(offset), *options)
 
     def enter(self, run_id: str) -> list[str]:

@@ -32,6 +32,7 @@ AGENT = "agent.json"
 HEARTBEAT = "heartbeat"
 OUT = "out.log"
 ERR = "err.log"
+TURNS = "turns"  # the order in which bytes came into the two logs
 METRICS = "metrics.jsonl"
 STEPS = "steps.jsonl"
 STILL = "still.json"  # that the run makes no step, since when, and the line in which each rank and worker waits

@@ -13,12 +13,14 @@ from typing import Any
 
 import click
 
-from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.errors import InvalidSpec, ServerError, StokerError
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output
+from stoker.cli.listing import needed_id, progress_words, short_command
 from stoker.cli.options import Duration, json_option, plane
 
 REFRESH_S = 2.0
+TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", "STEP", "RATE", "LEFT", "COMMAND")
 
 
 @click.command("gc")
@@ -62,11 +64,13 @@ def _print_gc(report: dict) -> None:
     if not runs:
         output.say(f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. For all: stoker gc --older 0s")
         return
-    rows = [[output.shown(r["name"]), r["id"], r["state"], output.ago(r.get("ended_at")), format_size(r.get("bytes") or 0),
+    rows = [[output.shown(r["name"]), needed_id(r), r["state"], output.ago(r.get("ended_at")), format_size(r.get("bytes") or 0),
              str(r.get("inodes") or 0), "pinned, stays" if r.get("pinned") else ""] for r in runs]
     doomed = [r for r in runs if not r.get("pinned")]
     rows.append(["together", "", "", "", format_size(_sum(doomed, "bytes")), str(_sum(doomed, "inodes")), ""])
-    output.print_table(("NAME", "ID", "STATE", "ENDED", "SIZE", "FILES", ""), rows, right=frozenset({4, 5}), styles=output.STATE_STYLES)
+    header, rows = output.without_empty(("NAME", "ID", "STATE", "ENDED", "SIZE", "FILES", "NOTE"), rows)
+    right = frozenset(header.index(title) for title in ("SIZE", "FILES"))
+    output.print_table(header, rows, right=right, styles=output.STATE_STYLES)
 
 
 @click.command("top")
@@ -85,7 +89,7 @@ def top(once: bool, as_json: bool) -> None:
         quits = False
         while not quits:
             columns, rows = os.get_terminal_size(1)
-            lines = [output.cut(line, columns) for line in [*top_lines(client.top()), "", "q leaves"]][:rows - 1]
+            lines = [output.cut_words(line, columns) for line in [*top_lines(client.top()), "", "q leaves"]][:rows - 1]
             sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
             quits = _quit_within(REFRESH_S)
@@ -141,7 +145,7 @@ def top_lines(body: dict) -> list[str]:
     if not runs:
         return [*lines, "", "no run lives. Begin one: stoker run train.py"]
     rows = [_top_row(run) for run in runs]
-    return [*lines, "", *output.columns(("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", "COMMAND"), rows)]
+    return [*lines, "", *output.columns(*output.without_empty(TOP_COLUMNS, rows))]
 
 
 def _machine_lines(machine: dict) -> list[str]:
@@ -168,8 +172,8 @@ def _top_row(run: dict) -> list[str]:
     gpu = " ".join(f"{g['busy_percent']:.0f}%" for g in gpus if g.get("busy_percent") is not None) or "-"
     cpu = f"{now['cpu_percent']:.0f}" if now.get("cpu_percent") is not None else "-"
     memory = format_size(now["rss_bytes"]) if now.get("rss_bytes") is not None else "-"
-    return [output.cut(output.shown(run["name"]), 24), run["id"], run["state"], cpu, memory, str(now.get("processes", "-")), gpu,
-            format_duration(run["used_s"]) if run.get("used_s") else "-", output.cut(output.command_line(run.get("command") or []), 60)]
+    return [output.cut(output.shown(run["name"]), 24), needed_id(run), run["state"], cpu, memory, str(now.get("processes", "-")), gpu,
+            format_duration(run["used_s"]) if run.get("used_s") else "-", *progress_words(run), short_command(run.get("command") or [])]
 
 
 @click.command("doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
@@ -178,13 +182,17 @@ def _top_row(run: dict) -> list[str]:
 def doctor(command: tuple[str, ...], as_json: bool) -> int:
     """Find out what is wrong with this machine, or what would go wrong with a command. Exit code 1 if something would fail."""
     from stoker.doctor import examine
+    from stoker.doctor.environment import activated
 
-    findings = examine(list(command) or None, Path.cwd(), dict(os.environ))
+    env, name = activated(command, Path.cwd(), os.environ)
+    if name:
+        output.say(f"python of {output.shown(name)}")
+    findings = examine(list(command) or None, Path.cwd(), env)
     failed = any(f.level == "fail" for f in findings)
     if as_json:
         output.print_json([f.to_json() for f in findings])
         return int(failed)
-    for finding in findings:
+    for finding in sorted(findings, key=lambda f: -list(MARKS).index(f.level) if f.level in MARKS else 0):
         _print_finding(finding)
     bad, warned = (sum(f.level == level for f in findings) for level in ("fail", "warn"))
     print(f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}." if bad or warned else "\nAll well.")
@@ -240,15 +248,16 @@ def server_status(as_json: bool) -> int:
 @json_option()
 def server_stop(as_json: bool) -> None:
     """End the server. Runs go on; the next command starts a new server."""
-    try:
+    info: dict = {}
+    with contextlib.suppress(StokerError):
         client = plane(start=False)
         info = client.info()
         client.shutdown()
-    except StokerError:
-        info = {}
     until = time.monotonic() + 15
     while info and time.monotonic() < until and _serves(info.get("pid")):
         time.sleep(0.05)
+    if info and _serves(info.get("pid")):
+        raise ServerError(f"The server (process {info['pid']}) does not end.", hint=f"kill -9 {info['pid']}   (runs go on)")
     if as_json:
         output.print_json({"running": False, "stopped": info.get("pid")})
     else:

@@ -58,6 +58,7 @@ class Follower:
         self._looked_at = 0.0  # when it was looked whether only leftovers live
         self._err_open = True
         self._fresh_line = True
+        self._since = time.monotonic()  # when it was begun to wait for the attempt
         self._begun = False  # an attempt's stream has begun, and its exit was not seen yet
         self._rest = 0  # how often it was tried to fetch the rest of the log of a run that has ended
         self._exit: dict | None = None
@@ -114,8 +115,9 @@ class Follower:
     def _listen(self, link: Attached) -> None:
         """Take what comes until the attempt or the link ends."""
         while True:
-            kind, payload = link.recv(LOOK_S if self._beside else None) or ("", b"")
+            kind, payload = link.recv(None if self._begun and not self._beside else LOOK_S) or ("", b"")
             self._tell_of_leftovers()
+            self._tell_what_it_waits_for()
             if kind == "closed":
                 break
             if kind not in ("state", ""):
@@ -153,6 +155,16 @@ class Follower:
         self._beside = Beside.of(self.run, self.attempt)
         self._keys.begin(self.attempt, tty=bool(meta.get("tty")), beside=self._beside)
 
+    def _tell_what_it_waits_for(self) -> None:
+        """After three seconds without a beginning: why, and how to leave; again where the reason changes."""
+        if self._begun or time.monotonic() - self._since < output.SILENT_S or self.run["state"] == State.PENDING:
+            return
+        told = str(self.run.get("sentence") or self.run["state"])
+        if told != self._told:
+            self._told = told
+            leave = "Ctrl-C cancels the run, a second Ctrl-C leaves at once; Ctrl-Z detaches"
+            self._say(f"{output.shown(self.run['name'])}: {output.shown(told)} ({leave})")
+
     def _tell_of_leftovers(self) -> None:
         """Why the prompt does not come back although the command has ended; once, and only to a person."""
         now = time.monotonic()
@@ -179,7 +191,7 @@ class Follower:
                 self._rest += 1  # it ended while nobody was connected: what it said until then is still to come
                 return False
             return True
-        self._begun, self._rest = False, 0
+        self._begun, self._rest, self._since = False, 0, time.monotonic()
         self._keys.pause()
         again = ended.get("restart")
         while not again:

@@ -59,6 +59,7 @@ class Keys:
     def __init__(self, run_id: str, how_to_come_back: str, terminal: Terminal | None, *, take_input: bool, visiting: bool) -> None:
         self.raw = False  # the local terminal hands every key on
         self.interrupted_at = 0.0  # when Ctrl-C came last, as a key or as a signal
+        self._stopping = False  # it was asked to end before it had begun
         self.typed_interrupt = False  # as a key: nobody but the run has got a signal
         self._run_id = run_id
         self._come_back = how_to_come_back
@@ -216,7 +217,10 @@ class Keys:
         elif not self._take_input:
             self._leave(128 + number)
         elif not self._live and number in (signal.SIGINT, signal.SIGTERM):
+            if self._stopping:  # asked before: its machine may not answer for long
+                self._leave(128 + number, "the run is cancelled as soon as its machine answers")
             self.interrupted_at = time.monotonic() if number == signal.SIGINT else self.interrupted_at
+            self._stopping = True
             self._stop_run()
         elif number != signal.SIGINT or not self._count_ctrl_c():
             self._put("s", HANDED_ON[number].encode())

@@ -18,7 +18,7 @@ from stoker.cli import output
 # verb: (module under stoker.cli, function, what the list of verbs says)
 VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Run a command: train.py, or anything else."),
-    "ps": ("runs", "ps", "List the runs that live or ended today; -a for all."),
+    "ps": ("listing", "ps", "List active runs and the ten that ended last."),
     "show": ("show", "show", "Say what became of a run, and what to type next."),
     "logs": ("runs", "logs", "Print the output of a run; -f to follow it."),
     "attach": ("runs", "attach", "Come back to a run: see it, type to it."),
@@ -28,6 +28,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "tune": ("tune", "tune", "Find what makes a training faster, and prove it."),
     "verify-resume": ("verify", "verify_resume", "Prove that a killed script comes back bit for bit."),
     "keep": ("runs", "keep", "Give a run more time, or pin it against gc."),
+    "tag": ("listing", "tag", "Add tags to a run, to find it by."),
+    "note": ("listing", "note", "Write a note about a run."),
     "rm": ("runs", "rm", "Delete runs with their logs and copies."),
     "gc": ("admin", "gc", "Show what old runs cost on the disk, and free it."),
     "top": ("admin", "top", "Watch the machine and the runs on it."),
@@ -38,7 +40,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Runs": ("attach", "wait", "start", "tune", "verify-resume", "keep", "rm"),
+    "Runs": ("attach", "wait", "start", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 

@@ -21,12 +21,13 @@ _client: Client | None = None
 
 
 def plane(start: bool = True) -> Client:
-    """The server's verbs, for any thread; the server is started if none runs, unless `start` is False. Raises StokerError."""
+    """The server's verbs, for any thread; the server is started if none runs, unless `start` is False: then the server may be of any
+    version. Raises StokerError."""
     global _client
     from stoker.client import connect
 
     if not start:
-        return connect(start=False)
+        return connect(start=False, any_version=True)
     if _client is None:
         _client = connect()
     return _client
@@ -142,6 +143,21 @@ class Ref(click.ParamType):
         except StokerError:
             return []
         return [CompletionItem(r["name"], help=r["state"]) for r in runs if str(r["name"]).startswith(incomplete)]
+
+
+def find(ref: str, *, active: bool = False) -> dict:
+    """The run that `ref` means. Of several runs of one name the newest (`active`: the newest that has not ended), said on stderr."""
+    run = plane().run(ref, active=active)
+    say_which(ref, run)
+    return run
+
+
+def say_which(ref: str, run: dict) -> None:
+    """Say which run a name means where several runs have that name."""
+    count = run.get("same_name") or 1
+    if count < 2 or output.json_wanted():
+        return
+    output.say(f"{count} runs have the name {output.shown(ref)}; this is the newest, {output.shown(run['name'])}. All: stoker ps --all")
 
 
 def json_option(what: str = "Print JSON, for scripts.") -> Callable:

@@ -6,16 +6,18 @@ rest late too, since every command imports this.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stoker.base.errors import StokerError
 
 NAME_COLUMNS = 24  # of the first column, on a terminal
+SILENT_S = 3.0  # nothing that a person waits for is silent for longer
 SIGPIPE_CODE = 141  # 128 + SIGPIPE: what a program ends with when nobody reads its output
 
 _as_json = False  # --json was given: errors are JSON too
@@ -57,6 +59,20 @@ def say(text: str) -> None:
         print(f"stoker: {shown_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):
         pass
+
+
+@contextlib.contextmanager
+def slow(text: str) -> Iterator[None]:
+    """Say `text` if what is done inside takes longer than three seconds."""
+    from threading import Timer
+
+    timer = Timer(SILENT_S, say, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def print_error(error: StokerError) -> None:
@@ -161,10 +177,10 @@ def command_line(command: Sequence[str]) -> str:
 
 
 def type_ref(run: dict) -> str:
-    """What to type for this run after a verb: its name or id, quoted for the shell, after `--` if it begins with a dash."""
+    """What to type for this run after a verb: its name, or its id where the name means a newer run; quoted for the shell."""
     import shlex
 
-    ref = str(run.get("name") or run.get("id") or "")
+    ref = str(run.get("ref") or run.get("name") or run.get("id") or "")
     quoted = shown(shlex.quote(ref))
     return f"-- {quoted}" if ref.startswith("-") else quoted
 
@@ -191,6 +207,15 @@ def cut(text: str, columns: int) -> str:
     return "".join(taken) + "…"
 
 
+def cut_words(text: str, columns: int) -> str:
+    """The text in at most that many columns, cut after a whole word where something is missing."""
+    if width(text) <= columns:
+        return text
+    whole = cut(text, columns - 1).removesuffix("…")
+    at = whole.rfind(" ") if not text[len(whole):].startswith(" ") else len(whole)
+    return f"{whole[:at]} …" if at > 0 else cut(text, columns)
+
+
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Plain aligned columns, two spaces apart; the last one is not padded."""
     table = [list(header), *[list(row) for row in rows]]
@@ -200,6 +225,12 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         padded = [cell + " " * (w - width(cell)) for cell, w in zip(row[:-1], widths[:-1], strict=True)]
         lines.append("  ".join([*padded, row[-1]]).rstrip())
     return lines
+
+
+def without_empty(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The header and rows without the columns in which no row has anything."""
+    kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
+    return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(),

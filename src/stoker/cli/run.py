@@ -9,19 +9,16 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from stoker.base.errors import InvalidSpec, NotFound
+from stoker.base.errors import InvalidSpec
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import output, rehearse, tuned
-from stoker.cli.options import Duration, Gpus, Signal, Size, Stall, Warn, json_option, plane
-
-if TYPE_CHECKING:
-    from stoker.client import Client
+from stoker.cli.options import Duration, Gpus, Signal, Size, Stall, Warn, find, json_option, plane
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 
@@ -32,7 +29,8 @@ EPILOG = """Options end at the first word of the command: everything after it be
   stoker run -d --name base --time 2h --restarts 3 -- python train.py
   stoker run --copy --gpus 1 train.py
 
-A .py file runs with the python of the folder you stand in. The exit code is the run's own (128 + N when signal N killed it),
+A .py file runs with the active environment, else with the .venv of the folder, else with the python of your shell.
+The exit code is the run's own (128 + N when signal N killed it),
 125 when Stoker itself failed. Ctrl-C that kills the run kills `stoker run` too, so that a loop in your shell ends.
 
 It is like plain python: a terminal if stdin, stdout and stderr are terminals, else pipes; INT, TERM, QUIT, USR1 and USR2 are
@@ -50,6 +48,10 @@ class Command(click.Argument):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(incomplete, type="file")]
+
+
+def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> dict[str, str]:
+    return parse_env_file(path) if path else {}
 
 
 @click.command("run", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
@@ -75,8 +77,9 @@ class Command(click.Argument):
 @click.option("--home", metavar="DIR", help="HOME of the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
               help="Set a variable for the run, or name one to pass on to another machine. May be given again.")
-@click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-              help="Set the variables in FILE, a KEY=VALUE a line.")
+@click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
+              help="Set the variables in FILE, as python-dotenv reads it.")
+@click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Its standard input comes from FILE.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run it in this folder.")
@@ -108,13 +111,13 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     if o["yes"] and o["new"]:
         raise InvalidSpec("--yes and --new exclude each other.")
     rehearse.check(o)
-    spec = make_spec(command, o)
     env = run_env(os.environ, o["env"], o["env_file"])
+    spec = make_spec(choose_python(command, o, env), o)
     rehearse.apply(o, spec, env)
     told = tuned.apply(o, spec, env)
     stdin = _read(o["stdin_file"]) if o["stdin_file"] else None
     client = plane()
-    spec["after"] = [client.run(ref)["id"] for ref in o["after"]]
+    spec["after"] = [find(ref)["id"] for ref in o["after"]]
     limits = {} if o["time_s"] is None else {"time_s": o["time_s"]}
     asks = not o["name"] and o["rehearse"] is None
     unfinished = [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)] if asks else []
@@ -124,32 +127,25 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
-        named = _named(client, o["name"]) if taken == "continue" else None
-        with _interrupts_deferred() as pressed:
+        waits = "still preparing the run: Stoker reads the folder" + ("" if o["target"] == "local" else f" and asks {o['target']}")
+        with _interrupts_deferred() as pressed, output.slow(f"{output.shown(waits)}. Ctrl-C cancels it"):
             made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
-        if pressed and not (named and named["id"] == made["id"]):
+        continued = made.get("continued")
+        if pressed and not continued:
             client.stop(made["id"])
             return 130
-        if named and named["id"] == made["id"]:
-            name, ended = output.shown(made["name"]), State(named["state"]).final
-            output.say(f"continuing {name}, attempt {next_attempt(made)}" if ended
+        if continued:
+            name = output.shown(made["name"])
+            output.say(f"continuing {name}, attempt {next_attempt(made)}" if continued == "again"
                        else f"{name} is this command and has not ended; nothing new was started")
         if unfinished and not o["new"] and not output.can_ask():
             output.say(f"{output.shown(unfinished[0]['name'])} ran this command here and is unfinished. "
                        f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
-        for line in told if not named or named["id"] != made["id"] else ():
+        for line in told if not continued else ():
             output.say(line)
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
     return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"], o["strict"])
-
-
-def _named(client: Client, name: str) -> dict | None:
-    """The run of this very name, if there is one."""
-    with contextlib.suppress(NotFound):
-        found = client.run(name)
-        return found if found["name"] == name else None
-    return None
 
 
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
@@ -193,14 +189,13 @@ def _resume(o: Mapping[str, Any]) -> str:
     return o["resume"] or "auto"
 
 
-def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: str | None) -> dict[str, str]:
+def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: Mapping[str, str]) -> dict[str, str]:
     """The environment of the run: the client's without what is Stoker's, then --env-file, then --env. Raises InvalidSpec."""
     env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
     if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:  # typed inside a run: that run's hooks are not this one's
         outer = os.path.realpath(os.path.join(client_env["STOKER_RUN_DIR"], HOOKS))
         env["PYTHONPATH"] = os.pathsep.join(each for each in env["PYTHONPATH"].split(os.pathsep) if each != outer)
-    if env_file:
-        env.update(parse_env_file(env_file))
+    env.update(env_file)
     for setting in settings:
         key, found, value = setting.partition("=")
         if not key or not (found or key in client_env):
@@ -210,26 +205,64 @@ def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: 
     return env
 
 
-def named_env(settings: tuple[str, ...], env_file: str | None) -> list[str]:
+def named_env(settings: tuple[str, ...], env_file: Mapping[str, str]) -> list[str]:
     """The variables that --env and --env-file name: the only ones that travel to another machine."""
-    return sorted({setting.partition("=")[0] for setting in settings} | set(parse_env_file(env_file) if env_file else ()))
+    return sorted({setting.partition("=")[0] for setting in settings} | set(env_file))
 
 
 def parse_env_file(path: str) -> dict[str, str]:
-    """KEY=VALUE lines; `export ` before and matching quotes around are taken off; empty lines and # comments skipped."""
-    env = {}
-    for number, line in enumerate(_read(path).decode("utf-8", "surrogateescape").splitlines(), 1):
-        text = line.strip().removeprefix("export ").strip()
-        if not text or text.startswith("#"):
-            continue
-        key, found, value = text.partition("=")
-        key, value = key.strip(), value.strip()
-        if not found or not key or " " in key:
+    """The variables of a file in the form of python-dotenv. It is read once: it may be a pipe. Raises InvalidSpec."""
+    from io import StringIO
+
+    from dotenv import dotenv_values
+    from dotenv.parser import parse_stream
+
+    text = _read(path).decode("utf-8", "surrogateescape")
+    for line in parse_stream(StringIO(text)):
+        if line.error or (line.key and line.value is None):
+            number = line.original.line + len(line.original.string) - len(line.original.string.lstrip("\n"))
             raise InvalidSpec(f"{path}, line {number}, is not KEY=VALUE.", hint="An empty value is written KEY=")
-        if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
-            value = value[1:-1]
-        env[key] = value
-    return env
+    return {key: value or "" for key, value in dotenv_values(stream=StringIO(text)).items()}
+
+
+def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, str]) -> tuple[str, ...]:
+    """The command with the Python of --python; else `env` gets the environment of the folder, which is said. Raises InvalidSpec."""
+    from stoker.doctor import environment
+
+    if o["target"] != "local":
+        return command
+    folder = Path(_folder(o["cwd"]))
+    if o["python"] is None:
+        found, name = environment.activated(command, folder, env)
+        if name:
+            output.say(f"python of {output.shown(name)} (another: --python)")
+        env.update(found)
+        return command
+    interpreter = _interpreter(o["python"], env)
+    own = environment.of_interpreter(interpreter)
+    if own is not None:
+        env.update(environment.active(own, env))
+    first = os.path.basename(command[0])
+    if command[0].endswith(".py"):
+        return (os.fspath(interpreter), *command)
+    if first.startswith("python"):
+        return (os.fspath(interpreter), *command[1:])
+    raise InvalidSpec(f"--python is for a Python script, and {output.shown(first)} is none.", hint="stoker run --python .venv train.py")
+
+
+def _interpreter(asked: str, env: Mapping[str, str]) -> Path:
+    """An interpreter, by its path, the folder of its environment, its name on PATH, or its version."""
+    import shutil
+
+    place = Path(os.path.abspath(os.path.expanduser(asked)))
+    if (place / "bin" / "python").exists():
+        return place / "bin" / "python"
+    if place.is_file() and os.access(place, os.X_OK):
+        return place
+    for name in (asked, f"python{asked}"):
+        if "/" not in name and (found := shutil.which(name, path=env.get("PATH"))):
+            return Path(found)
+    raise InvalidSpec(f"There is no Python '{output.shown(asked)}'.", hint="stoker run --python .venv train.py   or   --python 3.12")
 
 
 def parse_mounts(mounts: tuple[str, ...]) -> dict[str, str]:

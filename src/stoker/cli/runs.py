@@ -1,103 +1,47 @@
-"""The verbs about runs that exist: ps logs attach wait stop start keep rm."""
+"""The verbs about runs that exist: logs attach wait stop start keep rm."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, ServerError, StateError, StokerError, TargetError
+from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, NotFound, ServerError, StateError, StokerError, TargetError
 from stoker.base.state import State
-from stoker.base.units import format_duration, from_iso
+from stoker.base.units import format_duration
 from stoker.cli import output
-from stoker.cli.options import Duration, Patience, exit_code, json_option, plane, ref_argument, refs_argument
+from stoker.cli.frames import Frames
+from stoker.cli.options import Duration, Patience, Ref, exit_code, find, json_option, plane, ref_argument, refs_argument, say_which
 
-ALL_RUNS = 1_000_000
-RECENT_RUNS, RECENT_S, LOOKED_AT = 10, 86400.0, 50
-WHY_COLUMNS = 56  # of what a run waits for; `show` has all of it
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 
 
-@click.command("ps")
-@click.option("-a", "--all", "all_runs", is_flag=True, help="Also all the runs that ended long ago.")
-@json_option("Print a JSON list of runs.")
-def ps(all_runs: bool, as_json: bool) -> None:
-    """List the runs that live, and the last ten that ended within a day; the newest first."""
-    found = plane().runs(all=True, limit=ALL_RUNS) if all_runs else live_and_recent(time.time())
-    if as_json:
-        output.print_json(found)
-        return
-    if not found:
-        output.say("no runs. Begin one: stoker run train.py" + ("" if all_runs else "   All that ever ran: stoker ps -a"))
-        return
-    now = time.time()
-    rows = [[output.shown(r["name"]), r["id"], state_words(r), when_words(r, now), _time_words(r),
-             output.cut(output.command_line(r["command"]), 60)] for r in found]
-    output.print_table(("NAME", "ID", "STATE", "SINCE", "RAN", "COMMAND"), rows, styles=output.STATE_STYLES)
-
-
-def live_and_recent(now: float) -> list[dict]:
-    """What one wants to see: all that lives, and what ended a short while ago. Newest first."""
-    newest = plane().runs(all=True, limit=LOOKED_AT)
-    live = plane().runs(limit=ALL_RUNS) if len(newest) == LOOKED_AT else [r for r in newest if not State(r["state"]).final]
-    ended = [r for r in newest if r.get("ended_at") and State(r["state"]).final and now - from_iso(r["ended_at"]) < RECENT_S]
-    ended.sort(key=lambda r: r["ended_at"], reverse=True)
-    known = {r["id"] for r in live}
-    both = [*live, *[r for r in ended if r["id"] not in known][:RECENT_RUNS]]
-    return sorted(both, key=lambda r: r["created_at"], reverse=True)
-
-
-def state_words(run: dict) -> str:
-    """The state, with what matters beside it in brackets."""
-    state = run["state"]
-    extra = []
-    if state in (State.FAILED, State.STOPPED) and run.get("reason"):
-        extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
-    if state == State.PENDING and run.get("waits_for"):
-        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (`')[0])}", WHY_COLUMNS))
-    if state == State.STARTING and run.get("restart_at"):
-        extra.append("to be restarted")
-    if not State(state).final and run.get("reachability") == "unreachable":
-        extra.append("unreachable")
-    if run.get("still_s"):
-        extra.append(f"no sign of life for {format_duration(run['still_s'])}")
-    if run.get("stalled"):
-        extra.append("stalled")
-    if run.get("pinned"):
-        extra.append("pinned")
-    return f"{state} ({', '.join(extra)})" if extra else state
-
-
-def when_words(run: dict, now: float) -> str:
-    """Since when it is in its state, in words."""
-    state = State(run["state"])
-    moment = run.get("ended_at") if state.final else None if state in (State.PENDING, State.STAGING) else run.get("started_at")
-    return output.ago(moment or run.get("created_at"), now)
-
-
-def _time_words(run: dict) -> str:
-    return format_duration(run["used_s"]) if run.get("used_s") else "-"
-
-
 @click.command("logs")
-@ref_argument()
-@click.option("-f", "--follow", is_flag=True, help="Go on printing until the run ends, over its restarts.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end.")
-@click.option("--since", type=Duration(), metavar="10m", help="Begin where it was so long ago.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of attempt N instead of the newest.")
-@click.option("--err", is_flag=True, help="Its stderr, where that was kept apart.")
-def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
-    """Print the output of a run, byte for byte: of its newest attempt, and with -f of those that follow it. Of a run that came back to
-    where it was killed, all of it, as one text.
+@click.argument("ref", type=Ref(), metavar="[RUN]", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Print new output until the run ends, over its restarts.")
+@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N lines.")
+@click.option("--since", type=Duration(), metavar="10m", help="Print the output of the last 10 minutes.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest.")
+@click.option("--out", "only", flag_value="out", help="Print standard output only.")
+@click.option("--err", "only", flag_value="err", help="Print standard error only.")
+@click.option("--raw", is_flag=True, help="Print every byte, all frames of progress bars included.")
+def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: Any) -> None:
+    """Print the output of a run, standard output and standard error as one text. Without RUN: of the newest run.
+
+    Prints the newest attempt, and with -f the attempts that follow. If the run resumed exactly, prints the output of all attempts as one
+    text. Of a progress bar only the last frame is printed.
 
     When the connection to its machine is cut, it goes on at the next byte; after two minutes in vain it ends with exit code 5.
     """
-    run = plane().run(ref)
-    if not (follow or err or any(value is not None for value in where.values())) and run["attempts"] > 1 and _print_all_lives(run["id"]):
+    run = find(ref) if ref else newest_run()
+    stream = only or "both"
+    put = Frames(raw, live=follow)
+    plain = not (follow or only or any(value is not None for value in where.values()))
+    if plain and run["attempts"] > 1 and _print_all_lives(run["id"], put):
         return
     if where["since"] is not None:
         where["since"] = time.time() - where["since"]
@@ -105,34 +49,41 @@ def logs(ref: str, follow: bool, err: bool, **where: Any) -> None:
     if follow:
         _tell_of_attempts(run, given)
     while True:
-        _print_log(run["id"], attempt, "err" if err else "out", follow=follow, tail=where["tail"], since=where["since"])
+        _print_log(run["id"], attempt, stream, put, follow=follow, tail=where["tail"], since=where["since"])
         if not follow or given or not _goes_on(run["id"], attempt):
             break
         attempt += 1
         where["tail"] = where["since"] = None
     if not follow:
         _tell_of_attempts(run, given)
-    if not err:
-        _tell_of_stderr(run, attempt)
 
 
-def _print_all_lives(run_id: str) -> bool:
+def newest_run() -> dict:
+    """The run that was made last; which one is said on stderr. Raises NotFound."""
+    runs = plane().runs(all=True, limit=1)
+    if not runs:
+        raise NotFound("There is no run yet.", hint="stoker run train.py")
+    output.say(f"the newest run: {output.shown(runs[0]['name'])}")
+    return runs[0]
+
+
+def _print_all_lives(run_id: str, put: Frames) -> bool:
     """The log of a run that came back, over its attempts; False if it never did."""
-    from stoker.cli.follow import write_all
     from stoker.cli.lives import whole_log
 
     shown = plane().show(run_id)
     if not (shown.get("resume") or {}).get("log"):
         return False
     for piece in whole_log(plane(), shown):
-        write_all(1, piece)
+        put.write(piece)
+    put.end()
+    if any(attempt.get("err_bytes") for attempt in shown.get("attempts_detail") or ()) and output.is_terminal(sys.stderr):
+        output.say(f"this is standard output. Standard error of an attempt: stoker logs --err --attempt 1 {output.type_ref(shown)}")
     return True
 
 
-def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: int | None, since: float | None) -> None:
+def _print_log(run_id: str, attempt: int, stream: str, put: Frames, *, follow: bool, tail: int | None, since: float | None) -> None:
     """The log of one attempt to stdout, over the death of the server where that can be done without doubling anything."""
-    from stoker.cli.follow import write_all
-
     offset, patience = 0, Patience()
     while True:
         try:
@@ -140,8 +91,9 @@ def _print_log(run_id: str, attempt: int, stream: str, *, follow: bool, tail: in
             with contextlib.closing(pieces):
                 for piece in pieces:
                     patience.heard()
-                    write_all(1, piece)
+                    put.write(piece)
                     offset += len(piece)
+            put.end()
             return
         except ServerError:
             _refuse_unreachable(run_id)
@@ -185,15 +137,6 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
         output.say(f"attempt {count} of {count}; the one before it: stoker logs --attempt {count - 1} {output.type_ref(run)}")
 
 
-def _tell_of_stderr(run: dict, attempt: int) -> None:
-    """Whoever looks for a traceback in stdout alone is told, on a terminal, where it is."""
-    if not output.is_terminal(sys.stderr):
-        return
-    attempts = plane().show(run["id"]).get("attempts_detail") or ()
-    if any(a.get("err_bytes") for a in attempts if a.get("attempt") == attempt):
-        output.say(f"its stderr was kept apart: stoker logs --err {output.type_ref(run)}")
-
-
 @click.command("attach")
 @ref_argument()
 @click.option("--no-input", is_flag=True, help="Only watch: no keys, no signals.")
@@ -205,6 +148,7 @@ def attach(ref: str, no_input: bool) -> int:
     from stoker.cli.follow import Follower
 
     run = plane().show(ref)
+    say_which(ref, run)
     if State(run["state"]).final:
         raise StateError(f"{output.shown(run['name'])} has ended: {run.get('sentence') or run['state']}",
                          hint=f"Its output: stoker logs {output.type_ref(run)}   Start it again: stoker start {output.type_ref(run)}")
@@ -224,7 +168,7 @@ def log_tail(run: dict) -> tuple[int, int]:
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
     """Wait until all of these have ended. The exit code is the run's; of several, the first that is not 0."""
-    ids = [plane().run(ref)["id"] for ref in refs]
+    ids = [find(ref)["id"] for ref in refs]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
     if as_json:
         output.print_json(ended[0] if len(ended) == 1 else ended)
@@ -280,11 +224,13 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends the waiting only: the runs are stopped anyway.
     """
     def ask(ref: str) -> dict:
-        return plane().stop(ref, grace_s=None if grace is None else [grace, grace], force=force)
+        return plane().stop(find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force)
 
     stopped, code = _each(refs, ask)
     if not no_wait:
-        stopped = [run if State(run["state"]).final else _until_stopped(run["id"]) for run in stopped]
+        names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
+        with output.slow(f"waiting for {names} to end. Ctrl-C ends the waiting only; --force kills at once"):
+            stopped = [run if State(run["state"]).final else _until_stopped(run["id"]) for run in stopped]
     if as_json:
         output.print_json(stopped)
     else:
@@ -330,9 +276,10 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start an ended run again, as one more attempt of the same run."""
     from stoker.cli.run import next_attempt
 
-    client = plane()
-    resume = client.show(ref).get("resume") or {}
-    run = client.start(ref, edited=edited)
+    client, before = plane(), find(ref)
+    resume = client.show(before["id"]).get("resume") or {}
+    with output.slow(f"still starting {output.shown(before['name'])}"):
+        run = client.start(before["id"], edited=edited)
     attempt = next_attempt(run)
     if resume.get("dear") and not edited:
         output.say(f"{output.shown(run['name'])}: the way back {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
@@ -360,7 +307,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
     """Let a run go on for 3h from now, whatever its limit was; or pin it, so that gc leaves it alone."""
     if duration is None and pin is None:
         raise InvalidSpec("Keep it for how long?", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin")
-    run = plane().keep(ref, seconds=duration, pin=pin)
+    run = plane().keep(find(ref)["id"], seconds=duration, pin=pin)
     if as_json:
         output.print_json(run)
         return
@@ -381,26 +328,37 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs: their logs, their copies, what is known of them. What they wrote into your own folders stays."""
-    if not yes and output.can_ask():
-        runs = [plane().run(ref) for ref in refs]
-        live = next((r for r in runs if not force and not State(r["state"]).final), None)
-        if live:
-            ref = output.type_ref(live)
-            raise StateError(f"{output.shown(live['name'])} is {live['state']}.",
-                             hint=f"stoker stop {ref}   first, or end and delete it: stoker rm --force {ref}")
-        names = ", ".join(output.shown(r["name"]) for r in runs)
+    found, code = _each(refs, _the_only)
+    if not force and (active := next((run for run in found if not State(run["state"]).final), None)):
+        ref = output.type_ref(active)
+        raise StateError(f"{output.shown(active['name'])} is {active['state']}.",
+                         hint=f"stoker stop {ref}   first, or end and delete it: stoker rm --force {ref}")
+    if found and not yes:
+        if not output.can_ask():
+            raise InvalidSpec("Nothing was deleted: stoker rm asks first, and nobody can answer here.",
+                              hint=f"stoker rm --yes {' '.join(map(output.type_ref, found))}")
+        names = ", ".join(output.shown(run["name"]) for run in found)
         if not output.ask(f"Delete {names} with logs and copies?", default=False):
             return 1
-    gone, code = _each(refs, lambda ref: plane().rm(ref, force=force))
+    gone, failed = _each([run["id"] for run in found], lambda run_id: plane().rm(run_id, force=force))
     if as_json:
         output.print_json(gone)
     elif output.is_terminal(sys.stderr):
         for run in gone:
             output.say(f"{output.shown(run['name'])}: deleted")
-    return code
+    return failed or code
 
 
-def _each(refs: tuple[str, ...], verb: Callable[[str], Any]) -> tuple[list[dict], int]:
+def _the_only(ref: str) -> dict:
+    """The run of this name or id. What deletes does not choose among several of one name. Raises InvalidSpec."""
+    run = plane().run(ref)
+    if (run.get("same_name") or 1) > 1:
+        raise InvalidSpec(f"{run['same_name']} runs have the name {output.shown(ref)}: nothing of that name was deleted.",
+                          hint=f"stoker rm {run['id']}   deletes the newest, {output.shown(run['name'])}. All ids: stoker ps --all")
+    return run
+
+
+def _each(refs: Sequence[str], verb: Callable[[str], Any]) -> tuple[list[dict], int]:
     """The verb for each run; an error about one does not keep the others from it. The last error's code, or 0."""
     done, code = [], 0
     for ref in refs:

@@ -11,7 +11,7 @@ import click
 from stoker.base.state import STATE_SENTENCES, State
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output, split
-from stoker.cli.options import json_option, plane, ref_argument
+from stoker.cli.options import json_option, plane, ref_argument, say_which
 
 FILES_SHOWN = 20
 LEFT_NAMED = 5
@@ -24,6 +24,7 @@ LINES_SHOWN = 12
 def show(ref: str, as_json: bool) -> None:
     """Say what became of a run and what to type next, then all that is known of it."""
     run = plane().show(ref)
+    say_which(ref, run)
     if as_json:
         output.print_json(run)
         return
@@ -75,6 +76,8 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     code = run.get("exit_code")
     yield "id", run["id"]
     yield "command", output.command_line(run["command"])
+    yield "tags", output.shown(", ".join(run.get("tags") or ()))
+    yield "note", output.shown(run.get("note") or "")
     yield "state", ", ".join(filter(None, (run["state"], run.get("reason"), f"exit code {code}" if code is not None else "")))
     yield "asked", f"{output.local_time(run['created_at'])} ({output.ago(run['created_at'])})"
     if run.get("started_at"):

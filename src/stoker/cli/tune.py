@@ -18,7 +18,7 @@ from stoker.base.state import EXIT_LIMIT, EXIT_NOT_TUNED
 from stoker.cli import output
 from stoker.cli.keys import leave_on_signals
 from stoker.cli.options import Duration, json_option
-from stoker.cli.run import run_env
+from stoker.cli.run import choose_python, run_env
 
 if TYPE_CHECKING:
     from stoker.tune.search import Report
@@ -62,7 +62,9 @@ def tune(command: tuple[str, ...], **o: Any) -> int:
         return _show(None, o)
     if not command:
         raise InvalidSpec("There is no command to tune.", hint="stoker tune train.py")
-    read = trial.read(command, Path(_here()), run_env(os.environ, (), None))
+    env = run_env(os.environ, (), {})
+    command = choose_python(command, {"target": "local", "cwd": None, "python": None}, env)
+    read = trial.read(command, Path(_here()), env)
     if o["show"] or o["forget"]:
         if read.script is None:
             raise InvalidSpec("No Python script is named in it.", hint="stoker tune --show train.py")

@@ -25,7 +25,7 @@ from stoker.cli import compare, output
 from stoker.cli.keys import leave_on_signals
 from stoker.cli.lives import whole_log
 from stoker.cli.options import Duration, json_option, plane
-from stoker.cli.run import make_spec, run_env
+from stoker.cli.run import choose_python, make_spec, run_env
 
 EPILOG = """The script runs in frozen copies of this folder, which are deleted afterwards: nothing of yours is touched. It runs once
 plainly, once recorded, then once for each kill: SIGKILL at a random moment, `stoker start`, and at the end the weights, buffers,
@@ -88,6 +88,8 @@ class _Bench:
         self._o = o
         self._temp = temp
         self._client = plane()
+        self._env = run_env(os.environ, (), {})
+        command = choose_python(command, _RUN_DEFAULTS, self._env)
         self._spec = make_spec(command, {**_RUN_DEFAULTS, "name": "", "no_hooks": False, "resume": "auto"})
         self._made: list[str] = []
         self._behind: dict[tuple[str, int], int] = {}  # length of a run's log when an image of its was first seen
@@ -194,12 +196,13 @@ class _Bench:
 
     def _begin(self, what: str, *, resume: str, at: str, every: str = "auto", folder: str = "", more: tuple[str, ...] = ()) -> dict:
         digest = self._temp / f"{what}.json"
-        env = run_env(os.environ, (), None)
+        env = dict(self._env)
         env |= {"STOKER_DIGEST": str(digest), "STOKER_DIGEST_AT": at, "STOKER_IMAGE_EVERY": every}
         env.setdefault("PYTHONHASHSEED", str(self._o["seed"] & 0xFFFFFFFF))
         spec = {**self._spec, "resume": resume, "copy": not folder, "command": [*self._spec["command"], *more]}
         if folder:
             spec["folder"] = folder
+        spec["env_names"] = [*spec["env_names"], "STOKER_VERIFY"]  # not one of the user's runs: lists leave it out
         made = self._client.submit(spec, {}, env, None)
         self._made.append(made["id"])
         return {**made, "digest_path": str(digest)}
@@ -265,8 +268,8 @@ class _Bench:
 
 
 _RUN_DEFAULTS = {"detach": True, "tty": False, "target": "local", "copy": True, "home": None, "mount": (), "gpus": None, "slots": 0,
-                 "priority": 0, "restarts": 0, "env": (), "env_file": None, "stdin_file": None, "cwd": None, "backoff": None, "grace": None,
-                 "stop_signal": None, "warn": None, "stall": None, "memory": None}
+                 "priority": 0, "restarts": 0, "env": (), "env_file": {}, "python": None, "stdin_file": None, "cwd": None,
+                 "backoff": None, "grace": None, "stop_signal": None, "warn": None, "stall": None, "memory": None}
 
 
 def _back(done: dict) -> dict:

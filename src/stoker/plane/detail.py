@@ -91,6 +91,13 @@ def _training(run: Run, target: Target) -> dict | None:
     return steps.summary(steps.read(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run))))
 
 
+def progress(run: Run, target: Target | None) -> dict | None:
+    """How far a running training is, for lists; None where that is not known."""
+    if run.state is not State.RUNNING or not run.spec.hooks or target is None or not target.here or not begun(run):
+        return None
+    return steps.progress(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)))
+
+
 def _trained_nothing(run: Run, target: Target) -> str | None:
     """Only of a run that ended well, and left no file and no metric."""
     if not run.spec.hooks or not target.here or run.reason != "exited" or run.exit_code or begun(run) != 1:

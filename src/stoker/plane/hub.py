@@ -106,3 +106,20 @@ class Subscription:
             self._closed = True
             self._condition.notify_all()
         self._leave(self)
+
+
+class Events:
+    """An endless iterator of changes."""
+
+    def __init__(self, changed: Callable[[str | None], dict], subscription: Subscription) -> None:
+        self._changed, self._subscription = changed, subscription
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> dict:
+        return self._changed(next(self._subscription))
+
+    def close(self) -> None:
+        """End it, from any thread."""
+        self._subscription.close()

@@ -126,7 +126,7 @@ def whole(stream: Stream) -> bool:
 
 @dataclass(frozen=True)
 class Log:
-    """One stream ("out", "err") of one attempt."""
+    """One stream ("out", "err") of one attempt, or "both"."""
 
     backend: Backend
     run_id: str
@@ -147,6 +147,16 @@ class Log:
         """All from `offset`, before `end` if that is given; with `follow` until the attempt has ended."""
         limit = None if end is None else max(0, end - offset)
         return self.backend.read(self.run_id, self.attempt, self.which, offset, limit, follow)
+
+    def open_both(self, offset: int, given: int, follow: bool, *, tail: int | None, since: float | None) -> Stream:
+        """Both streams as one text of whole lines: from `offset`, from `tail` lines before its end, or since a time; without the first
+        `given` bytes of that. Raises TargetError where these cannot be found again."""
+        if tail is not None and given:
+            raise TargetError("The connection was lost among the last lines.", hint="Ask again; nothing is lost.")
+        begins = (0, 0)
+        if since is not None:
+            begins = tuple(Log(self.backend, self.run_id, self.attempt, which).since_offset(since) for which in ("out", "err"))
+        return self.backend.read(self.run_id, self.attempt, "both", offset + given, None, follow, tail=tail, begins=begins)
 
     def tail_offset(self, size: int, lines: int) -> int:
         """Where the last `lines` lines of `size` bytes begin. Looks back in growing blocks, 4 KiB a line and 1 MiB at least, no further."""

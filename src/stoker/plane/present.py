@@ -19,17 +19,20 @@ NEXT = {  # what to type while it is not final; `{id}` is the run
     State.STOPPING: "stoker wait {id}",
 }
 
+PURPOSES = {"STOKER_REHEARSE": "rehearsal", "STOKER_VERIFY": "verification"}  # by a variable that the run was given
+
 WAITS_FOR_INPUT = {"sentence": "It waits for somebody to type something.", "next": "stoker attach {id}"}
 STANDS_STILL_S = 20.0  # a heartbeat older than that is told; by then an agent that was only frozen would have been replaced
 HAS_NO_INPUT = {"sentence": "It waits for input, and nobody can give it any.",
                 "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
 
 
-def run_object(run: Run, target: Target | None, *, waits_for: str | None = None, used_s: float | None = None,
-               still_s: float | None = None) -> dict:
-    """The JSON object of a run. `used_s`: as seen just now, where it is newer than the row. `still_s`: age of a heartbeat that stands
-    still."""
+def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str | None = None, used_s: float | None = None,
+               still_s: float | None = None, label: dict | None = None) -> dict:
+    """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`: as seen just now, if newer than the row.
+    `still_s`: age of a heartbeat that stands still."""
     spec = run.spec
+    ref = ref or run.name
     folder = target.run_folder(run.id) if target else f"runs/{run.id}"
     used = max(run.used_s, used_s or 0.0)
     return {
@@ -40,7 +43,8 @@ def run_object(run: Run, target: Target | None, *, waits_for: str | None = None,
         "reachability": run.reachability, "billing": "no" if target is not None and target.here else "unknown",
         "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
         "sentence": sentence(run, waits_for) + _stillness(still_s), "still_s": still_s,
-        "next": f"stoker stop --force {run.id}" if still_s else next_step(run), "warnings": list(run.warnings), "tty": spec.tty,
+        "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref), "ref": ref, "warnings": list(run.warnings),
+        "tty": spec.tty, "tags": (label or {}).get("tags", []), "note": (label or {}).get("note", ""), "purpose": purpose(run),
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
         "stalled": None if run.state.final else run.evidence.get("stalled"),
     }
@@ -66,6 +70,11 @@ def still(told: dict, now: float) -> str:
     since = format_duration(now - told["since"])
     what = f"Stalled since {since}" if told.get("stalled") else f"Running, quiet since {since}"
     return f"{what}: {told['text']}." if told.get("text") else f"{what}."
+
+
+def purpose(run: Run) -> str | None:
+    """What made the run, where a person did not mean it as a run: a rehearsal, or `stoker verify-resume`."""
+    return next((word for name, word in PURPOSES.items() if name in run.spec.env_names), None)
 
 
 def begun(run: Run) -> int:
@@ -106,15 +115,21 @@ def _ended(run: Run) -> str:
     return f"{told} It was not restarted: every attempt would end so." if evidence.get("not_restarted") else told
 
 
-def next_step(run: Run) -> str:
-    """What to type next."""
+def next_step(run: Run, ref: str) -> str:
+    """What to type next; `ref` stands for the run."""
+    typed = typed_ref(ref)
     if not run.state.final:
-        return NEXT[run.state].format(id=run.id)
+        return NEXT[run.state].format(id=typed)
     known = REASONS.get(run.reason or "")
     exception = run.evidence.get("exception")
     if run.reason == "nonzero_exit" and isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError":
-        return f"stoker doctor -- {shlex.join(run.spec.command)}" if run.target == "local" else known.next.format(id=run.id)
-    return words.what_next(run.reason or "", run.evidence, run.id)
+        return f"stoker doctor -- {shlex.join(run.spec.command)}" if run.target == "local" else known.next.format(id=typed)
+    return words.what_next(run.reason or "", run.evidence, typed)
+
+
+def typed_ref(ref: str) -> str:
+    """A name or id as one types it after a verb."""
+    return f"-- {shlex.quote(ref)}" if ref.startswith("-") else shlex.quote(ref)
 
 
 def _iso(moment: float | None) -> str | None:

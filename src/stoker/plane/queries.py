@@ -67,6 +67,7 @@ class Queries:
         self._c.execute(runs.delete().where(runs.c.id == run_id))
         self._c.execute(events.delete().where(events.c.run_id == run_id))
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
+        self._c.execute(meta.delete().where(meta.c.key == f"label/{run_id}"))
         self.touched.append(run_id)
 
     def _note(self, run: Run) -> None:
@@ -74,11 +75,28 @@ class Queries:
         self._c.execute(events.insert().values(run_id=run.id, at=at, attempt=run.attempt, state=run.state.value, reason=run.reason))
         self.touched.append(run.id)
 
-    def newest_of(self, stem: str) -> Run | None:
-        """The newest run that is called so, or so and a number."""
-        query = sa.select(runs).where(runs.c.name_stem == stem, _shown()).order_by(runs.c.created_at.desc(), runs.c.name_number.desc())
+    def newest_named(self, name: str, active: bool = False) -> Run | None:
+        """The newest run of this name; `train` is also the name of train-2, train-3. `active`: only one that has not ended."""
+        query = sa.select(runs).where(_called(name), _shown()).order_by(runs.c.created_at.desc(), runs.c.name_number.desc())
+        if active:
+            query = query.where(runs.c.state.not_in(_FINAL))
         row = self._c.execute(query.limit(1)).first()
         return _run(row) if row else None
+
+    def count_named(self, name: str) -> int:
+        """The number of runs of this name, as `newest_named` counts them."""
+        return self._c.execute(sa.select(sa.func.count()).select_from(runs).where(_called(name), _shown())).scalar() or 0
+
+    def older_of_name(self, ids: Sequence[str]) -> set[str]:
+        """Those of these runs whose name means a newer run, so that only the id means them."""
+        newer, found = runs.alias(), set()
+        later = sa.or_(newer.c.created_at > runs.c.created_at,
+                       sa.and_(newer.c.created_at == runs.c.created_at, newer.c.name_number > runs.c.name_number))
+        shown = sa.not_(sa.and_(newer.c.wish == WISH_RM, newer.c.state.in_(_FINAL)))
+        hidden = sa.exists().where(newer.c.name_stem == runs.c.name, newer.c.id != runs.c.id, later, shown)
+        for start in range(0, len(ids), 500):
+            found |= set(self._c.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids[start:start + 500]), hidden)).scalars())
+        return found
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -103,8 +121,9 @@ class Queries:
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc(), runs.c.id).limit(limit))]
 
     def candidates(self, folder_hash: str, command_hash: str, limit: int = 20) -> list[Run]:
-        """Unfinished runs of one command in one folder, newest first: what `start` could continue."""
-        query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.command_hash == command_hash, _shown(),
+        """Unfinished runs of one command in one folder, newest first: what `start` could continue. A run that never started is none."""
+        began = sa.and_(runs.c.started_at.is_not(None), sa.or_(runs.c.attempt > 1, runs.c.reason != "start_failed"))
+        query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.command_hash == command_hash, _shown(), began,
                                       runs.c.state.in_([State.FAILED.value, State.STOPPED.value]))
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc()).limit(limit))]
 
@@ -210,10 +229,23 @@ class Queries:
         """A fact about the database itself."""
         return self._c.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
 
-    def set_meta(self, key: str, value: str) -> None:
-        """Write such a fact."""
+    def metas(self, keys: Sequence[str]) -> dict[str, str]:
+        """Those of these facts that are known."""
+        found: dict[str, str] = {}
+        for start in range(0, len(keys), 500):
+            query = sa.select(meta).where(meta.c.key.in_(keys[start:start + 500]))
+            found |= {row.key: row.value for row in self._c.execute(query)}
+        return found
+
+    def set_meta(self, key: str, value: str | None) -> None:
+        """Write such a fact; None forgets it."""
         self._c.execute(meta.delete().where(meta.c.key == key))
-        self._c.execute(meta.insert().values(key=key, value=value))
+        if value is not None:
+            self._c.execute(meta.insert().values(key=key, value=value))
+
+
+def _called(name: str) -> sa.ColumnElement[bool]:
+    return sa.or_(runs.c.name == name, runs.c.name_stem == name)
 
 
 def _shown() -> sa.ColumnElement[bool]:

@@ -454,8 +454,8 @@ class Reconciler:
         elif action.do == "remove" and not (isinstance(error, TargetError) and error.retry):
             self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"It could not be removed: {error.message}")})
         else:
-            if begins and run.evidence.get("retrying") != error.message:
-                self._apply(run, {"evidence": {"retrying": error.message}})
+            if begins and run.evidence.get("retrying") != (why := f"{error.message} {error.hint}"):
+                self._apply(run, {"evidence": {"retrying": why}})
             self._later(run.id, self._backoff(run.id))
 
     def _give_up(self, run: Run, reason: str, evidence: dict) -> None:

@@ -17,16 +17,16 @@ from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, REASONS, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
-from stoker.plane import detail, names, present
+from stoker.plane import detail, labels, names, present
 from stoker.plane.admission import at_once, waits_for
-from stoker.plane.hub import Hub, Subscription
+from stoker.plane.hub import Events, Hub
 from stoker.plane.lifecycle import decide, usage_of, waits_after
 from stoker.plane.logs import Log, Pieces
 from stoker.plane.queries import Queries
 from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
 from stoker.plane.recover import recover
-from stoker.plane.request import read_limits, read_spec
+from stoker.plane.request import read_grace, read_limits, read_spec
 from stoker.plane.spool import Spool
 from stoker.plane.store import open_store
 from stoker.plane.submit import Submitter
@@ -97,7 +97,9 @@ class Service:
         with self._store.read() as q:
             there = self._submitter.find_named(q, asked, on_name_taken)
         if there is not None:
-            return self.start(there.id) if there.state.final else self._one(there)
+            if there.state.final:
+                return {**self.start(there.id), "continued": "again"}
+            return {**self._one(there), "continued": "active"}
         run = self._submitter.submit(asked, wanted, env, stdin, time.time())
         if run.state is State.PENDING:
             self._reconciler.admit()
@@ -105,29 +107,30 @@ class Service:
             self._reconciler.wake(run.id, run.target, fresh=True)
         return self._one(run)
 
-    def run(self, ref: str) -> dict:
-        """The run object."""
-        return self._one(self._find(ref))
+    def run(self, ref: str, active: bool = False) -> dict:
+        """The run object. `active`: of several runs of that name, the newest that has not ended."""
+        run = self._find(ref, active=active)
+        return {**self._one(run), "same_name": self._same_name(ref, run)}
 
     def show(self, ref: str) -> dict:
-        """The run object and everything that helps to understand it. Of `train`, `train-2`, ... the name `train` means the newest."""
-        run, named = self._find_newest(ref)
+        """The run object and everything that helps to understand it."""
+        run = self._find(ref)
         with self._store.read() as q:
             history = q.events_of(run.id)
         target = self._target(run)
         if target is None:
-            return {**self._one(run), "evidence": run.evidence, "warnings": [*run.warnings, *named]}
-        more = detail.detail(run, target, self._look(run, target), history)
+            return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
+        told, more = self._one(run), detail.detail(run, target, self._look(run, target), history)
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
-            more["next"] = more["next"].format(id=run.id)
+            more["next"] = more["next"].format(id=present.typed_ref(told["ref"]))
         if more["still"]:
             more["sentence"] = present.still(more["still"], time.time())
             more["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
         if more["trained_nothing"]:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
         broken = [f"Its file {name} cannot be used: {why}." for name, why in more["broken_files"].items()]
-        return {**self._one(run), **more, "warnings": [*run.warnings, *named, *broken]}
+        return {**told, **more, "warnings": [*run.warnings, *broken], "same_name": self._same_name(ref, run)}
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more. `edited`: also if
@@ -147,8 +150,8 @@ class Service:
 
     def stop(self, ref: str, grace_s: float | Sequence[float] | None = None, force: bool = False) -> dict:
         """End it: SIGINT, grace, SIGTERM, grace, SIGKILL to its whole tree; `force` without grace. Harmless when it has ended."""
-        grace = (0.0, 0.0) if force else _grace(grace_s)
-        run_id = self._find(ref).id
+        grace = (0.0, 0.0) if force else read_grace(grace_s)
+        run_id = self._find(ref, active=True).id
         with self._store.write() as q:
             run = _there(q, run_id)
             if not run.state.final:
@@ -173,16 +176,27 @@ class Service:
             self._reconciler.wake(run.id, run.target)
         return self._one(run)
 
+    def label(self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> dict:
+        """Add and remove tags, set the note."""
+        run = self._find(ref)
+        with self._store.write() as q:
+            labels.change(q, run.id, add, remove, note)
+        return self._one(run)
+
     def rm(self, ref: str, force: bool = False) -> dict:
         """Delete a run that has ended, its folder included; with `force` a living one too, which is ended first."""
         run = self._find(ref)
+        if self._same_name(ref, run) > 1:
+            raise InvalidSpec(f"Several runs have the name '{ref}': nothing was deleted.",
+                              hint=f"Delete one by its id; the newest is {run.id}. Their ids: stoker ps --all")
         if not run.state.final and not force:
-            raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {run.id}   first, or   stoker rm --force {run.id}")
+            typed = self._typed(run)
+            raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}")
         told = self._one(run)
         self._remove([run.id])
         if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
             raise TargetError(f"{run.name} is not removed yet: its machine has not done it so far. It will be, when it answers.",
-                              hint=f"stoker show {run.id}")
+                              hint=f"stoker show {present.typed_ref(told['ref'])}")
         return told
 
     def wait(self, ref: str, timeout_s: float) -> dict:
@@ -202,7 +216,8 @@ class Service:
         """Runs that are not final, or all of them; newest first."""
         with self._store.read() as q:
             found = q.listing(everything=all, folder_hash=folder_key(folder) if folder else None, limit=min(max(1, limit), 1_000_000))
-            return self._many(q, found)
+            told = self._many(q, found)
+        return [{**entry, "progress": detail.progress(run, self._target(run))} for run, entry in zip(found, told, strict=True)]
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         """Unfinished runs of the same command in the same folder, newest first."""
@@ -238,6 +253,7 @@ class Service:
         for run, entry in zip(live, told, strict=True):
             seen = self._reconciler.seen(run.id)
             entry["telemetry"] = seen.telemetry if seen else None
+            entry["progress"] = detail.progress(run, target if run.target == "local" else None)
         return {"machine": detail.machine(target, target.capacity(max_age_s=2.0)), "runs": told}
 
     def capacity(self, target: str = "local") -> dict:
@@ -260,13 +276,16 @@ class Service:
 
     def logs(self, ref: str, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,  # noqa: PLR0917
              since: float | None = None, follow: bool = False) -> Pieces:
-        """Bytes of a log: from `offset`, the last `tail` lines, or since a time (Unix seconds). Closable from another thread.
+        """Bytes of a log ("out", "err", "both" as one text): from `offset`, the last `tail` lines, or since a time (Unix seconds).
 
-        With `follow` it waits for the attempt to begin, and ends with it.
+        With `follow` it waits for the attempt to begin, and ends with it. Closable from another thread.
         """
-        if stream not in ("out", "err"):
-            raise InvalidSpec(f"There is no stream '{stream}'.", hint="It is out or err.")
-        run_id = self._find(ref).id
+        if stream not in ("out", "err", "both"):
+            raise InvalidSpec(f"There is no stream '{stream}'.", hint="It is out, err or both.")
+        named = self._find(ref)
+        run_id = named.id
+        if stream == "both" and not named.spec.split_stderr:
+            stream = "out"  # one log has both, in the order in which they were printed
 
         def found(closed: Callable[[], bool]) -> Callable[[int], Stream] | None:
             while follow and not closed():
@@ -277,6 +296,8 @@ class Service:
             run = self._find(run_id)
             target, number = self._known_target(run), self._attempt(run, attempt, ask=True)
             log = Log(target.backend, run.id, number, stream)
+            if stream == "both":
+                return lambda given: log.open_both(max(0, offset), given, follow, tail=tail, since=since)
             begin = max(0, offset)
             if since is not None:
                 begin = max(begin, log.since_offset(since))
@@ -298,13 +319,14 @@ class Service:
 
     def events(self) -> Events:
         """{"run": run} at each change of any run, {"removed": id} when one is gone; {} now and then. Closable from another thread."""
-        return Events(self, self._hub.subscribe())
+        return Events(self.changed, self._hub.subscribe())
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _find(self, ref: str) -> Run:
+    def _find(self, ref: str, active: bool = False) -> Run:
+        """The run of this id, else the newest of this name (with `active` the newest that has not ended), else of this start of an id."""
         with self._store.read() as q:
-            run = q.get(ref) or q.by_name(ref)
+            run = q.get(ref) or (q.newest_named(ref, active=True) if active else None) or q.newest_named(ref) or q.by_name(ref)
             if run is not None:
                 return run
             found = q.by_prefix(ref) if ref else []
@@ -316,14 +338,17 @@ class Service:
             raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more letters, or the name.")
         raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
 
-    def _find_newest(self, ref: str) -> tuple[Run, list[str]]:
-        """As `_find`, but `train` stands for the newest of train, train-2, ...; with a note where that is not the one of just that name."""
+    def _same_name(self, ref: str, run: Run) -> int:
+        """The number of runs that `ref` may mean."""
+        if ref == run.id or ref not in (run.name, run.name_stem):
+            return 1
         with self._store.read() as q:
-            exact, newest = q.get(ref) or q.by_name(ref), q.newest_of(ref)
-        if newest is None or (exact is not None and exact.id in (newest.id, ref)):
-            return exact or self._find(ref), []
-        first = f" The one that is just '{ref}': stoker show {exact.id}" if exact else ""
-        return newest, [f"This is the newest run that is called '{ref}'.{first}"]
+            return max(1, q.count_named(ref))
+
+    def _typed(self, run: Run) -> str:
+        """What to type for a run: its name, or its id where the name means a newer run."""
+        with self._store.read() as q:
+            return present.typed_ref(run.id if q.older_of_name([run.id]) else run.name)
 
     def _again(self, q: Queries, run: Run) -> Run:
         """The run on its way to its next attempt."""
@@ -331,11 +356,13 @@ class Service:
             q.clear_waits(run.id)
             return run
         if not run.state.final or run.wish == WISH_RM:
+            typed = self._typed(run)
             raise StateError(f"{run.name} is {run.state.value}: it has not ended.",
-                             hint=f"stoker stop {run.id}   first, or   stoker logs -f {run.id}")
+                             hint=f"stoker stop {typed}   first, or   stoker logs -f {typed}")
         if run.limits.time_s is not None and run.used_s >= run.limits.time_s:
+            typed = self._typed(run)
             raise StateError(f"{run.name} has used up its time limit of {format_duration(run.limits.time_s)}.",
-                             hint=f"stoker keep {run.id} 2h   then   stoker start {run.id}")
+                             hint=f"stoker keep {typed} 2h   then   stoker start {typed}")
         target = self._known_target(run)
         admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
         yes = admission.verdict == "yes"
@@ -352,7 +379,7 @@ class Service:
         if paths:
             more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
             raise StateError(f"{paths[0]}{more} was edited since the image at step {step:,}, to which {run.name} can come back only with "
-                             "the files as they were.", hint=f"Put them back, or begin anew: stoker start --edited {run.id}")
+                             "the files as they were.", hint=f"Put them back, or begin anew: stoker start --edited {self._typed(run)}")
 
     def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
         """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""
@@ -385,11 +412,11 @@ class Service:
             begun = max(begun, (seen.attempt if seen else None) or 0)
         number = begun if attempt is None else attempt
         if begun == 0:
-            raise StateError(f"{run.name} has not begun: {present.sentence(run)}", hint=f"stoker show {run.id}")
+            raise StateError(f"{run.name} has not begun: {present.sentence(run)}", hint=f"stoker show {self._typed(run)}")
         if number > begun and not run.state.final:
-            raise StateError(f"{run.name} has no attempt {number} yet.", hint=f"stoker show {run.id}")
+            raise StateError(f"{run.name} has no attempt {number} yet.", hint=f"stoker show {self._typed(run)}")
         if not 1 <= number <= begun:
-            raise NotFound(f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {run.id}")
+            raise NotFound(f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {self._typed(run)}")
         return number
 
     def _has_begun(self, run_id: str, attempt: int | None) -> bool:
@@ -438,12 +465,15 @@ class Service:
         usage = {name: usage_of(q.holders(name)) for name in {run.target for run in waiting}}
         after = q.waits_of([run.id for run in waiting])
         others = {i: q.get(i) for i in {i for ids in after.values() for i in ids}}
+        ids = [run.id for run in runs]
+        older, labelled = q.older_of_name(ids), labels.of(q, ids)
         told = {}
         for run in waiting:
             behind = waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id)
             told[run.id] = waits_for(run, targets[run.target], usage[run.target], behind)
-        return [present.run_object(run, targets[run.target], waits_for=told.get(run.id), used_s=self._used(run),
-                                   still_s=present.stands_still(run, self._reconciler.seen(run.id))) for run in runs]
+        return [present.run_object(run, targets[run.target], ref=run.id if run.id in older else "", waits_for=told.get(run.id),
+                                   used_s=self._used(run), still_s=present.stands_still(run, self._reconciler.seen(run.id)),
+                                   label=labelled.get(run.id)) for run in runs]
 
     def changed(self, run_id: str | None) -> dict:
         """What `events` says about a run that has changed."""
@@ -455,34 +485,8 @@ class Service:
             return {"removed": run_id}
 
 
-class Events:
-    """An endless iterator of changes."""
-
-    def __init__(self, service: Service, subscription: Subscription) -> None:
-        self._service, self._subscription = service, subscription
-
-    def __iter__(self) -> Events:
-        return self
-
-    def __next__(self) -> dict:
-        return self._service.changed(next(self._subscription))
-
-    def close(self) -> None:
-        """End it, from any thread."""
-        self._subscription.close()
-
-
 def _there(q: Queries, run_id: str) -> Run:
     run = q.get(run_id)
     if run is None:
         raise NotFound(f"There is no run '{run_id}'.")
     return run
-
-
-def _grace(grace_s: float | Sequence[float] | None) -> tuple[float, float] | None:
-    if grace_s is None:
-        return None
-    both = (grace_s, grace_s) if isinstance(grace_s, int | float) else tuple(grace_s)
-    if len(both) != 2 or not all(isinstance(g, int | float) and 0 <= g < 1e6 for g in both):
-        raise InvalidSpec("The grace takes one number of seconds, or two: after SIGINT, after SIGTERM.", hint="stoker stop --grace 30s ID")
-    return (float(both[0]), float(both[1]))

@@ -9,13 +9,20 @@ from pathlib import Path
 from stoker.base import reading, rundir
 
 BYTES_READ = 4 << 20  # of the end of steps.jsonl, which grows by some 3 MB a week
+LIST_BYTES_READ = 128 << 10  # of the same file, for a list of runs
 RECENT_S = 60.0  # what "now" is
 EPOCHS_KEPT = 5
 
 
-def read(attempt_folder: Path) -> list[dict]:
+def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
     """The lines of steps.jsonl that can be read, the last 4 MB of them."""
-    return _lines(attempt_folder / rundir.STEPS)
+    return _lines(attempt_folder / rundir.STEPS, last_bytes)
+
+
+def progress(attempt_folder: Path) -> dict | None:
+    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, out of the end of steps.jsonl; None where no step was made."""
+    told = summary(read(attempt_folder, LIST_BYTES_READ))
+    return told and {name: told[name] for name in ("step", "steps_s", "done", "eta_s")}
 
 
 def summary(lines: list[dict]) -> dict | None:
@@ -77,8 +84,8 @@ def trained_nothing(attempt_folder: Path) -> str | None:
     return "an optimizer was made, but no step" if any(line.get("optimizers") for line in meant) else "a loader was made, but gave no batch"
 
 
-def _lines(path: Path) -> list[dict]:
-    return list(reading.read_lines(path, BYTES_READ))
+def _lines(path: Path, last_bytes: int = BYTES_READ) -> list[dict]:
+    return list(reading.read_lines(path, last_bytes))
 
 
 def _rank(lines: list[dict]) -> int:

@@ -17,6 +17,7 @@ from stoker.base.units import iso
 from stoker.plane import names, stage
 from stoker.plane.admission import at_once
 from stoker.plane.lifecycle import Admission, Usage, admit, shared_gpus
+from stoker.plane.present import typed_ref
 from stoker.plane.queries import Queries
 from stoker.plane.record import Run, command_key, folder_key
 from stoker.plane.spool import Spool, fill
@@ -43,8 +44,9 @@ class Submitter:
         if on_name_taken == "continue" and there.fingerprint == asked.fingerprint() and there.state is not State.DONE:
             return there
         why = "and has ended well" if there.state is State.DONE else "and is not the same request" if on_name_taken == "continue" else ""
-        free = f"remove that run first: stoker rm {there.id}" if there.state.final else f"look at that run: stoker show {there.id}"
-        raise StateError(f"The name '{asked.name}' is taken by {there.id}, which is {there.state.value}{' ' + why if why else ''}.",
+        typed = typed_ref(there.id if q.older_of_name([there.id]) else there.name)
+        free = f"remove that run first: stoker rm {typed}" if there.state.final else f"look at that run: stoker show {typed}"
+        raise StateError(f"The name '{asked.name}' is taken by a run that is {there.state.value}{' ' + why if why else ''}.",
                          hint=f"Choose another --name, or {free}")
 
     def submit(self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float) -> Run:
@@ -87,7 +89,7 @@ class Submitter:
         found = []
         with self._store.read() as q:
             for ref in asked.after:
-                other = q.get(ref) or q.by_name(ref)
+                other = q.get(ref) or q.newest_named(ref)
                 if other is None:
                     raise NotFound(f"--after: there is no run '{ref}'.")
                 if other.state is not State.DONE:

@@ -102,8 +102,8 @@ def candidates(plane: Plane, words: Words) -> Answer:
 
 
 @router.get("/runs/{ref}")
-def run(plane: Plane, ref: str) -> Answer:
-    return Answer(plane.run(ref))
+def run(plane: Plane, ref: str, active: bool = False) -> Answer:
+    return Answer(plane.run(ref, active=active))
 
 
 @router.get("/runs/{ref}/show")
@@ -124,6 +124,19 @@ def stop(plane: Plane, ref: str, body: Body) -> Answer:
 @router.post("/runs/{ref}/keep")
 def keep(plane: Plane, ref: str, body: Body) -> Answer:
     return Answer(plane.keep(ref, seconds=_field(body, "seconds", int, float), pin=_field(body, "pin", bool)))
+
+
+@router.post("/runs/{ref}/label")
+def label(plane: Plane, ref: str, body: Body) -> Answer:
+    add, remove = _words_of(body, "add"), _words_of(body, "remove")
+    return Answer(plane.label(ref, add, remove, _field(body, "note", str)))
+
+
+def _words_of(body: dict, name: str) -> list[str]:
+    words = _field(body, name, list, default=[])
+    if not all(isinstance(word, str) for word in words):
+        raise InvalidSpec(f"The request's '{name}' must hold words only.")
+    return words
 
 
 @router.delete("/runs/{ref}")

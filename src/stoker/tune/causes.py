@@ -16,6 +16,7 @@ from stoker.tune.view import View
 LEAST = 0.10  # of the step: what explains less is not named
 LEAK = 64 << 10  # bytes a step
 LARGE_MATRIX, LARGE_BATCH = 2e5, 128  # elements a parameter, rows: from there on products are bound by arithmetic
+NOISY = 0.10  # of the step with others on the cores: a slope over time says nothing then
 CROWDED = 0.15  # so much of the step others may have the cores before it is called a cause; a little is everyday
 
 CAUSES = {
@@ -182,7 +183,7 @@ def _graph(view: View, reading: Reading) -> Iterator[Cause]:
     where = (lint.file, lint.lines[0]) if lint else ("", 0)
     slope, share = _growth(view)
     kept = ", kept by retain_graph=True" if view.flags.get("retain_graph") else ""
-    if share:
+    if share and view.foreign < NOISY:  # where others have the cores, steps become slower by themselves
         text = f"Each step takes about {slope:.2g} ms more than the one before: backward goes through the graph of all steps so far{kept}."
         yield Cause("graph_kept", text, _about(share), "clock", *where)
     elif lint and (more := _memory_slope(view)) > LEAK:

@@ -40,7 +40,8 @@ def text(found: Findings, card: dict, *, script: str = "", width: int | None = N
     out = StringIO()
     console = Console(file=out, width=width or _UNWRAPPED, force_terminal=colour, no_color=not colour, highlight=False, markup=False,
                       color_system="standard" if colour else None, legacy_windows=False)
-    console.print(f"{script}: {found.verdict}" if script else found.verdict, style="bold")
+    verdict = flat(found.verdict)
+    console.print(f"{script}: {verdict}" if script else verdict, style="bold")
     for title, body in _parts(found, card, bool(width)):
         console.print()
         console.print(title, style="bold")
@@ -96,7 +97,7 @@ def _causes(found: Findings) -> Table:
     for cause in found.causes:
         share = "" if cause.share is None else f"{cause.share.value:.0%}"
         where = f" ({_spot(cause.file, cause.line)})" if cause.line else ""
-        table.add_row(cause.name, share, cause.text.removesuffix(".") + where)
+        table.add_row(cause.name, share, flat(cause.text.removesuffix(".") + where))
     return table
 
 
@@ -109,7 +110,8 @@ def _actions(found: Findings) -> Table:
         where = f" ({_spot(action.file, action.line)})" if action.line else ""
         what = {"diff": " A diff follows." if action.diff else " In the script.", "advice": ""}.get(action.cure, "")
         state = f" {action.state[:1].upper()}{action.state[1:]}." if action.state else ""
-        table.add_row(action.name, forecast, *confirmed, action.risk, action.text.removesuffix(".") + f"{where}.{what}{state}")
+        told = flat(action.text.removesuffix(".") + f"{where}.{what}{state}")
+        table.add_row(action.name, forecast, *confirmed, action.risk, told)
     risks = sorted({a.risk for a in found.actions[:_MOST_ACTIONS]})
     table.add_row("", "", *([""] if tried else []), "", "; ".join(f"{r}: {RISKS[r]}" for r in risks), style="dim")
     return table
@@ -120,7 +122,7 @@ def _outcome(found: Findings) -> Table:
     if found.total is not None:
         table.add_row("all together", f"{speed(found.total)} as confirmed: {', '.join(found.kept) or 'nothing kept'}")
     if found.outcome:
-        table.add_row("", found.outcome)
+        table.add_row("", flat(found.outcome))
     return table
 
 
@@ -130,7 +132,7 @@ def _tips(found: Findings) -> Table:
         state = f"HELPS {tip.gain:+.0%}" if tip.state == "HELPS" and tip.gain is not None else tip.state
         from rich.text import Text
 
-        table.add_row(TIP_TITLES.get(tip.name, tip.name), Text(state, style=_COLOURS.get(tip.state, "")), tip.text)
+        table.add_row(TIP_TITLES.get(tip.name, tip.name), Text(state, style=_COLOURS.get(tip.state, "")), flat(tip.text))
     return table
 
 
@@ -141,7 +143,7 @@ def _refusals(found: Findings) -> Table:
         said.setdefault((refusal.text, refusal.hint), []).append(refusal.knob)
     for (why, hint), knobs in said.items():
         name = "everything" if "all" in knobs else knobs[0] if len(knobs) == 1 else f"{knobs[0]} and {len(knobs) - 1} more"
-        table.add_row(name, f"{why} {hint}")
+        table.add_row(name, flat(f"{why} {hint}"))
     return table
 
 
@@ -184,6 +186,11 @@ def speed(ratio: Range) -> str:
 
 def number(ms: float) -> str:
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}" if ms >= 0.1 else f"{ms:.3f}"
+
+
+def flat(text: str) -> str:
+    """A text on one line: what a script or a library said may have several."""
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def best(found: Findings) -> Action | None:

@@ -10,7 +10,7 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 OPEN = 0.10  # the sum may leave so much of the step unexplained
-KEPT, WORTH = "kept", "would be kept"  # states of actions that were confirmed
+KEPT, WORTH = tips.KEPT_STATES  # states of actions that were confirmed
 ASKS = "needs consent"  # the state of those that wait for it begins so
 _WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")  # kinds of the clock that settings make shorter
 _FOREIGN = 0.10
@@ -85,7 +85,8 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
         told = "waits for data" if seen else "goes with its data, though it hardly waits: workers have the cores"
         side = f"{waits.value:.0%} of it {told}"
     head = ", ".join(p for p in (step, side) if p)
-    best = next((a for a in offered if a.cure == "setting" and not a.state), None)  # what was tried is no forecast any more
+    untried = [a for a in offered if a.cure == "setting" and not a.state]  # what was tried is no forecast any more
+    best = min(untried, key=lambda a: a.ratio.value, default=None)
     most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
     if total is not None:
         most = f" With the settings below it is {1 / max(total.value, 0.01):.2f} times as fast, confirmed." if total.value < 0.98 else ""

@@ -8,6 +8,7 @@ from stoker.tune import feeding
 from stoker.tune.findings import NO_GAIN, Action, Cause, Range, Refusal, Tip
 from stoker.tune.view import View
 
+KEPT_STATES = ("kept", "would be kept")  # what else became of an action is no help
 NOTHING = 0.03  # a change of the step time below this is none
 
 TIPS = {
@@ -62,6 +63,10 @@ class _Judge:
             return None
         if action.state == NO_GAIN:  # what was tried is no forecast any more
             return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: it was raced, and won nothing.")
+        if action.state and action.state not in KEPT_STATES:
+            what, why = action.text.removesuffix("."), action.state.removesuffix(".")
+            unsafe = action.state.startswith("not shown")
+            return Tip(name, "UNSAFE" if unsafe else "NOT TESTED", f"{what}: {why}. Forecast: {more(action.ratio.value):+.0%}.")
         return Tip(name, "HELPS", action.text, more(ratio))
 
     def _measured(self, name: str, ratio: Range | None, what: str) -> Tip:

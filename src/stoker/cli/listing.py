@@ -1,0 +1,195 @@
+"""Lists of runs: ps; and the labels by which they are found: tag, note."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from stoker.base.state import State
+from stoker.base.units import format_duration, from_iso
+from stoker.cli import output
+from stoker.cli.options import Duration, find, json_option, plane, ref_argument
+
+ALL_RUNS = 1_000_000
+RECENT_RUNS = 10
+LOOKED_AT = 50
+WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it
+COMMAND_LEAST = 20  # columns that a command gets on a narrow terminal
+HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "TAGS", "COMMAND")
+
+
+@click.command("ps")
+@click.option("-a", "--all", "all_runs", is_flag=True, help="List all runs, rehearsals and verifications included.")
+@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="List the N ended runs that ended last.  [default: 10]")
+@click.option("--since", type=Duration(), metavar="2d", help="List only runs that are active or ended within 2 days.")
+@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in State]), metavar="STATE",
+              help="List only runs in this state. May be given again.")
+@click.option("--grep", metavar="TEXT", help="List only runs with TEXT in their name, command, tags or note.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. May be given again.")
+@json_option("Print a JSON list of runs.")
+def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
+    """List active runs and the ten that ended last, newest first. Says on stderr how many runs are not listed."""
+    now, filtered = time.time(), any(wanted.values())
+    known = _known(everything=bool(all_runs or filtered or (count or 0) > RECENT_RUNS))
+    matching = [run for run in known if (all_runs or not run.get("purpose")) and _matches(run, now, wanted)]
+    found = matching if all_runs or (filtered and count is None) else _newest(matching, RECENT_RUNS if count is None else count)
+    if as_json:
+        output.print_json(found)
+        return
+    if found:
+        _print(found, now)
+    _say_hidden(len(found), filtered)
+
+
+def _known(*, everything: bool) -> list[dict]:
+    """All runs, or at least the active ones and those that ended last."""
+    newest = plane().runs(all=True, limit=ALL_RUNS if everything else LOOKED_AT)
+    if everything or len(newest) < LOOKED_AT:
+        return newest
+    seen = {run["id"] for run in newest}
+    both = [*newest, *(run for run in plane().runs(limit=ALL_RUNS) if run["id"] not in seen)]
+    return sorted(both, key=lambda run: run["created_at"], reverse=True)
+
+
+def _newest(runs: list[dict], count: int) -> list[dict]:
+    """All active runs, and the `count` that ended last; newest first."""
+    ended = sorted((run for run in runs if State(run["state"]).final), key=lambda run: run.get("ended_at") or "", reverse=True)
+    kept = {run["id"] for run in ended[:count]}
+    return [run for run in runs if not State(run["state"]).final or run["id"] in kept]
+
+
+def _matches(run: dict, now: float, wanted: Mapping[str, Any]) -> bool:
+    since, states, tags, grep = (wanted[name] for name in ("since", "states", "tags", "grep"))
+    if since and State(run["state"]).final and now - from_iso(run.get("ended_at") or run["created_at"]) > since:
+        return False
+    if states and run["state"] not in states:
+        return False
+    if not set(tags) <= set(run.get("tags") or ()):
+        return False
+    text = " ".join([run["name"], *run["command"], *(run.get("tags") or ()), run.get("note") or ""])
+    return not grep or grep.casefold() in text.casefold()
+
+
+def _say_hidden(shown: int, filtered: bool) -> None:
+    """How many runs are not in the list, and how to see them."""
+    hidden = sum(plane().info()["runs"].values()) - shown
+    if not shown and hidden <= 0:
+        output.say("no runs yet. Start one: stoker run train.py")
+    elif not shown:
+        output.say(f"no run matches; {hidden} not listed. All: stoker ps --all")
+    elif hidden > 0 and (filtered or output.is_terminal(sys.stderr)):
+        output.say(f"{hidden} more not listed. All: stoker ps --all")
+
+
+def _print(found: list[dict], now: float) -> None:
+    rows = [[output.shown(run["name"]), needed_id(run), state_words(run), when_words(run, now), _time_words(run), *progress_words(run),
+             output.shown(", ".join(run.get("tags") or ())), short_command(run["command"])] for run in found]
+    header, rows = output.without_empty(HEADER, rows)
+    output.print_table(header, fit(header, rows), right=frozenset({header.index(t) for t in ("STEP", "RATE") if t in header}),
+                       styles=output.STATE_STYLES)
+
+
+def fit(header: Sequence[str], rows: list[list[str]]) -> list[list[str]]:
+    """The rows for a terminal of this width: the last column is cut between words. In a pipe nothing is cut."""
+    if not output.is_terminal(sys.stdout):
+        return rows
+    others = sum(max(output.width(row[i]) for row in (header, *rows)) + 2 for i in range(len(header) - 1))
+    left = max(COMMAND_LEAST, shutil.get_terminal_size().columns - others)
+    return [[*row[:-1], output.cut_words(row[-1], left)] for row in rows]
+
+
+def progress_words(run: dict) -> tuple[str, str, str]:
+    """Step, steps a second and time to the end of a running training; empty where they are not known."""
+    told = run.get("progress") or {}
+    if not told.get("step"):
+        return "", "", ""
+    rate = told.get("steps_s")
+    left = format_duration(told["eta_s"]) if told.get("eta_s") is not None else ""
+    return f"{told['step']:,}", f"{rate:.3g}/s" if rate else "", left
+
+
+def short_command(command: Sequence[str]) -> str:
+    """A command without the folders of its interpreter and its script: `python gpt.py --lr 0.1`."""
+    words = list(command)
+    first = os.path.basename(words[0]) if words else ""
+    if re.fullmatch(r"(python|pypy|torchrun|accelerate)[\d.]*", first) or words[0].endswith((".py", ".sh")):
+        words[0] = first
+    script = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+    if script is not None:
+        words[script] = os.path.basename(words[script])
+    return output.command_line(words)
+
+
+def needed_id(run: dict) -> str:
+    """The id of a run whose name means a newer run; else empty."""
+    return run["id"] if run.get("ref", run["name"]) != run["name"] else ""
+
+
+def state_words(run: dict) -> str:
+    """The state, with what matters beside it in brackets."""
+    state = run["state"]
+    extra = []
+    if state in (State.FAILED, State.STOPPED) and run.get("reason"):
+        extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
+    if state == State.PENDING and run.get("waits_for"):
+        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (`')[0])}", WHY_COLUMNS))
+    if state == State.STARTING and run.get("restart_at"):
+        extra.append("to be restarted")
+    if not State(state).final and run.get("reachability") == "unreachable":
+        extra.append("unreachable")
+    if run.get("still_s"):
+        extra.append(f"no sign of life for {format_duration(run['still_s'])}")
+    if run.get("stalled"):
+        extra.append("stalled")
+    if run.get("pinned"):
+        extra.append("pinned")
+    return f"{state} ({', '.join(extra)})" if extra else state
+
+
+def when_words(run: dict, now: float) -> str:
+    """Since when it is in its state, in words."""
+    state = State(run["state"])
+    moment = run.get("ended_at") if state.final else None if state in (State.PENDING, State.STAGING) else run.get("started_at")
+    return output.ago(moment or run.get("created_at"), now)
+
+
+def _time_words(run: dict) -> str:
+    return format_duration(run["used_s"]) if run.get("used_s") else "-"
+
+
+@click.command("tag")
+@ref_argument()
+@click.argument("tags", nargs=-1, metavar="[TAG]...")
+@click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. May be given again.")
+@json_option("Print the run as JSON.")
+def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
+    """Add tags to a run, or print the tags that it has. `stoker ps --tag TAG` lists the runs with a tag."""
+    run = find(ref)
+    if tags or remove:
+        run = plane().label(run["id"], add=tags, remove=remove)
+    if as_json:
+        output.print_json(run)
+    elif run.get("tags"):
+        print(output.shown(" ".join(run["tags"])))
+
+
+@click.command("note")
+@ref_argument()
+@click.argument("text", required=False)
+@json_option("Print the run as JSON.")
+def note(ref: str, text: str | None, as_json: bool) -> None:
+    """Write a note about a run, or print its note. An empty TEXT removes the note."""
+    run = find(ref)
+    if text is not None:
+        run = plane().label(run["id"], note=text)
+    if as_json:
+        output.print_json(run)
+    elif text is None and run.get("note"):
+        print(output.shown(run["note"]))

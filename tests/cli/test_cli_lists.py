@@ -1,0 +1,81 @@
+"""`ps`, `tag` and `note`: which runs are listed, what is said of those that are not, and how a row fits a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from benchmarks.ground import Ground, until
+
+from stoker.cli.listing import short_command
+from stoker.cli.output import cut_words
+
+STEPS = """
+import json, os, time
+folder = os.path.join(os.environ["STOKER_RUN_DIR"], "attempts", "1")
+for i in (1, 2):
+    with open(os.path.join(folder, "steps.jsonl"), "a") as f:
+        f.write(json.dumps({"pid": 1, "at": 100.0 * i, "step": 1500 * i, "s": 100.0, "steps": 1500, "done": 0.25 * i}) + "\\n")
+print("begun", flush=True)
+time.sleep(600)
+"""
+
+
+def names(ground: Ground, *words: str) -> list[str]:
+    return [run["name"] for run in ground.stoker("ps", "--json", *words).json()]
+
+
+def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
+    for number in range(3):
+        ground.stoker("run", "--name", f"old-{number}", "--", "sh", "-c", f"exit {number}")
+    ground.detach("--name", "active", "--", "sleep", "600")
+    assert names(ground) == ["active", "old-2", "old-1", "old-0"]
+    assert names(ground, "-n", "1") == ["active", "old-2"]
+    left_out = ground.stoker("ps", "--state", "failed").ok()
+    assert left_out.err == "stoker: 2 more not listed. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
+    assert names(ground, "--grep", "EXIT 2") == ["old-2"]
+    ground.stoker("tag", "old-1", "lr-study", "keep").ok()
+    ground.stoker("note", "old-1", "too slow, see the loader").ok()
+    assert names(ground, "--tag", "lr-study") == names(ground, "--grep", "loader") == ["old-1"]
+    assert "lr-study, keep" in ground.stoker("ps").ok().out
+    assert ground.stoker("tag", "old-1", "--remove", "keep", "--json").json()["tags"] == ["lr-study"]
+    assert ground.stoker("tag", "old-1").ok().out == "lr-study\n"
+    shown = ground.stoker("show", "old-1").ok().out
+    assert "lr-study" in shown and "too slow, see the loader" in shown
+    assert ground.stoker("tag", "old-1", "a b").code == 2
+    ground.stoker("rm", "--yes", "old-1").ok()
+    assert ground.stoker("ps", "--tag", "lr-study").ok().err.startswith("stoker: no run matches; 3 not listed.")
+
+
+def test_ps_shows_step_rate_and_time_left(ground: Ground):
+    ground.script("gpt.py", STEPS)
+    run = ground.detach("--name", "gpt", "--", sys.executable, str(ground.work / "gpt.py"), "--steps", "6000")
+    ground.until_log(run["id"], b"begun")
+    until(lambda: ground.show("gpt")["state"] == "running", 30, "the run")
+    row = ground.stoker("ps").ok().out.splitlines()
+    assert row[0].split() == ["NAME", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "COMMAND"]
+    assert row[1].split()[-7:-4] == ["3,000", "15/s", "3m"] or "3,000" in row[1]
+    assert "15/s" in row[1] and f"{os.path.basename(sys.executable)} gpt.py --steps 6000" in row[1]
+    assert "3,000" in ground.stoker("top", "--once").ok().out
+
+
+def test_rehearsals_and_verifications_are_not_listed(ground: Ground):
+    ground.detach("--name", "trial", "--env", "STOKER_VERIFY=1", "--", "true")
+    ground.detach("--name", "mine", "--", "true")
+    assert names(ground) == ["mine"]
+    assert names(ground, "--all") == ["mine", "trial"]
+
+
+def test_doctor_prints_failures_first(ground: Ground):
+    ground.script("train.py", "import no_such_package_at_all\n")
+    marks = [line.split()[0] for line in ground.stoker("doctor", "train.py").out.splitlines() if line[:4].strip() in ("ok", "note", "warn", "FAIL")]
+    order = ["FAIL", "warn", "note", "ok"]
+    assert marks and marks == sorted(marks, key=order.index) and marks[0] == "FAIL"
+
+
+def test_a_command_is_shortened_and_cut_between_words():
+    assert short_command(["/usr/bin/python3.11", "/data/me/gpt.py", "--lr", "0.1"]) == "python3.11 gpt.py --lr 0.1"
+    assert short_command(["/data/train.py"]) == "train.py" and short_command(["make", "all"]) == "make all"
+    assert cut_words("python gpt.py --lr 0.1", 16) == "python gpt.py …" and cut_words("short", 16) == "short"
+    assert cut_words("averyveryverylongword", 8) == "averyve…" and json.dumps(cut_words("a b c", 5)) == '"a b c"'

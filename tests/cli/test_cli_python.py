@@ -1,0 +1,43 @@
+"""Which Python a script runs with, and variables from a file or a pipe."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+
+import pytest
+from benchmarks.ground import STOKER, Ground
+
+
+@pytest.fixture
+def own(ground: Ground) -> str:
+    """The Python of a `.venv` in the working folder."""
+    venv.create(ground.work / ".venv", with_pip=False, symlinks=True)
+    ground.script("where.py", "import sys\nprint(sys.prefix)\n")
+    return str(ground.work / ".venv")
+
+
+def test_a_script_runs_with_the_environment_of_its_folder(ground: Ground, own: str):
+    done = ground.stoker("run", "where.py").ok()
+    assert (done.out, done.err) == (f"{own}\n", "stoker: python of .venv (another: --python)\n")
+    (ground.work / "below").mkdir()
+    below = ground.stoker("run", "--new", "../where.py", cwd=ground.work / "below").ok()
+    assert below.out == f"{own}\n" and "python of ../.venv" in below.err
+
+
+def test_an_active_environment_wins_and_python_chooses(ground: Ground, own: str):
+    active = {"VIRTUAL_ENV": sys.prefix}
+    done = ground.stoker("run", "where.py", env=active).ok()
+    assert (done.out, done.err) == (f"{sys.prefix}\n", "")
+    chosen = ground.stoker("run", "--python", ".venv", "where.py", env=active).ok()
+    assert (chosen.out, chosen.err) == (f"{own}\n", "")
+    assert ground.stoker("run", "--python", sys.executable, "where.py").ok().out == f"{sys.prefix}\n"
+    unknown = ground.stoker("run", "--python", "no-such", "where.py")
+    assert unknown.code == 125 and "There is no Python 'no-such'" in unknown.err
+
+
+def test_variables_come_from_a_pipe_as_dotenv_reads_them(ground: Ground):
+    command = f"{STOKER} run --env-file <(printf 'A=b # said\\nexport C=\"d e\"\\n') -- sh -c 'echo \"$A|$C\"'"
+    done = subprocess.run(["bash", "-c", command], cwd=ground.work, env=ground.env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "b|d e\n", done.stderr

@@ -219,8 +219,11 @@ def _use(run: dict) -> Iterator[tuple[str, str]]:
 
 
 def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
+    files = sorted(files, key=lambda entry: bool(entry.get("uncertain")))
     for entry in files[:FILES_SHOWN]:
-        yield output.shown(str(entry.get("path"))), f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}".rstrip()
+        doubt = "  uncertain: another run used this folder then" if entry.get("uncertain") else ""
+        text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{doubt}"
+        yield output.shown(str(entry.get("path"))), text.rstrip()
     if len(files) > FILES_SHOWN:
         yield "...", f"{len(files) - FILES_SHOWN} more (stoker show --json lists them)"
 

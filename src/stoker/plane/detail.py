@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stoker.backends.base import Capacity, Observation
@@ -20,17 +20,18 @@ from stoker.plane.record import Run
 from stoker.plane.targets import Target
 
 ATTEMPTS_SHOWN = 20
+CLOCK_S = 2.0  # clocks of file systems are coarse
 FILES_SHOWN = 200
 ENV_MAX = 64 << 20  # bytes
 REHEARSAL = "rehearsal.json"  # left by the hooks of a rehearsal
 
 
-def detail(run: Run, target: Target, seen: Observation | None, history: list[dict]) -> dict:
-    """The fields that `show` adds. A machine that cannot be reached leaves them empty."""
+def detail(run: Run, target: Target, seen: Observation | None, history: list[dict], beside: list[tuple[float, float]]) -> dict:
+    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `beside`: when others worked in its folder."""
     asked = _Folder(target, run.id)
     asked.broken.update(seen.broken if seen else {})
     attempts = [_attempt(asked, n, seen) for n in range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)]
-    files = _files(run, target, attempts)
+    files = _files(run, target, attempts, () if run.spec.copy else beside)
     told = {
         "evidence": run.evidence,
         "telemetry": seen.telemetry if seen else None,
@@ -151,8 +152,9 @@ def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
     }
 
 
-def _files(run: Run, target: Target, attempts: list[dict]) -> list[dict] | None:
-    """New and changed files since it first began; None where the folder is on another machine."""
+def _files(run: Run, target: Target, attempts: list[dict], beside: Sequence[tuple[float, float]]) -> list[dict] | None:
+    """New and changed files since it first began; None where the folder is on another machine. `uncertain`: another run worked in the
+    folder when the file was written, so it may be that one's."""
     if not target.here or not attempts or run.created_at == 0:
         return None if not target.here else []
     folder = Path(target.run_folder(run.id))
@@ -161,7 +163,8 @@ def _files(run: Run, target: Target, attempts: list[dict]) -> list[dict] | None:
         return []
     found = stage.changed_files(work, folder / rundir.CODE, run.created_at, limit=FILES_SHOWN,
                                 until=run.ended_at if run.state.final else None)
-    return [{"path": file["path"], "bytes": file["size"], "change": file["kind"]} for file in found]
+    return [{"path": file["path"], "bytes": file["size"], "change": file["kind"],
+             "uncertain": any(begun - CLOCK_S <= file["mtime"] <= over + CLOCK_S for begun, over in beside)} for file in found]
 
 
 def _usage(run: Run, target: Target) -> dict:

@@ -116,11 +116,11 @@ class Service:
         """The run object and everything that helps to understand it."""
         run = self._find(ref)
         with self._store.read() as q:
-            history = q.events_of(run.id)
+            history, beside = q.events_of(run.id), q.beside(run)
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        told, more = self._one(run), detail.detail(run, target, self._look(run, target), history)
+        told, more = self._one(run), detail.detail(run, target, self._look(run, target), history, beside)
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=present.typed_ref(told["ref"]))

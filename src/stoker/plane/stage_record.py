@@ -78,7 +78,7 @@ def _manifest_line(path: str, info: os.stat_result, sha256: str | None) -> dict:
 
 
 def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None) -> list[dict]:
-    """Files of `folder` that are not as the record in `code_dir` has them: {"path", "size", "kind": "new"|"changed"}, newest first.
+    """Files of `folder` that are not as the record in `code_dir` has them: {"path", "size", "kind": "new"|"changed", "mtime"}, newest
 
     since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
     written later is somebody else's. At most `limit`; a folder too large to be walked in a second is told of as far as it was seen.
@@ -97,7 +97,7 @@ def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, 
         elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
             found.append((info, path, "new"))
     found.sort(key=lambda item: -item[0].st_mtime_ns)
-    return [{"path": _text(path), "size": info.st_size, "kind": kind} for info, path, kind in found[:limit]]
+    return [{"path": _text(path), "size": info.st_size, "kind": kind, "mtime": info.st_mtime} for info, path, kind in found[:limit]]
 
 
 def _known(code_dir: Path) -> tuple[dict[str, tuple[int, int]], bool, frozenset[str]]:

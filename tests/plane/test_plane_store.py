@@ -99,7 +99,7 @@ def test_the_queue_is_ordered_and_who_waits_for_another_is_not_in_it(store):
 def test_lists(store):
     with store.write() as q:
         q.insert(a_run("old", state=State.DONE, created_at=1.0, ended_at=3.0))
-        q.insert(a_run("bad", state=State.FAILED, created_at=2.0, ended_at=4.0))
+        q.insert(a_run("bad", state=State.FAILED, created_at=2.0, ended_at=4.0, started_at=2.5, reason="killed"))
         q.insert(a_run("new", state=State.RUNNING, created_at=3.0, in_place=True, slots=1))
         q.insert(a_run("going", state=State.STOPPED, wish=WISH_RM, created_at=4.0))
         q.insert(a_run("far", state=State.RUNNING, created_at=0.5, target="box", folder_hash="other"))

@@ -78,7 +78,7 @@ def _manifest_line(path: str, info: os.stat_result, sha256: str | None) -> dict:
 
 
 def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None) -> list[dict]:
-    """Files of `folder` that are not as the record in `code_dir` has them: {"path", "size", "kind": "new"|"changed", "mtime"}, newest
+    """Files of `folder` that differ from the record in `code_dir`: {"path", "size", "kind": "new"|"changed", "mtime"}, newest first.
 
     since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
     written later is somebody else's. At most `limit`; a folder too large to be walked in a second is told of as far as it was seen.

@@ -405,7 +405,7 @@ def test_logs_by_offset_tail_and_since(plane):
     assert whole.endswith(late) and b"line 1005\n" in late and b"line 10\n" not in late
     assert plane.log(run["id"], since=began - 100) == whole
     with pytest.raises(InvalidSpec):
-        plane.log(run["id"], stream="both")
+        plane.log(run["id"], stream="all")
     with pytest.raises(NotFound):
         plane.log(run["id"], attempt=7)
 

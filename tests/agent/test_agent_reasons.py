@@ -54,7 +54,7 @@ def test_of_a_chain_the_raised_one_counts_and_multi_line_messages_are_kept(new_r
 
 
 @pytest.mark.parametrize("frames, named", [
-    ([("/home/u/train.py", 7), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/home/u/train.py", 7)),
+    ([("/w/train.py", 7), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/w/train.py", 7)),
     ([("/e/site-packages/lib/a.py", 3), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/e/site-packages/lib/a.py", 3)),
     ([("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], (None, None)),
 ])

@@ -54,6 +54,17 @@ class Late:
     def __del__(self):
         os.listdir("gone")
 
+import random, time
+for call in (time.time, time.perf_counter, time.localtime, time.strftime, time.sleep, os.scandir, os.listdir, os.stat, os.kill, os.system, os.open,
+             os.fsync, os.remove, os.write, open, io.open, input, atexit.register, atexit.unregister, random.seed, shutil.copy):
+    attempt(lambda: call(*[None] * 12))
+    attempt(lambda: call(nonsense=1))
+for call in (time.sleep, os.kill, os.system, os.open, os.fsync, os.remove, open, atexit.register):
+    attempt(call)
+for _ in os.scandir(path="."):
+    pass
+atexit.register(lambda function: print("the keyword", function), function=1)
+
 Late()
 atexit.register(os.remove, "gone too")
 atexit.register(chained)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import beside
 import pytest
+
+from stoker.base.vendor import lay_out
 
 ATTEMPT = """
 import atexit, builtins, io, json, os, pathlib, shutil, subprocess, sys, threading, traceback
@@ -48,6 +53,17 @@ thread.join()
 class Late:
     def __del__(self):
         os.listdir("gone")
+
+import random, time
+for call in (time.time, time.perf_counter, time.localtime, time.strftime, time.sleep, os.scandir, os.listdir, os.stat, os.kill, os.system, os.open,
+             os.fsync, os.remove, os.write, open, io.open, input, atexit.register, atexit.unregister, random.seed, shutil.copy):
+    attempt(lambda: call(*[None] * 12))
+    attempt(lambda: call(nonsense=1))
+for call in (time.sleep, os.kill, os.system, os.open, os.fsync, os.remove, open, atexit.register):
+    attempt(call)
+for _ in os.scandir(path="."):
+    pass
+atexit.register(lambda function: print("the keyword", function), function=1)
 
 Late()
 atexit.register(os.remove, "gone too")
@@ -193,3 +209,22 @@ def test_an_error_that_a_signal_handler_raises_within_stokers_code_is_the_script
         assert life.from_signal is None
     finally:
         life.depth = 0
+
+
+def test_byte_code_with_and_without_the_cut_is_kept_apart(tmp_path: Path):
+    hooks = lay_out(tmp_path)
+    (hooks / "sitecustomize.py").unlink()  # it would take its folder out of sys.path
+    fails = "from stoker_hooks import shape\nimport traceback\ntry:\n    shape.boxed(1)\nexcept TypeError:\n    traceback.print_exc()\n"
+    (hooks / "stoker_hooks/shape.py").write_text("def boxed(x):\n    return x + ''\n")
+
+    def told(first: str) -> str:
+        argv = [sys.executable, "-c", first + fails]
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))} | {"PYTHONPATH": str(hooks)}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True).stderr
+
+    loads = "from stoker_hooks import unseen\nunseen.install()\n"
+    for _ in range(2):  # with what was left in __pycache__ the second time
+        assert "boxed" in told("")
+        assert "boxed" not in told(loads)
+    assert {path.name.partition(".")[2] for path in (hooks / "stoker_hooks/__pycache__").glob("shape.*")} == {
+        f"{sys.implementation.cache_tag}.pyc", f"{sys.implementation.cache_tag}.unseen.pyc"}

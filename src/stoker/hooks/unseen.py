@@ -49,6 +49,14 @@ def _load_from(folder: str) -> None:
 
 
 class _Loader(_bootstrap.SourceFileLoader):
+    """Its byte code lies in files of its own: what a plain import leaves has no `try`, and must not be taken for it, nor the other way."""
+
+    def get_data(self, path: str) -> bytes:
+        return super().get_data(_apart(path))
+
+    def set_data(self, path: str, data: bytes, *, _mode: int = 0o666) -> None:
+        super().set_data(_apart(path), data, _mode=_mode)
+
     def source_to_code(self, data: bytes, path: str, *, _optimize: int = -1) -> object:
         tree = compile(data, path, "exec", _AST_ONLY, True)
         _cover(tree)
@@ -61,6 +69,10 @@ class _Loader(_bootstrap.SourceFileLoader):
         if not os.environ.get("STOKER_RESUME_DEBUG"):
             vars(module)[MARK] = True
         super().exec_module(module)
+
+
+def _apart(path: str) -> str:
+    return f"{path[:-len('.pyc')]}.unseen.pyc" if path.endswith(".pyc") else path
 
 
 def _cover(tree: object) -> None:

@@ -37,7 +37,10 @@ def of_the_script(function: object) -> bool:
 
 
 def _noted(name: str, old: object) -> object:
-    def call(_of: object, function: object, *args: object, **kwargs: object) -> object:
+    def call(_of: object, *args: object, **kwargs: object) -> object:
+        if not args:
+            return old(**kwargs)
+        function, *args = args
         if of_the_script(function):
             called = leaves.name_of(function if hasattr(function, "__qualname__") else type(function))
             _told[:] = _told[0] + 1, zlib.crc32(f"{name} {called}".encode("utf-8", "surrogatepass"), _told[1])

@@ -53,10 +53,11 @@ def _watched(name: str, old: object) -> object:
 
 
 def _synced(old: object) -> object:
-    def sync(_of: object, fd: object) -> None:
+    def sync(_of: object, *args: object, **kwargs: object) -> None:
         try:
-            return old(fd)
+            return old(*args, **kwargs)
         except OSError:
+            fd = args[0] if args else kwargs["fd"]
             number = fd if type(fd) is int else fd.fileno()
             if life.phase == life.GHOST and stat.S_ISCHR(_fstat(number).st_mode):
                 return None  # what a ghost writes goes nowhere, which no disk can be asked to keep

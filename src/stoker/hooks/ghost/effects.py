@@ -62,9 +62,10 @@ def _effect(name: str, old: object) -> object:
 
 def _system(name: str, old: object) -> object:
     """A command of the script's in set-up: run once, as its outcome says in each later life. In training it makes a run not resumable."""
-    def system(_of: object, command: object) -> int:
-        if (not life.phase and not tape.early) or not tape.asked(_getframe(1)):
-            return old(command)
+    def system(_of: object, *args: object, **kwargs: object) -> int:
+        command = kwargs.get("command", *args) if len(args) + len(kwargs) == 1 else None
+        if not isinstance(command, (str, bytes, os.PathLike)) or not (life.phase or tape.early) or not tape.asked(_getframe(1)):
+            return old(*args, **kwargs)
         here, told = tape.mode(name), os.fsdecode(command)
         if not here:
             return old(command)

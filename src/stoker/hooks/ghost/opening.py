@@ -14,6 +14,7 @@ from . import life, pathways, streams, tape, words
 
 _getframe = tape.frame
 _real_open, _real_os_open = io.open, os.open
+_MISSING = object()
 OWN_MAX = 1 << 20  # bytes: a file of its own that the script reads back is kept in the log up to here; larger ones must not change
 WORTH_KNOWING, KNOWN_MAX = 1 << 12, 16 << 20  # bytes of such a file, and of all that are known by heart
 INPUTS_MAX = 4096
@@ -45,8 +46,10 @@ class _Call:
         return tuple(self.args[i] if i < len(self.args) else self.kwargs.get(name, None if i else -1) for i, name in enumerate(names))
 
 
-def open_(_of: object, file: object, mode: str = "r", *args: object, **kwargs: object) -> object:
+def open_(_of: object, file: object = _MISSING, mode: str = "r", *args: object, **kwargs: object) -> object:
     """In the place of open() and io.open()."""
+    if file is _MISSING:
+        return _real_open(*args, **kwargs)
     if not (life.phase or tape.early or life.again):
         return _real_open(file, mode, *args, **kwargs)
     if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
@@ -311,8 +314,10 @@ def files_open() -> object:
     return handles
 
 
-def os_open(_of: object, path: object, flags: int, *args: object, **kwargs: object) -> int:
+def os_open(_of: object, path: object = _MISSING, flags: int = _MISSING, *args: object, **kwargs: object) -> int:
     """In the place of os.open()."""
+    if flags is _MISSING or len(args) > 2:
+        return _real_os_open(*(each for each in (path, flags) if each is not _MISSING), *args, **kwargs)
     if not (life.phase or tape.early or life.again) or not flags & (os.O_WRONLY | os.O_RDWR) or not tape.asked(_getframe(1), tape.LIBRARY):
         return _real_os_open(path, flags, *args, **kwargs)
     target = pathways.content(path)

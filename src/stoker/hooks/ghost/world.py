@@ -95,7 +95,9 @@ def _put(module: object, name: str, function: object, of: tape.Of) -> None:
 def _clock(name: str, old: object) -> object:
     steady = name in MONOTONIC
 
-    def clock(_of: object) -> object:
+    def clock(_of: object, *args: object, **kwargs: object) -> object:
+        if args or kwargs:
+            return old(*args, **kwargs)  # as it complains
         if not life.phase and not tape.early:
             return old()
         if not tape.asked(_getframe(1)):
@@ -124,9 +126,9 @@ def _clock(name: str, old: object) -> object:
 def _calendar(name: str, old: object, at: int) -> object:
     observed = _observed(name, old, *((tuple, _to_time) if name in ("localtime", "gmtime") else ()), up=2)
 
-    def calendar(_of: object, *args: object) -> object:
-        if len(args) > at and args[at] is not None:
-            return old(*args)  # of a time that is given: no clock is asked
+    def calendar(_of: object, *args: object, **kwargs: object) -> object:
+        if kwargs or (len(args) > at and args[at] is not None):
+            return old(*args, **kwargs)  # of a time that is given: no clock is asked
         if (not life.phase and not tape.early) or not tape.asked(_getframe(1)):
             return old(*args)
         return observed(_of, *args)
@@ -137,10 +139,10 @@ def _calendar(name: str, old: object, at: int) -> object:
 def _sleep(old: object) -> object:
     timed = way_back.skipped(old)
 
-    def sleep(_of: object, seconds: float) -> None:
-        if tape.ghosting() and tape.here() and tape.asked(_getframe(1)):
+    def sleep(_of: object, *args: object, **kwargs: object) -> None:
+        if len(args) == 1 and not kwargs and tape.ghosting() and tape.here() and tape.asked(_getframe(1)):
             return None
-        return timed(seconds)
+        return timed(*args, **kwargs)
 
     return sleep
 
@@ -215,10 +217,11 @@ def _remember_pid(pid: int) -> int:
 
 
 def _kill(old: object) -> object:
-    def kill(_of: object, pid: int, number: int) -> None:
+    def kill(_of: object, *args: object, **kwargs: object) -> None:
         """A process number out of the log is that of an earlier life: whoever has it now is not meant."""
-        mine = _real["os.getpid"]()
-        return old(mine if pid in _pids and pid != mine and life.phase else pid, number)
+        if life.phase and args and type(args[0]) is int and args[0] in _pids:
+            args = (_real["os.getpid"](), *args[1:])
+        return old(*args, **kwargs)
 
     return kill
 
@@ -297,9 +300,10 @@ def _scandir(old: object) -> object:
     def packed(found: list) -> list:
         return [(each.name, _facts(each)) for each in found]
 
-    def scandir(_of: object, path: object = ".") -> object:
-        if not life.phase and not tape.early:
-            return old(path)
+    def scandir(_of: object, *args: object, **kwargs: object) -> object:
+        if len(args) + len(kwargs) > 1 or not kwargs.keys() <= {"path"} or not (life.phase or tape.early):
+            return old(*args, **kwargs)
+        path = args[0] if args else kwargs.get("path", ".")
         here = not isinstance(path, int) and tape.asked(_getframe(1), tape.LIBRARY) and tape.mode("scandir")
         if not here:
             return old(path)
@@ -420,7 +424,7 @@ def _seed_by_urandom(module: object) -> None:
             a = int.from_bytes(module._urandom(2500), "big")  # as many bytes as its state has
         old(self, a, version)
 
-    seed.__doc__ = old.__doc__
+    seed.__doc__, seed.__qualname__ = old.__doc__, old.__qualname__
     tape.through.add(seed.__code__)
     module.Random.seed = seed
     if getattr(of_module, "__self__", None) is module._inst:

@@ -88,6 +88,17 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0] and made(ground.work) == straight[1]
 
 
+def test_the_log_of_a_terminal_is_one_text_too(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):
+    run = begin(ground, python, "--tty")
+    for attempt, step in ((1, 130), (2, 300)):
+        kill_after_an_image(ground, run, attempt, behind=step)
+        assert ground.wait_state(run["id"], timeout_s=60)["reason"] == "killed"
+        ground.stoker("start", run["id"]).ok()
+    assert ground.wait_state(run["id"], timeout_s=120)["state"] == "done"
+    assert ground.show(run["id"])["resume"]["resumed"]["attempt"] == 3
+    assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
+
+
 def test_a_run_that_ended_well_before_its_first_image_keeps_no_log_of_values(ground: Ground, python: str):
     (ground.work / "train.py").write_text(TRAIN)
     run = ground.detach("--env", "STOKER_IMAGE_EVERY=3600s", "--", python, "train.py", "10")

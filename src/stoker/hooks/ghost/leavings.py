@@ -116,20 +116,27 @@ def told(root: object, out: object, args: tuple) -> bool:
     now = _handle.next_id
     if not left and not looked and now == numbers and not steps:
         return not _writers_of(root)
+    forms = _forms([((), root)])
+    changes = written.told(looked, (out, *args))
+    looked.clear()
+    put(changes, forms, now if now != numbers else None, steps)
+    life.steps += steps
+    return False
+
+
+def _forms(roots: list) -> tuple:
+    """(words that lead to a module, name, form) of the attributes in `left`. `roots`: [(words, module that the script calls)]."""
     forms = []
     for owner, name, new in list(left.values()):
-        place = _place(root, owner)
+        places = ((*words, *place) for words, root in roots if (place := _place(root, owner)) is not None)
+        place = next(places, None)
         if place is not None and looks.attributes(owner).get(name) is new:
             try:
                 forms.append((*place, name, stand_ins.template(new)))
             except (stand_ins.NotUnderstood, RecursionError):  # what the script does not read is no obstacle
                 pass
     left.clear()
-    changes = written.told(looked, (out, *args))
-    looked.clear()
-    put(changes, tuple(forms), now if now != numbers else None, steps)
-    life.steps += steps
-    return False
+    return tuple(forms)
 
 
 def put(changes: tuple, forms: tuple = (), hooks: int | None = None, made: int = 0) -> None:
@@ -167,13 +174,17 @@ def hand_out(root: object, known: tuple) -> None:
     writers = _writers_of(root) if changes else None
     if known_hooks is not None:
         _handle.next_id = known_hooks
-    for *place, name, form in forms:
-        owner = root
-        for word in place:
-            owner = owner._modules[word]
-        _set[0](owner, name, stand_ins.build(form))
+    for form in forms:
+        _set_again(root, *form)
     if changes:
         written.hand_out(writers, changes, known)
+
+
+def _set_again(owner: object, *words: object) -> None:
+    *place, name, form = words
+    for word in place:
+        owner = owner._modules[word]
+    _set[0](owner, name, stand_ins.build(form))
 
 
 def _writers_of(root: object) -> written.Writers:
@@ -191,15 +202,26 @@ def _writers_of(root: object) -> written.Writers:
 
 def backward_begins(roots: object, count: int) -> list:
     """Before a backward: what its hooks may write to, as it is. `roots()`: [(number, module that the script calls)], of so many."""
+    left.clear()
     if _handle.next_id == _backward[0] and count == _backward[1] and not _backward[2]:
         return ()
     return written.before(_writers_of_backward(roots, count))
 
 
+def told_of_backward(looked_at: list, roots: object) -> None:
+    """What hooks wrote in a backward, and what they set in attributes of modules."""
+    if looked_at or left:
+        put(written.told(looked_at, ()), _forms([((number,), root) for number, root in roots()]))
+
+
 def hand_out_of_backward(roots: object, count: int) -> None:
-    """As a ghost: what hooks wrote in a backward."""
+    """As a ghost: the same."""
     found = _taken()
-    if found is not None:
+    if found is None:
+        return
+    for number, *form in found[1]:
+        _set_again(dict(roots())[number], *form)
+    if found[2]:
         written.hand_out(_writers_of_backward(roots, count), found[2], ())
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 from ..looks import isinstance
-from . import fate, gradients, graphs, lazy, leaves, leavings, life, pace, points, stand_ins, steps, transforms, words, written
+from . import fate, gradients, graphs, lazy, leaves, leavings, life, pace, points, stand_ins, steps, transforms, words
 from . import shield_parts as parts
 from .shield_parts import fenced, kinds, known, leaves_by_error, modules, not_put, ordinal
 from .stand_ins import build, template
@@ -260,8 +260,7 @@ def _backward(real: object) -> object:
                 try:
                     pattern = gradients.after(reach)
                     log.put_at(kind, loss if pattern is None else (loss, pattern), spot)
-                    if looked:
-                        leavings.put(written.told(looked, ()))
+                    leavings.told_of_backward(looked, modules)
                 except Exception as e:
                     not_put("backward", e)
             return out

@@ -20,6 +20,9 @@ count = [0, 0]  # characters or bytes that the script printed on stdout and stde
 _held: list = []  # (write as it was, what) in the tail
 _own = False  # a text layer is writing to the layer below it
 _patched: list = []
+SENT = 1 << 14  # bytes
+_sent = bytearray()  # the last of what this process has sent to a terminal
+_sent_in_all = 0
 _doors: list = []  # not empty: there is another way to what is printed on
 
 
@@ -95,6 +98,11 @@ def save() -> tuple:
     return (_hash.hexdigest() if _hash else "", count[0], count[1])
 
 
+def sent() -> tuple:
+    """What this process has sent to a terminal: how many bytes, and the last of them."""
+    return _sent_in_all, bytes(_sent[-SENT:])
+
+
 def release() -> None:
     """The tail was right: what it printed is printed."""
     held = _held[:]
@@ -114,7 +122,8 @@ def drop() -> None:
 def let_go() -> None:
     """The script is at its end: the streams are Python's own again, for it uses them when little of us is left."""
     for stream in _patched:
-        for layer, name in ((stream, "write"), (stream, "flush"), (stream.buffer, "write")):
+        below = stream.buffer
+        for layer, name in ((stream, "write"), (stream, "flush"), (below, "write"), (getattr(below, "raw", below), "write")):
             layer.__dict__.pop(name, None)
     _patched.clear()
 
@@ -205,17 +214,42 @@ def _patch_text(which: int, stream: object) -> None:
 
 def _patch_bytes(which: int, below: object) -> None:
     there = ref(below)
-    kind = type(below)
+    real = type(below).write
+    if os.isatty(below.fileno()):
+        if hasattr(below, "raw"):
+            _patch_raw(below.raw)
+        else:  # python -u
+            real = _noted(real)
 
     def write(data: object) -> int:
         now = there()
         if _own or not (life.phase or tape.early or life.again):
-            return kind.write(now, data)
+            return real(now, data)
         if swallowed(which, data if isinstance(data, bytes) else bytes(data), again):
             return memoryview(data).nbytes
-        return kind.write(now, data)
+        return real(now, data)
 
     def again(data: bytes) -> None:
-        kind.write(there(), data)
+        real(there(), data)
 
     below.write = write
+
+
+def _patch_raw(raw: object) -> None:
+    """The lowest layer: what comes here is in the order in which the terminal gets it."""
+    there, real = ref(raw), _noted(type(raw).write)
+    raw.write = lambda data: real(there(), data)
+
+
+def _noted(real: object) -> object:
+    def write(raw: object, data: object) -> object:
+        global _sent_in_all
+        size = real(raw, data)
+        if size:
+            _sent_in_all += size
+            _sent.extend(memoryview(data)[:size])
+            if len(_sent) > 4 * SENT:
+                del _sent[:-SENT]
+        return size
+
+    return write

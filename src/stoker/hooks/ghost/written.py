@@ -37,6 +37,7 @@ _MUTATORS = frozenset("""
     delattr delitem setattr setitem __delattr__ __delitem__ __iadd__ __ior__ __setattr__ __setitem__
 """.split())
 _WRITES = frozenset("STORE_SUBSCR DELETE_SUBSCR STORE_SLICE STORE_GLOBAL STORE_ATTR DELETE_ATTR".split())
+_HOOKING = frozenset("register_hook register_prehook register_multi_grad_hook register_post_accumulate_grad_hook".split())
 _ABSENT = object()
 _names_written: dict = {}  # code -> (global names, free names) that it binds; None: it writes nothing that outlives it
 
@@ -49,6 +50,7 @@ class Writers:
         self._partials: list = []  # (key, the partial), weakly
         self._seen: set = set()
         self._write = False
+        self.hooks = False  # whether these functions register hooks for a backward
         self.changed: dict = {}  # key of a place that was seen to change -> the names in it that did
 
     def __bool__(self) -> bool:
@@ -81,6 +83,7 @@ class Writers:
         self._seen.add(known)
         self._write = self._write or _bound(code) is not None
         global_names, others = names_of(code)
+        self.hooks = self.hooks or not _HOOKING.isdisjoint(others)
         near = [(f">{name}", function.__globals__.get(name)) for name in sorted(global_names)]
         near += [(f">{name}", _content(cell)) for name, cell in zip(code.co_freevars, function.__closure__ or ())]  # noqa: B905
         near += [(f"={n}", value) for n, value in enumerate(function.__defaults__ or ())]
@@ -221,13 +224,18 @@ def of_module(root: object) -> Writers:
             found.add(f"^{word}{n}", hook)
     kinds: dict = {}
     for path, module in modules:
-        kind = type(module)
-        if kind not in kinds:
-            kinds[kind] = Writers()
-            kinds[kind].add("", _forward(module))
-        if kinds[kind]:
+        if _of_kind(kinds, module):
             found.add(path, _forward(module))
     return found
+
+
+def _of_kind(kinds: dict, module: object) -> Writers:
+    """Those of the first module of this class that was met."""
+    kind = type(module)
+    if kind not in kinds:
+        kinds[kind] = Writers()
+        kinds[kind].add("", _forward(module))
+    return kinds[kind]
 
 
 def _forward(module: object) -> object:
@@ -236,10 +244,13 @@ def _forward(module: object) -> object:
 
 
 def of_backward(roots: list) -> Writers:
-    """What a backward through these modules runs: hooks of theirs and of their parameters."""
-    found = Writers()
+    """What a backward through these modules runs: hooks of theirs and of their parameters, and those that their forwards register, which a
+    ghost has not. Such a hook is taken for a part of the forward."""
+    found, kinds = Writers(), {}
     for number, root in roots:
         for path, module in looks.named_modules(root):
+            if _of_kind(kinds, module).hooks:
+                found.add(f"{number}.{path}", _forward(module))
             for word in ("_backward_pre_hooks", "_backward_hooks"):
                 for n, hook in enumerate(list((vars(module).get(word) or {}).values())):
                     found.add(f"{number}.{path}^{word}{n}", hook)

@@ -170,7 +170,9 @@ for call in (lambda: net(torch.ones(3, 4)), lambda: net(torch.ones(3, 9)), lambd
              lambda: through(how="interrupt"), lambda: torch.load("nope.pt"), lambda: torch.load("junk"), lambda: torch.save(1, "a/b.pt"),
              lambda: torch.ones(2).item(), lambda: torch.ones(2, requires_grad=True).numpy(), lambda: torch.ones(1).retain_grad(),
              lambda: DataLoader(Data(""), none=1), lambda: shutil.rmtree("nope"), lambda: subprocess.run(["false"], check=True),
-             lambda: torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0, norm_type="x")):
+             lambda: torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0, norm_type="x"), torch.save, torch.jit.save, torch.autograd.backward,
+             lambda: torch.save(none=1), lambda: torch.save(obj=1, f="a/b"), lambda: torch.jit.save(none=1), lambda: torch.autograd.backward(none=1),
+             lambda: torch.jit.save(m=torch.jit.trace(torch.nn.ReLU(), torch.ones(1)), f="traced.pt")):
     attempt(call)
 if sys.version_info >= (3, 11):
     attempt(group)

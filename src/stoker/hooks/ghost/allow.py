@@ -212,9 +212,9 @@ def _watch_threads() -> None:
         start(self)
 
     @functools.wraps(start_new)
-    def new_start_new(_of: object, *args: object) -> int:
+    def new_start_new(_of: object, *args: object, **kwargs: object) -> int:
         _thread_starts(None)
-        return start_new(*args)
+        return start_new(*args, **kwargs)
 
     for thread in threading.enumerate():  # since before torch was there
         if thread is not threading.main_thread() and not threads.is_of(_where(thread), THREADS_OF):

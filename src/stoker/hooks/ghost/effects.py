@@ -135,10 +135,11 @@ def _save(old: object) -> object:
     import functools
 
     @functools.wraps(old)
-    def save(obj: object, f: object, *args: object, **kwargs: object) -> object:
+    def save(*args: object, **kwargs: object) -> object:
+        f = args[1] if len(args) > 1 else kwargs.get("f")
         if not life.here():
-            return _aside(lambda: old(obj, f, *args, **kwargs), f)
-        return _saved(lambda: old(obj, f, *args, **kwargs), f)
+            return _aside(lambda: old(*args, **kwargs), f)
+        return _saved(lambda: old(*args, **kwargs), f)
 
     return save
 

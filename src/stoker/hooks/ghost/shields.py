@@ -23,6 +23,7 @@ from .stand_ins import build, template
 _get_ident, _getframe, _identity = _thread.get_ident, sys._getframe, life.identity
 _read: dict = {}  # dtype -> what reads a number of it from an address; None -> torch.Tensor
 _LAST = 1000  # modules that are called from one place and remembered
+_MISSING = object()
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 
 
@@ -243,7 +244,9 @@ def _backward(real: object) -> object:
     kind, log = kinds["backward"], life.log
 
     @functools.wraps(real)
-    def wrapper(tensors: object, *args: object, **kwargs: object) -> object:
+    def wrapper(tensors: object = _MISSING, *args: object, **kwargs: object) -> object:
+        if tensors is _MISSING:
+            return real(*args, **kwargs)
         if life.depth or not life.phase or _get_ident() != life.main:
             return real(tensors, *args, **kwargs)
         caller = _getframe(1)

@@ -20,6 +20,7 @@ WORTH_KNOWING, KNOWN_MAX = 1 << 12, 16 << 20  # bytes of such a file, and of all
 INPUTS_MAX = 4096
 inputs: dict = {}  # path -> (size, mtime_ns) of files that were opened for reading in set-up
 written: set = set()  # files that the script wrote, in all its lives
+of_libraries: set = set()  # files that a library writes for a program of its own, other ones in each life
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
 at_image: dict = {}  # path -> (file with its content, size, mtime_ns) of what is to be put back at the image that this life goes to
 _known: dict = {}  # path -> what a file of its own held when the script read it last, the latest at the end
@@ -55,7 +56,11 @@ def open_(_of: object, file: object = _MISSING, mode: str = "r", *args: object, 
     if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
         return _of_number(file, mode, args, kwargs)  # an opener opens by os.open(), as those of tempfile do
     caller = _getframe(1)
-    if not _names_a_file(file) or not isinstance(mode, str) or not tape.asked(caller, tape.LIBRARY):
+    if not _names_a_file(file) or not isinstance(mode, str):
+        return _real_open(file, mode, *args, **kwargs)
+    if not tape.asked(caller, tape.LIBRARY):
+        if not set("wax+").isdisjoint(mode) and tape.by_itself(caller):
+            of_libraries.add(pathways.content(file))
         return _real_open(file, mode, *args, **kwargs)
     call = _Call(file, mode, args, kwargs)
     if set("wax+").isdisjoint(mode):

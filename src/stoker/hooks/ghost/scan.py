@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from . import life, pathways, words
+from . import life, opening, pathways, words
 from .journal import Impossible
 
 DRAIN_S = 10.0
@@ -42,7 +42,7 @@ def unknown_writers(known: set) -> None:
         if fd < 3 or fd in known:
             continue
         path = _link(fd)
-        if path is None or path in standard or path.startswith(NO_FILES) or pathways.ours(path):
+        if path is None or path in standard or path.startswith(NO_FILES) or pathways.ours(path) or path in opening.of_libraries:
             continue
         if not path.endswith("/lock.mdb") and _writes(fd):  # LMDB locks while it reads
             raise Impossible(words.UNKNOWN_WRITER.format(path=path))

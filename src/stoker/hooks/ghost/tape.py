@@ -41,6 +41,7 @@ _MACHINERY = frozenset(
     "enum typing dataclasses _bootstrap _bootstrap_external mimetypes ssl locale gettext socketserver signal".split()
 )
 _NUMERIC = ("torch" + os.sep, "numpy" + os.sep, "torchgen" + os.sep, "functorch" + os.sep, "triton" + os.sep, "sympy" + os.sep)
+_BY_ITSELF = "wandb" + os.sep  # asks, and writes, for its own program, which each life starts
 _THEIRS_IN_TORCH = ("torch" + os.sep + "utils" + os.sep + "tensorboard" + os.sep,)
 
 
@@ -236,11 +237,22 @@ def asked(frame: object, least: int = YES) -> bool:
         name = frame.f_code.co_filename
         kind = _classes.get(name)
         if kind is None:
-            kind = _classes[name] = classify(name)
+            kind = _classes[name] = NO if _is_by_itself(name) else classify(name)
         if kind != THROUGH and frame.f_code not in through:
             return kind >= least
         frame = frame.f_back
     return False
+
+
+def by_itself(frame: object) -> bool:
+    """Whether a library asks here that does all over again in each life."""
+    while frame is not None and (classify(frame.f_code.co_filename) == THROUGH or frame.f_code in through):
+        frame = frame.f_back
+    return frame is not None and _is_by_itself(frame.f_code.co_filename)
+
+
+def _is_by_itself(name: str) -> bool:
+    return any(mark + _BY_ITSELF in name for mark in _PACKAGES)
 
 
 def is_the_scripts(filename: str) -> bool:

@@ -14,7 +14,7 @@ from . import at_exit, leaves, private, walk_library
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
 _WORDS_OF_SYS = ("stdin", "stdout", "stderr", "displayhook", "excepthook", "unraisablehook")
 _TINY = sys.float_info.min
-_CACHES = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"))  # set by torch itself, in the first vmap for one
+_OF_A_LIFE = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "WANDB_SERVICE"))  # set by torch, in the first vmap for one, and wandb
 
 
 def library_roots() -> list:
@@ -54,7 +54,7 @@ def library_roots() -> list:
 
 def _of_the_process() -> list:
     """What a script may set for its whole process."""
-    environ = sorted((k, v) for k, v in os.environ.items() if k not in _CACHES and _ENVIRON.get(k) != v)
+    environ = sorted((k, v) for k, v in os.environ.items() if k not in _OF_A_LIFE and _ENVIRON.get(k) != v)
     environ += sorted(_ENVIRON.keys() - os.environ.keys())
     found = [("L:os.environ", repr(environ)), ("L:sys.recursionlimit", sys.getrecursionlimit()), ("L:os.cwd", os.getcwd()),
              ("L:sys.path", repr(sys.path)), ("L:os.umask", _umask())]

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 import types
 
 import torch
+import torch._dynamo  # noqa: F401  # the first optimizer imports it, for seconds
 import torch.distributed  # noqa: F401
+import torch.optim.swa_utils  # noqa: F401
 from torch.utils.data import DataLoader  # noqa: F401
 
 import stoker.engine.engine  # noqa: F401
@@ -23,13 +28,14 @@ ended: dict[int, int] = {}  # pid -> exit code
 
 
 def main() -> None:
+    gc.freeze()  # what is shared with the children stays shared
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
     for line in sys.stdin:
         order = json.loads(line)
         if "run" in order:
             pid = os.fork()
             if not pid:
-                sys.exit(live(order))
+                end(live(order))
             answer = {"pid": pid}
         else:
             answer = {"code": wait(order["wait"], order["timeout_s"])}
@@ -45,6 +51,15 @@ def wait(pid: int, timeout_s: float) -> int | None:
             break
         time.sleep(0.005)
     return ended.get(pid)
+
+
+def end(code: int) -> None:
+    """What python does at its end, without taking torch apart piece by piece."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def live(order: dict) -> int:

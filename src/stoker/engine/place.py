@@ -109,12 +109,10 @@ def code_hash(script: Path | None) -> str:
     if script is None:
         return ""
     found = blake2b(digest_size=8)
-    paths = {script}
-    for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if path and path.endswith(".py") and Path(path).resolve().is_relative_to(script.parent) and "site-packages" not in path:
-            paths.add(Path(path).resolve())
-    for path in sorted(paths):
+    here = f"{script.parent}{os.sep}"
+    loaded = {os.path.abspath(m.__dict__.get("__file__") or "") for m in list(sys.modules.values()) if hasattr(m, "__dict__")}
+    own = {Path(path) for path in loaded if path.startswith(here) and path.endswith(".py") and "site-packages" not in path}
+    for path in sorted({script, *own}):
         try:
             found.update(path.read_bytes())
         except OSError:

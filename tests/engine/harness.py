@@ -152,6 +152,8 @@ class Training:
 
         saved, _ = checkpoint.newest(self.root)
         change(saved.doc, saved.tensors)
+        for folder in self.root.glob("step-*"):
+            shutil.rmtree(folder)
         checkpoint.write(self.root, saved.doc, {name: t.contiguous() for name, t in saved.tensors.items()})
 
     def copy_to(self, folder: Path) -> Training:

@@ -118,9 +118,8 @@ engine.setup(*things, sched, *([ema] if ema else []))
 
 running = engine.keep(running=Running())
 history = engine.keep(history=[])
-best, bad = 1e9, 0
+best, bad, total = engine.keep(best=1e9, bad=0, total=0.0)
 for epoch in engine.epochs(O["epochs"]):
-    total = engine.keep(total=0.0)
     for x, y, ids in engine.batches(train):
         see("train", epoch, ids, x)
         if O["gan"]:

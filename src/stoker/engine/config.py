@@ -6,7 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from stoker.base.errors import InvalidSpec
+from stoker.engine.errors import InvalidSpec
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
 ON_NAN = ("stop", "skip")

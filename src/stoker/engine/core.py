@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from stoker.base.errors import StateError
+from stoker.engine.errors import StateError
 from stoker.base.rundir import write_whole
 from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds
 from stoker.engine.carried import carried
@@ -164,7 +164,7 @@ class Core:
         before = self._totals.get(loop.key, 0)
         if not self.keeper.extending or loop.total <= before:
             return False
-        loop.item = before
+        loop.spot.item = before
         rates = ", ".join(f"{group['lr']:.3g}" for optimizer in self.objects.optimizers for group in optimizer.param_groups)
         say(f"the run goes on from epoch {before} to {loop.total}. Learning rate now: {rates}; schedules go on by their own rule")
         return True
@@ -184,18 +184,18 @@ class Core:
 
     def begin_epoch(self, loop: Epochs) -> None:
         """An epoch is handed out."""
-        self.epoch = loop.item
+        self.epoch = loop.spot.item
         self._totals[loop.key] = loop.total
         self.progress.epoch_begins(self.samples, self.spent)
 
     def end_of_epoch(self, loop: Epochs) -> None:
         """The outer loop asks for its next epoch: the body has run."""
         self.epochs_done += 1
-        self.progress.epoch_ends(f"epoch {loop.item + 1}/{loop.total}", self.samples, self.spent, self.loss())
+        self.progress.epoch_ends(f"epoch {loop.spot.item + 1}/{loop.total}", self.samples, self.spent, self.loss())
         self.moved = False
-        last = loop.item + 1 >= loop.total
+        last = loop.spot.item + 1 >= loop.total
         if not last and self._all_agree(self.keeper.due(self.steps, self.epochs_done) or self.signals.wanted):
-            self.save_at(loop, loop.item + 1)
+            self.save_at(loop, loop.spot.item + 1)
 
     def end_of_loop(self, loop: Loop) -> None:
         """A loop over epochs, or the outermost over batches, is exhausted or was left by break: its end is a position of its own."""
@@ -218,7 +218,7 @@ class Core:
         self.moved = False
         self.precision.after()
         if self.progress.terminal:
-            self.progress.step(f"epoch {self.epoch + 1}", loop.item, loop.feed.length(), self.samples, self.loss())
+            self.progress.step(f"epoch {self.epoch + 1}", loop.spot.item, loop.feed.length(), self.samples, self.loss())
         if self.world.size == 1:
             due, stop = self.keeper.due(self.steps, self.epochs_done), self.signals.wanted
         else:
@@ -260,8 +260,8 @@ class Core:
 
     def back_in(self, loop: Loop) -> None:
         """The loop is left: the micro-batch of the loop around it is the current one again."""
-        around = [each for each in self.position.open if isinstance(each, Batches) and each is not loop]
-        self.micro = around[-1].micro if around else None
+        around = [spot.micro for spot in self.position.open if spot.micro is not None and spot is not loop.spot]
+        self.micro = around[-1] if around else None
         if not around:
             self.precision.after()
             self.drop_pending()
@@ -278,7 +278,7 @@ class Core:
 
     def inside_batches(self) -> bool:
         """Is a loop over batches open?"""
-        return any(isinstance(loop, Batches) for loop in self.position.open)
+        return any(spot.micro is not None for spot in self.position.open)
 
     def loss(self) -> float | None:
         """The loss of the last micro-batch."""

@@ -17,7 +17,7 @@ from itertools import islice
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, default_collate
 
-from stoker.base.errors import InvalidSpec
+from stoker.engine.errors import InvalidSpec
 from stoker.engine import seeds
 from stoker.engine.order import Indices, index_batches, plain_values
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from stoker.base.errors import InvalidSpec
+from stoker.engine.errors import InvalidSpec
 
 BUCKET = 1 << 23  # elements in one all-reduce: 32 MB of float32
 

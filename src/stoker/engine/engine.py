@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from stoker.base.errors import InvalidSpec
+from stoker.engine.errors import InvalidSpec
 from stoker.engine import data, seeds
 from stoker.engine.config import config
 from stoker.engine.core import Core

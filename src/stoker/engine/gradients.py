@@ -7,7 +7,7 @@ import math
 import torch
 from torch.optim import Optimizer
 
-from stoker.base.errors import InvalidSpec, StateError
+from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.data import Micro
 from stoker.engine.dist import World
 from stoker.engine.precision import Precision

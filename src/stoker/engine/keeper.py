@@ -9,7 +9,8 @@ from time import monotonic
 
 import torch
 
-from stoker.base.errors import StateError, StokerError
+from stoker.base.errors import StokerError
+from stoker.engine.errors import StateError
 from stoker.base.rundir import read_json, write_json
 from stoker.engine import checkpoint, place
 from stoker.engine.config import Config, every

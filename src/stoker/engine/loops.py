@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dis
 import sys
+import weakref
 from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from stoker.base.errors import StateError
+from stoker.engine.errors import StateError
 from stoker.engine import seeds
 from stoker.engine.data import Feed, Micro, micros
 
@@ -23,6 +24,16 @@ DONE = "done"
 DROPS = {"POP_TOP", "POP_ITER", "END_FOR", "DELETE_FAST", "DELETE_NAME", "STORE_FAST", "STORE_NAME"}  # instructions that let go of an iterator
 
 
+class Spot:
+    """Where an open loop stands. The list of open loops holds these, not the loops: a loop that is left has to die at once to notice it."""
+
+    def __init__(self, key: str, loop: Loop) -> None:
+        self.key = key
+        self.item = 0
+        self.micro: Micro | None = None  # of a loop over batches
+        self.loop = weakref.ref(loop)
+
+
 class Position:
     """The loops that are open, from outside in, and those of the current elements that are done."""
 
@@ -30,7 +41,7 @@ class Position:
         """saved: key -> element to begin with, or "done". at: the loop in which the save was made."""
         self.saved = saved or {}
         self.at = at
-        self.open: list[Loop] = []
+        self.open: list[Spot] = []
         self.done: set[str] = set()
         self.failed: set[str] = set()  # left because an exception passed through
         self._counts: Counter[str] = Counter()
@@ -45,7 +56,7 @@ class Position:
 
     def enter(self, loop: Loop) -> None:
         """The loop hands out its first element."""
-        self.open.append(loop)
+        self.open.append(loop.spot)
 
     def advance(self, loop: Loop) -> None:
         """The loop goes to its next element: what was in the one before is forgotten."""
@@ -56,12 +67,16 @@ class Position:
 
     def leave_within(self, loop: Loop) -> None:
         """Close the loops inside of this one that were left without a word."""
-        while self.open and self.open[-1] is not loop:
-            self.open.pop().left()
+        while self.open and self.open[-1] is not loop.spot:
+            spot = self.open.pop()
+            self.done.add(spot.key)
+            inner = spot.loop()
+            if inner is not None:
+                inner.left()
 
     def close(self, loop: Loop) -> None:
         """The loop has ended or was left."""
-        if loop in self.open:
+        if loop.spot in self.open:
             self.leave_within(loop)
             self.open.pop()
         self.done.add(loop.key)
@@ -69,7 +84,7 @@ class Position:
     def to_save(self, at: Loop, following: int | str) -> dict[str, int | str]:
         """key -> element, for a save in loop `at`, whose next element is `following`."""
         body: dict[str, int | str] = dict.fromkeys(sorted(self.done), DONE)
-        body.update({loop.key: loop.item for loop in self.open})
+        body.update({spot.key: spot.item for spot in self.open})
         return {**body, at.key: following}
 
 
@@ -82,7 +97,7 @@ class Loop:
         self.engine = engine
         self.key = engine.position.key(self.kind, name)
         self.place = seeds.key(engine.config.seed, self.key)
-        self.item = 0
+        self.spot = Spot(self.key, self)
         self.begun = False
         self.over = False
 
@@ -95,7 +110,7 @@ class Loop:
         position = self.engine.position
         start = position.saved.get(self.key, 0) if self.engine.resuming else 0
         position.enter(self)
-        self.item = 0 if start == DONE else start
+        self.spot.item = 0 if start == DONE else start
         if self.engine.resuming and position.at == self.key:
             self.engine.arrive()
         return start
@@ -164,17 +179,17 @@ class Epochs(Loop):
         else:
             engine.position.advance(self)
             if engine.resuming:
-                raise StateError(f"The checkpoint was made inside epoch {self.item} ({engine.position.at}), at a loop that this script does not reach.",
+                raise StateError(f"The checkpoint was made inside epoch {self.spot.item} ({engine.position.at}), at a loop that this script does not reach.",
                                  hint="STOKER_FRESH=1 starts over and moves the old folder aside.")
             engine.end_of_epoch(self)
-            self.item += 1
-        if self.item >= self.total:
+            self.spot.item += 1
+        if self.spot.item >= self.total:
             self._end()
             engine.end_of_loop(self)
             raise StopIteration
         engine.begin_epoch(self)
-        engine.seed_all(seeds.mix(self.place, self.item))
-        return self.item
+        engine.seed_all(seeds.mix(self.place, self.spot.item))
+        return self.spot.item
 
 
     def _was_broken(self) -> None:
@@ -211,8 +226,9 @@ class Batches(Loop):
             self._close()
             raise StopIteration
         self.micro, batch = found
-        self.item = self.micro.number
-        engine.micro = self.micro
+        spot = self.spot
+        spot.item = self.micro.number
+        engine.micro = spot.micro = self.micro
         if engine.moves:
             batch = engine.to_device(batch)
         engine.spent.data += perf_counter() - before

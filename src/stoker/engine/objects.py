@@ -10,7 +10,7 @@ from safetensors.torch import save as save_bytes
 from torch import nn
 from torch.optim import Optimizer
 
-from stoker.base.errors import InvalidSpec, StateError
+from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine import data, safefile, tree
 from stoker.engine.dist import World
 from stoker.engine.state import OTHER, KeptValue, ModelState, ObjectState, OptimizerState, kind_of

@@ -15,7 +15,7 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
-from stoker.base.errors import InvalidSpec, StateError
+from stoker.engine.errors import InvalidSpec, StateError
 from stoker.base.rundir import CHECKPOINTS, read_json, write_json
 
 RUN = "run.json"  # {"finished": bool, "script": ..., "starts": n}

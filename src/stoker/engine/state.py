@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from stoker.base.errors import InvalidSpec, StateError
+from stoker.engine.errors import InvalidSpec, StateError
 
 OTHER = "The checkpoint is of another model or optimizer. STOKER_FRESH=1 starts over and moves the old folder aside."
 

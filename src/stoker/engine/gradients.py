@@ -35,7 +35,7 @@ class Gradients:
         if loss.numel() != 1:
             raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; one number is needed.", hint="Take loss.mean(), or loss.sum() with weight=the number of its entries.")
         share = micro.share if weight is None else 0.0 if micro.ghost else float(weight)
-        self.loss = loss.detach() if weight is None else loss.detach() / weight
+        self.loss = loss.detach() / weight if weight else loss.detach()
         if micro.slots == 1 and weight is None:
             scaled = loss
         elif weight is None:
@@ -93,7 +93,9 @@ class Gradients:
         if self.skips:
             self.skipped += 1
             return False
-        raise StateError(f"{'The gradient' if norm is not None else 'The loss'} of step {step:,} is not finite ({seen.item()}). {self.first_bad(parameters)}",
+        what = "The gradient" if norm is not None else "The loss"
+        value = "on another rank" if math.isfinite(seen.item()) else seen.item()
+        raise StateError(f"{what} of step {step:,} is not finite ({value}). {self.first_bad(parameters)}",
                          hint='The last checkpoint is from before. Engine(nan="skip") drops such steps; a lower learning rate or clip=1.0 often prevents them.')
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:

@@ -16,13 +16,12 @@ import traceback
 import types
 
 import torch
-import torch._dynamo  # noqa: F401  # the first optimizer imports it, for seconds
-import torch.distributed  # noqa: F401
-import torch.optim.swa_utils  # noqa: F401
+import torch._dynamo  # the first optimizer imports it, for seconds
+import torch.distributed
+import torch.optim.swa_utils
 from torch.utils.data import DataLoader  # noqa: F401
 
 import stoker.engine.engine  # noqa: F401
-
 
 ended: dict[int, int] = {}  # pid -> exit code
 

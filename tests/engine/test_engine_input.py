@@ -77,7 +77,7 @@ CHANGED = {
                                 "optimizer1 has 2 parameter groups; the checkpoint has 1."),
     "an object less": ("engine.setup(model, opt, train)", "engine.setup(model, train)", "The checkpoint has optimizer1, which this script does not set up"),
     "an object more": ("engine.setup(model, opt, train)", "engine.setup(model, opt, train, torch.optim.lr_scheduler.StepLR(opt, 1))", "The checkpoint has no object1"),
-    "a split drawn anew": ("HALF", "torch.manual_seed(2)", "holds other samples than the run began with: the split of the data was drawn anew."),
+    "a split drawn again": ("HALF", "torch.manual_seed(2)", "holds other samples than the run began with: its split was drawn again."),
 }
 
 

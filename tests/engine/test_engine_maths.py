@@ -39,11 +39,11 @@ def weights(nursery, folder, ranks=1, **words):
 
 
 @pytest.mark.parametrize("step", [MEAN, TOKENS], ids=["mean", "tokens"])
-@pytest.mark.parametrize(("accumulate", "batch", "ranks"), [(4, 3, 1), (2, 3, 2), (1, 3, 4)])
-def test_small_batches_make_the_step_of_a_big_one(nursery, tmp_path, step, accumulate, batch, ranks):
+@pytest.mark.parametrize(("accumulate", "ranks"), [(4, 1), (2, 2), (1, 4)])
+def test_small_batches_make_the_step_of_a_big_one(nursery, tmp_path, step, accumulate, ranks):
     count = 34  # 12, 12 and 10: the last step has 3, 3, 3 and 1
     big, said = weights(nursery, tmp_path / "big", accumulate=1, batch=12, count=count, step=step)
-    small, _ = weights(nursery, tmp_path / "small", ranks, accumulate=accumulate, batch=batch, count=count, step=step)
+    small, _ = weights(nursery, tmp_path / "small", ranks, accumulate=accumulate, batch=3, count=count, step=step)
     assert "END 9" in said
     for name, tensor in big.items():
         assert torch.allclose(tensor, small[name], rtol=0, atol=1e-9), name

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 import stoker
 
-O = {"workers": 0, "accumulate": 1, "precision": "fp32", "dropout": False, "norm": False, "ema": False, "plateau": False, "gan": False,
+OPTIONS = {"workers": 0, "accumulate": 1, "precision": "fp32", "dropout": False, "norm": False, "ema": False, "plateau": False, "gan": False,
      "sampler": False, "epochs": 3, "save": "4step", "die_at": None, "samples": 62, "batch": 4, "clip": None, "stop_early": False, **json.loads(sys.argv[1])}
 RANK = os.environ.get("RANK", "0")
 SEEN = os.open(f"seen{RANK}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -26,7 +26,7 @@ class Pictures(Dataset):
     """Points with three kinds of noise: of torch, random and numpy."""
 
     def __len__(self):
-        return O["samples"]
+        return OPTIONS["samples"]
 
     def __getitem__(self, i):
         x = torch.linspace(-1, 1, 12).roll(i % 12) * (1 + i % 5) + 0.1 * torch.randn(12)
@@ -57,8 +57,8 @@ class Net(nn.Module):
     def __init__(self):
         super().__init__()
         layers = [nn.Linear(12, 16)]
-        layers += [nn.BatchNorm1d(16)] if O["norm"] else []
-        layers += [nn.ReLU()] + ([nn.Dropout(0.3)] if O["dropout"] else [])
+        layers += [nn.BatchNorm1d(16)] if OPTIONS["norm"] else []
+        layers += [nn.ReLU()] + ([nn.Dropout(0.3)] if OPTIONS["dropout"] else [])
         self.body = nn.Sequential(*layers, nn.Linear(16, 3))
         self.register_buffer("pull", torch.zeros(()), persistent=False)
 
@@ -93,36 +93,36 @@ def see(name, epoch, ids, x):
 
 
 def perhaps_die():
-    if O["die_at"] is not None and engine.steps == O["die_at"] and os.environ["STARTS"] == "1":
+    if OPTIONS["die_at"] is not None and engine.steps == OPTIONS["die_at"] and os.environ["STARTS"] == "1":
         engine._core.keeper.wait()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-engine = stoker.Engine(folder="run", seed=3, precision=O["precision"], accumulate=O["accumulate"], save=O["save"], clip=O["clip"])
+engine = stoker.Engine(folder="run", seed=3, precision=OPTIONS["precision"], accumulate=OPTIONS["accumulate"], save=OPTIONS["save"], clip=OPTIONS["clip"])
 data = Pictures()
-sampler = Waves(len(data)) if O["sampler"] else None
-train = DataLoader(data, batch_size=O["batch"], shuffle=sampler is None, sampler=sampler, num_workers=O["workers"])
-test = DataLoader(data, batch_size=9, num_workers=min(O["workers"], 1))
+sampler = Waves(len(data)) if OPTIONS["sampler"] else None
+train = DataLoader(data, batch_size=OPTIONS["batch"], shuffle=sampler is None, sampler=sampler, num_workers=OPTIONS["workers"])
+test = DataLoader(data, batch_size=9, num_workers=min(OPTIONS["workers"], 1))
 model = Net()
 opt = torch.optim.AdamW(model.parameters(), lr=3e-2)
 things = [opt, model, train, test]
-if O["gan"]:
+if OPTIONS["gan"]:
     critic = nn.Sequential(nn.Linear(12, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
     maker = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 12))
     opt_c, opt_m = torch.optim.Adam(critic.parameters(), lr=1e-2), torch.optim.SGD(maker.parameters(), lr=1e-2, momentum=0.9)
     things += [critic, opt_m, opt_c, maker]
-sched = (torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0, factor=0.5) if O["plateau"]
+sched = (torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0, factor=0.5) if OPTIONS["plateau"]
          else torch.optim.lr_scheduler.SequentialLR(opt, [torch.optim.lr_scheduler.LinearLR(opt, 0.3, 1, 5), torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)], [5]))
-ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True) if O["ema"] else None
+ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True) if OPTIONS["ema"] else None
 engine.setup(*things, sched, *([ema] if ema else []))
 
 running = engine.keep(running=Running())
 history = engine.keep(history=[])
 best, bad, total = engine.keep(best=1e9, bad=0, total=0.0)
-for epoch in engine.epochs(O["epochs"]):
+for epoch in engine.epochs(OPTIONS["epochs"]):
     for x, y, ids in engine.batches(train):
         see("train", epoch, ids, x)
-        if O["gan"]:
+        if OPTIONS["gan"]:
             noise = torch.randn(len(x), 4)
             engine.backward(F.softplus(-critic(x)).mean() + F.softplus(critic(maker(noise).detach())).mean(), opt_c)
             engine.update(opt_c)
@@ -136,7 +136,7 @@ for epoch in engine.epochs(O["epochs"]):
             moved = engine.step(loss)
         if moved and ema:
             ema.update_parameters(model)
-        if moved and not O["plateau"]:
+        if moved and not OPTIONS["plateau"]:
             sched.step()
         running.add(loss.detach())
         total = engine.keep(total=total + loss.item())
@@ -153,10 +153,10 @@ for epoch in engine.epochs(O["epochs"]):
     best, bad = engine.keep(best=min(best, score), bad=0 if score < best else bad + 1)
     history.append(round(score, 9))
     engine.save(score=-score)
-    if O["plateau"]:
+    if OPTIONS["plateau"]:
         sched.step(score)
     engine.log(score=score)
-    if O["stop_early"] and epoch == 1:
+    if OPTIONS["stop_early"] and epoch == 1:
         break
 after = torch.randn(2).tolist()
 print("RESULT", engine.steps, [round(h, 6) for h in history], round(best, 9), bad, total, running.count, float(running.sum), after, random.random())

@@ -37,7 +37,8 @@ def _training_loops(node: ast.AST) -> list[ast.For]:
     """The loops over epochs and batches in a piece of source, without those under `with engine.eval(...)`: no save is made in these."""
     if isinstance(node, ast.With) and any(isinstance(i.context_expr, ast.Call) and _method(i.context_expr) == "eval" for i in node.items):
         return []
-    own = [node] if isinstance(node, ast.For) and any(_method(n) in ("epochs", "batches") for n in ast.walk(node.iter) if isinstance(n, ast.Call)) else []
+    calls = [n for n in ast.walk(node.iter) if isinstance(n, ast.Call)] if isinstance(node, ast.For) else []
+    own = [node] if any(_method(call) in ("epochs", "batches") for call in calls) else []
     return [*own, *(loop for child in ast.iter_child_nodes(node) for loop in _training_loops(child))]
 
 

@@ -50,7 +50,10 @@ def _folders(root: Path) -> list[Path]:
 
 
 def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
-    """Write one checkpoint and point `latest` at it. A folder of the same step is replaced. Raises OSError; then the ones before are untouched."""
+    """Write one checkpoint and point `latest` at it. A folder of the same step is replaced.
+
+    Raises OSError; the checkpoints before it are then untouched.
+    """
     final = root / _name(doc["step"])
     temp = root / f"{final.name}.tmp-{os.getpid()}"
     shutil.rmtree(temp, ignore_errors=True)

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from stoker.engine.errors import StateError
 from stoker.base.rundir import write_whole
 from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds
 from stoker.engine.carried import carried
 from stoker.engine.config import Config
 from stoker.engine.data import Micro, move
 from stoker.engine.ending import Exit, Signals
+from stoker.engine.errors import StateError
 from stoker.engine.gradients import Gradients
 from stoker.engine.keeper import Keeper
 from stoker.engine.loops import DONE, Batches, Epochs, Loop, Position
@@ -78,7 +78,7 @@ class Core:
     def open(self) -> None:
         """Find the folder and what it holds, and take over what is frozen in it."""
         if self.config.folder is not None:
-            for root in [root for root in _open if Path(root).name.startswith(Path(self.config.folder).name) and Path(root).parent == Path(self.config.folder).resolve().parent]:
+            for root in place.family(Path(self.config.folder), list(_open)):
                 _open[root].shut(True)
         self.keeper.open()
         _open[str(self.keeper.root.resolve())] = self
@@ -297,20 +297,23 @@ class Core:
     def _collect(self, loop: Loop, following: int | str) -> tuple[dict, dict[str, torch.Tensor]]:
         body, tensors = self.objects.collect(self.world)
         log = {"path": str(self.metrics.path), "bytes": self.metrics.sync()} if self.metrics else {}
-        doc = {**body, "step": self.steps, "samples": self.samples, "epochs_done": self.epochs_done, "position": self.position.to_save(loop, following),
-               "at": loop.key, "totals": self._totals, "precision": self.precision.state_dict(), "metrics": log, "made": self._made(),
-               "data": self.objects.fingerprints(), "spent": vars(self.spent), "at_s": time()}
+        doc = {**body, "step": self.steps, "samples": self.samples, "epochs_done": self.epochs_done, "at": loop.key,
+               "position": self.position.to_save(loop, following), "totals": self._totals, "precision": self.precision.state_dict(),
+               "metrics": log, "made": self._made(), "data": self.objects.fingerprints(), "spent": vars(self.spent), "at_s": time()}
         return doc, tensors
 
     def _made(self) -> dict:
-        return {**grade.facts(self.device), "world": self.world.size, "window": self.window, "accumulate": self.config.accumulate, "seed": self.config.seed,
-                "precision": self.precision.name, "clip": self.config.clip, "code": place.code_hash(place.main_file())}
+        return {**grade.facts(self.device), "world": self.world.size, "window": self.window, "accumulate": self.config.accumulate,
+                "seed": self.config.seed, "precision": self.precision.name, "clip": self.config.clip,
+                "code": place.code_hash(place.main_file())}
 
     def _check_finite(self) -> None:
         """No checkpoint is made of parameters that are not finite. And all ranks have the same ones."""
-        sums = [sum(float(p.detach().sum(dtype=torch.float64)) for p in model.parameters() if p.is_floating_point()) for model in self.objects.models]
+        parameters = [[p.detach() for p in model.parameters() if p.is_floating_point()] for model in self.objects.models]
+        sums = [float(sum(p.sum(dtype=torch.float64) for p in each)) for each in parameters]
         if not math.isfinite(sum(sums)):
-            raise StateError(f"Parameters are not finite after step {self.steps:,}. {self.gradients.first_bad(list(self.objects.parameter_names))}",
+            bad = self.gradients.first_bad(list(self.objects.parameter_names))
+            raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
                              hint="The last checkpoint is from before.")
         everywhere = self.world.gather(repr(sums).encode())
         if len(set(everywhere)) > 1:
@@ -319,7 +322,8 @@ class Core:
 
     def _all_agree(self, wish: object) -> bool:
         """Rank 0's wish, or that of any rank for an end."""
-        return bool(wish) if self.world.size == 1 else any(self.world.add([float(bool(wish) and (self.world.rank == 0 or bool(self.signals.wanted)))]))
+        counts = bool(wish) and (self.world.rank == 0 or bool(self.signals.wanted))
+        return bool(self.world.add([float(counts)])[0])
 
     # the end
 
@@ -399,7 +403,8 @@ class Core:
         self.keeper.note(grade=lowest, reasons=reasons, folder=str(self.keeper.root), resumed=saved.step if saved else None)
         if self.world.rank:
             return
-        head = f"resumes {self.keeper.root} at step {saved.step:,}, {lowest}" if saved else f"new run in {self.keeper.root}; a resume will be {lowest}"
+        root = self.keeper.root
+        head = f"resumes {root} at step {saved.step:,}, {lowest}" if saved else f"new run in {root}; a resume will be {lowest}"
         parts = [head + (f" ({'; '.join(reasons)})" if reasons else ""), self._lost(), self._equation()]
         parts += [f"not kept: {', '.join(names)}"] if names else []
         for note in notes:
@@ -426,10 +431,12 @@ class Core:
         for name, now in self.objects.fingerprints().items():
             changed = [fact for fact, value in now.items() if name in then and then[name].get(fact) != value]
             if "ids" in changed:
-                raise StateError(f"{name} ({now['dataset']}) holds other samples than the run began with: the split of the data was drawn anew.",
-                                 hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after Engine(...), then start with STOKER_FRESH=1.")
+                raise StateError(f"{name} ({now['dataset']}) holds other samples than the run began with: its split was drawn again.",
+                                 hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after Engine(...); "
+                                      "then start with STOKER_FRESH=1.")
             if changed:
-                self._doubts.append((grade.STATE, f"{name} changed: {', '.join(f'{fact} {then[name].get(fact)} → {now[fact]}' for fact in changed)}"))
+                told = ", ".join(f"{fact} {then[name].get(fact)} → {now[fact]}" for fact in changed)
+                self._doubts.append((grade.STATE, f"{name} changed: {told}"))
 
 
 def _of_user() -> FrameType | None:

@@ -17,8 +17,8 @@ from itertools import islice
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, default_collate
 
-from stoker.engine.errors import InvalidSpec
 from stoker.engine import seeds
+from stoker.engine.errors import InvalidSpec
 from stoker.engine.order import Indices, index_batches, plain_values
 
 PROBE_S = 0.25
@@ -29,7 +29,7 @@ PROBED = 16  # samples
 class Micro:
     """One micro-batch of this rank.
 
-    number: its place in the epoch, over all ranks. samples: in the optimizer step that it belongs to, over all ranks. slots: micro-batches of the optimizer step that it belongs to, over all ranks.
+    number: its place in the epoch, over all ranks. samples, slots: samples and micro-batches of its optimizer step, over all ranks.
     share: its size over the size of the first of them. last: the optimizer steps after it. ghost: a repetition with weight 0, for a rank
     that has no micro-batch of its own in the last step of an epoch.
     """
@@ -43,7 +43,7 @@ class Micro:
     ghost: bool
 
 
-def micros(items: Iterator, size_of: object, skip: int, window: int, rank: int, ranks: int, ghosts: bool) -> Iterator[Micro]:
+def micros(items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool) -> Iterator[Micro]:
     """This rank's micro-batches. `window` micro-batches make an optimizer step; slot n of it is rank n % ranks's."""
     first = skip
     while step := list(islice(items, window)):

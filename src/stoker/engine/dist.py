@@ -43,7 +43,7 @@ class World:
         return numbers
 
     def sum_gradients(self, parameters: list[torch.Tensor], extra: list[float]) -> list[float]:
-        """Replace each gradient by its sum over the ranks; a parameter without gradient on every rank keeps none. Returns the sums of `extra`."""
+        """Replace each gradient by its sum over the ranks; one that no rank has stays None. Returns the sums of `extra`."""
         return extra
 
     def barrier(self) -> None:

@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class Signals:
-    """Inside a training loop, SIGTERM and SIGINT set a flag and nothing else; the loop looks at it after a step. A second one acts at once."""
+    """Inside a training loop, SIGTERM and SIGINT only set a flag; the loop looks at it after a step. A second signal acts at once."""
 
     WATCHED = (signal.SIGTERM, signal.SIGINT)
 

@@ -22,10 +22,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from stoker.engine.errors import InvalidSpec
 from stoker.engine import data, seeds
 from stoker.engine.config import config
 from stoker.engine.core import Core
+from stoker.engine.errors import InvalidSpec
 from stoker.engine.loops import Batches, Epochs
 
 OUTSIDE = "Call it inside `for batch in engine.batches(loader)`."
@@ -73,7 +73,8 @@ class Engine:
             if not core.objects.knows(model):
                 core.prepare(model, compile)
         if models and not any(True for m in models for _ in m.parameters()) and not core.objects.models:
-            raise InvalidSpec(f"{type(models[0]).__name__} has no parameters: there is nothing to train.", hint="Lazy layers need one forward before setup.")
+            raise InvalidSpec(f"{type(models[0]).__name__} has no parameters: there is nothing to train.",
+                              hint="Lazy layers need one forward before setup.")
         core.remember(things)
         return things[0] if len(things) == 1 else things
 
@@ -89,12 +90,12 @@ class Engine:
     def batches(self, source: Iterable) -> Batches:
         """`for batch in engine.batches(loader)`: this rank's micro-batches on the device, beginning where the run had been.
 
-        source: a DataLoader, a list of batches, or any iterable of batches. The order of samples is derived from the seed and the epoch, what
-        is drawn for a sample from its place in the epoch. Inside `engine.eval` every sample comes exactly once over all ranks.
+        source: a DataLoader, a list of batches, or any iterable of batches. The order of samples is derived from the seed and the epoch,
+        what is drawn for a sample from its place in the epoch. Inside `engine.eval` every sample comes exactly once over all ranks.
         """
         feed = self._core.objects.feeds.get(id(source)) or data.feed(source)
         if isinstance(feed, data.Stream) and self._core.world.size > 1:
-            raise InvalidSpec(f"{feed.name} can only be gone through from its start, which cannot be shared out over {self._core.world.size} ranks.",
+            raise InvalidSpec(f"{feed.name} can only be gone through from its start: {self._core.world.size} ranks cannot share it.",
                               hint="Use a map-style dataset (with __len__ and __getitem__), or one rank.")
         return Batches(self._core, feed)
 
@@ -105,15 +106,16 @@ class Engine:
         different size count by their size, or weight: the step equals that of one big batch. Raises StateError if the loss is not finite.
         """
         optimizers = self._core.objects.optimizers
-        self._core.gradients.add(loss, optimizers, self._micro(), weight, False, False)
+        self._core.gradients.add(loss, optimizers, self._micro(), weight)
         return self._update(optimizers)
 
     def backward(self, loss: torch.Tensor, *optimizers: Optimizer, weight: float | None = None, retain_graph: bool = False) -> None:
         """Add gradients of `loss`, as `step` does. With optimizers named, only into their parameters (a GAN has two)."""
-        self._core.gradients.add(loss, list(optimizers) or self._core.objects.optimizers, self._micro(), weight, bool(optimizers), retain_graph)
+        into = list(optimizers) or self._core.objects.optimizers
+        self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
     def update(self, *optimizers: Optimizer) -> bool:
-        """At the end of an accumulation, move the named optimizers (all by default) and clear their gradients. Returns True if they moved."""
+        """At the end of an accumulation, move these optimizers (all by default) and clear their gradients. Returns True if they moved."""
         return self._update(list(optimizers) or self._core.objects.optimizers)
 
     def _micro(self) -> data.Micro:
@@ -135,7 +137,10 @@ class Engine:
 
     @contextmanager
     def eval(self, *models: nn.Module) -> Iterator[None]:
-        """`with engine.eval(model):` evaluation mode, no gradients; random numbers drawn inside change nothing outside. All models by default."""
+        """`with engine.eval(model):` evaluation mode and no gradients, for all models by default.
+
+        Random numbers drawn inside change nothing outside.
+        """
         began, before = perf_counter(), self._core.spent.total()
         modules = [m for model in models or self._core.objects.models for m in model.modules()]
         modes = [m.training for m in modules]
@@ -154,7 +159,7 @@ class Engine:
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
         """The mean of `value` over all ranks, each counted by its weight (samples, say). Call it on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
-            raise InvalidSpec("engine.average inside an evaluation loop: the ranks have different numbers of batches there, so some would wait for ever.",
+            raise InvalidSpec("engine.average inside an evaluation loop: the ranks have different numbers of batches there.",
                               hint="Add up in the loop, and call engine.average(total / count, weight=count) after it.")
         total, weights = self._core.world.add([float(value) * float(weight), float(weight)])
         return total / weights if weights else float("nan")
@@ -170,8 +175,8 @@ class Engine:
     def keep(self, **values: object) -> object:
         """Make values part of the checkpoints: `best = engine.keep(best=max(best, accuracy))`.
 
-        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. Numbers and text are replaced: until a resumed
-        run has reached its position, `keep` returns the saved value. Returns the value, or a tuple of several.
+        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. Numbers and text are replaced: until a
+        resumed run has reached its position, `keep` returns the saved value. Returns the value, or a tuple of several.
         """
         found = tuple(self._core.kept_value(name, value) for name, value in values.items())
         return found[0] if len(found) == 1 else found

@@ -7,9 +7,9 @@ import math
 import torch
 from torch.optim import Optimizer
 
-from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.data import Micro
 from stoker.engine.dist import World
+from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.precision import Precision
 
 
@@ -27,13 +27,18 @@ class Gradients:
         self.skipped = 0
         self._before: torch.Tensor | None = None
 
-    def add(self, loss: torch.Tensor, optimizers: list[Optimizer], micro: Micro, weight: float | None, only: bool, again: bool) -> None:
-        """backward. loss: the mean over the micro-batch, or with `weight` the sum over that many units. only: into these optimizers' parameters."""
+    def add(self, loss: torch.Tensor, optimizers: list[Optimizer], micro: Micro, weight: float | None, *,
+            only: bool = False, again: bool = False) -> None:
+        """backward. loss: the mean over the micro-batch, or with `weight` the sum over that many units.
+
+        only: into the parameters of these optimizers and no others. again: the graph is kept for another backward.
+        """
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise InvalidSpec("The loss does not depend on any parameter: it has no gradient.",
                               hint="Compute it from the model's output, outside of torch.no_grad() and without .item() or .detach().")
         if loss.numel() != 1:
-            raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; one number is needed.", hint="Take loss.mean(), or loss.sum() with weight=the number of its entries.")
+            raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; one number is needed.",
+                              hint="Take loss.mean(), or loss.sum() with weight=the number of its entries.")
         share = micro.share if weight is None else 0.0 if micro.ghost else float(weight)
         self.loss = loss.detach() / weight if weight else loss.detach()
         if micro.slots == 1 and weight is None:
@@ -48,10 +53,14 @@ class Gradients:
             self.weights[id(optimizer)] = self.weights.get(id(optimizer), 0.0) + share
 
     def apply(self, optimizers: list[Optimizer], wishes: list[float], step: int) -> list[float]:
-        """One step of these optimizers from what was added up. Returns the sums of the wishes. Raises StateError for a loss that is not finite."""
+        """One step of these optimizers from what was added up. Returns the sums of the wishes.
+
+        Raises StateError for a loss or gradient that is not finite.
+        """
         for optimizer in optimizers:
             if id(optimizer) not in self.weights:
-                raise InvalidSpec(f"update({type(optimizer).__name__}) without a backward before it.", hint="engine.backward(loss, optimizer), then engine.update(optimizer).")
+                raise InvalidSpec(f"update({type(optimizer).__name__}) without a backward before it.",
+                                  hint="engine.backward(loss, optimizer), then engine.update(optimizer).")
         weights = [self.weights.pop(id(o)) for o in optimizers]
         parameters = list(dict.fromkeys(p for o in optimizers for p in _parameters(o)))
         bad = self.world.size > 1 and not self.skips and not math.isfinite(self.loss.item())
@@ -88,7 +97,7 @@ class Gradients:
         seen = norm if norm is not None else self.loss
         if self.world.size == 1 and seen.device.type == "cuda":  # one step late: nothing waits for the device
             seen, self._before = self._before, seen.clone()
-        if not bad and (seen is None or self.world.size > 1 and norm is None or math.isfinite(seen.item())):
+        if not bad and (seen is None or (self.world.size > 1 and norm is None) or math.isfinite(seen.item())):
             return True
         if self.skips:
             self.skipped += 1
@@ -96,7 +105,8 @@ class Gradients:
         what = "The gradient" if norm is not None else "The loss"
         value = "on another rank" if math.isfinite(seen.item()) else seen.item()
         raise StateError(f"{what} of step {step:,} is not finite ({value}). {self.first_bad(parameters)}",
-                         hint='The last checkpoint is from before. Engine(nan="skip") drops such steps; a lower learning rate or clip=1.0 often prevents them.')
+                         hint='The last checkpoint is from before. Engine(nan="skip") drops such steps; '
+                              "a lower learning rate or clip=1.0 often prevents them.")
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:
         """A sentence that names the first parameter that is not finite, or whose gradient is not; `names` is set by the engine."""

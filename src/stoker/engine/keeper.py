@@ -10,11 +10,11 @@ from time import monotonic
 import torch
 
 from stoker.base.errors import StokerError
-from stoker.engine.errors import StateError
 from stoker.base.rundir import read_json, write_json
 from stoker.engine import checkpoint, place
 from stoker.engine.config import Config, every
 from stoker.engine.dist import World
+from stoker.engine.errors import StateError
 from stoker.engine.progress import Pulse, say
 from stoker.engine.writer import Writer
 
@@ -64,7 +64,8 @@ class Keeper:
         if self.world.rank:
             self.saved, _ = checkpoint.newest(self.root)
         if self.world.share(self.saved and self.saved.step) != (self.saved and self.saved.step):
-            raise StateError(f"The ranks read different checkpoints from {self.root}.", hint="All ranks need the same folder on a shared disk.")
+            raise StateError(f"The ranks read different checkpoints from {self.root}.",
+                             hint="All ranks need the same folder on a shared disk.")
         self.best = self.saved.doc["best"] if self.saved else None
         self._last_step = self.saved.step if self.saved else 0
         self._last_time = monotonic()
@@ -82,7 +83,8 @@ class Keeper:
         self.extending = self.extending and place.finished(root)
         self._compare_code(root)
         self.pulse = Pulse(root)
-        place.mark(root, finished=False, script=str(place.main_file() or ""), starts=(read_json(root / place.RUN) or {}).get("starts", 0) + 1)
+        starts = (read_json(root / place.RUN) or {}).get("starts", 0) + 1
+        place.mark(root, finished=False, script=str(place.main_file() or ""), starts=starts)
         return root
 
     def _compare_code(self, root: Path) -> None:
@@ -94,7 +96,7 @@ class Keeper:
         if not self.code_changed or told:
             return
         if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-            sys.stderr.write(f"stoker: the code changed since {root} was saved (step {self.saved.step:,}). Resume with the new code? [y/N] ")
+            sys.stderr.write(f"stoker: the code changed since step {self.saved.step:,} of {root}. Resume with the new code? [y/N] ")
             sys.stderr.flush()
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
@@ -135,7 +137,8 @@ class Keeper:
         """Raises StateError if two checkpoints would not fit on the disk."""
         needed = 2 * sum(t.numel() * t.element_size() for t in tensors.values())
         if self.world.rank == 0 and place.free_bytes(self.root) < needed:
-            raise StateError(f"{self.root} has {place.free_bytes(self.root) / 1e9:.2f} GB free; two checkpoints need {needed / 1e9:.2f} GB.",
+            free = place.free_bytes(self.root)
+            raise StateError(f"{self.root} has {free / 1e9:.2f} GB free; two checkpoints need {needed / 1e9:.2f} GB.",
                              hint='Make space, or name a folder on another disk: Engine(folder=...).')
 
     def wait(self) -> None:
@@ -147,7 +150,7 @@ class Keeper:
     def _tell_failure(self) -> None:
         self._writer.wait()
         if self._writer.failed:
-            say(f"a checkpoint could not be written ({self._writer.failed.strerror}); the ones before it are whole, and the training goes on")
+            say(f"a checkpoint could not be written ({self._writer.failed.strerror}); the training goes on, earlier checkpoints are whole")
             self._writer.failed = None
 
     def _prune(self) -> None:

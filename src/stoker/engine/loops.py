@@ -13,15 +13,16 @@ from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from stoker.engine.errors import StateError
 from stoker.engine import seeds
 from stoker.engine.data import Feed, Micro, micros
+from stoker.engine.errors import StateError
 
 if TYPE_CHECKING:
     from stoker.engine.core import Core
 
 DONE = "done"
-DROPS = {"POP_TOP", "POP_ITER", "END_FOR", "DELETE_FAST", "DELETE_NAME", "STORE_FAST", "STORE_NAME"}  # instructions that let go of an iterator
+# instructions that let go of an iterator
+DROPS = {"POP_TOP", "POP_ITER", "END_FOR", "DELETE_FAST", "DELETE_NAME", "STORE_FAST", "STORE_NAME"}
 
 
 class Spot:
@@ -179,7 +180,7 @@ class Epochs(Loop):
         else:
             engine.position.advance(self)
             if engine.resuming:
-                raise StateError(f"The checkpoint was made inside epoch {self.spot.item} ({engine.position.at}), at a loop that this script does not reach.",
+                raise StateError(f"The checkpoint was made in loop {engine.position.at}, which this script does not reach.",
                                  hint="STOKER_FRESH=1 starts over and moves the old folder aside.")
             engine.end_of_epoch(self)
             self.spot.item += 1
@@ -212,7 +213,7 @@ class Batches(Loop):
         total = self.feed.length()
         if total is None:
             raise TypeError(f"{self.feed.name} does not say how many batches it gives")
-        return -(-total // self.engine.world.size)
+        return (total + self.engine.world.size - 1) // self.engine.world.size
 
     def __next__(self) -> object:
         engine = self.engine
@@ -248,7 +249,7 @@ class Batches(Loop):
         window = engine.world.size if engine.evaluating else engine.window
         self.feed.begin(engine.epoch)
         items = self.feed.items(self.place, start)
-        shared = micros(items, self.feed.size, start, window, engine.world.rank, engine.world.size, not engine.evaluating)
+        shared = micros(items, self.feed.size, start, window, rank=engine.world.rank, ranks=engine.world.size, ghosts=not engine.evaluating)
         self._source = self.feed.batches(self.place, shared)
         engine.batches_begin()
 

@@ -1,4 +1,7 @@
-"""`engine.log`: numbers into metrics.jsonl, one JSON object a line, without waiting for the device. After a kill the file has no gap and no double."""
+"""`engine.log`: numbers into metrics.jsonl, one JSON object a line, without waiting for the device.
+
+After a kill the file has no gap and no line twice.
+"""
 
 from __future__ import annotations
 

@@ -10,9 +10,9 @@ from safetensors.torch import save as save_bytes
 from torch import nn
 from torch.optim import Optimizer
 
-from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine import data, safefile, tree
 from stoker.engine.dist import World
+from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.state import OTHER, KeptValue, ModelState, ObjectState, OptimizerState, kind_of
 
 STATEFUL = "Give it a state_dict of plain values and tensors, or keep what matters with engine.keep(name=value)."
@@ -52,7 +52,7 @@ class Objects:
         elif kind == "optimizer":
             strangers = [p for group in thing.param_groups for p in group["params"] if p not in self.parameter_names]
             if strangers:
-                raise InvalidSpec(f"{name} ({type(thing).__name__}) moves {len(strangers)} parameters of no model that was set up: they would not be saved.",
+                raise InvalidSpec(f"{name} ({type(thing).__name__}) moves {len(strangers)} parameters of no model that was set up.",
                                   hint="Give setup every model whose parameters an optimizer moves.")
             self.optimizers.append(thing)
             self._states[name] = OptimizerState(name, thing, self.parameter_names)
@@ -75,7 +75,8 @@ class Objects:
 
     def fingerprints(self) -> dict[str, dict]:
         """What each loader's data is."""
-        return {name: state.value.fingerprint() for name, state in self._states.items() if isinstance(getattr(state, "value", None), data.Feed)}
+        feeds = {name: getattr(state, "value", None) for name, state in self._states.items()}
+        return {name: feed.fingerprint() for name, feed in feeds.items() if isinstance(feed, data.Feed)}
 
     def collect(self, world: World) -> tuple[dict, dict[str, torch.Tensor]]:
         """(document, tensors). Kept values of every rank are in it; the rest is rank 0's, as all ranks have the same. Raises StateError."""

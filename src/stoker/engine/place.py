@@ -15,8 +15,8 @@ import time
 from hashlib import blake2b
 from pathlib import Path
 
-from stoker.engine.errors import InvalidSpec, StateError
 from stoker.base.rundir import CHECKPOINTS, read_json, write_json
+from stoker.engine.errors import InvalidSpec, StateError
 
 RUN = "run.json"  # {"finished": bool, "script": ..., "starts": n}
 LOCK = "lock"
@@ -63,6 +63,12 @@ def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str]:
     return last, ""
 
 
+def family(asked: Path, roots: list[str]) -> list[str]:
+    """Those of the folders that a run of this name uses: itself, and the later ones after finished runs."""
+    base = str(asked.resolve())
+    return [root for root in roots if root == base or root.removeprefix(f"{base}-").isdigit()]
+
+
 def finished(root: Path) -> bool:
     """Did the run of this folder reach its end?"""
     return bool((read_json(root / RUN) or {}).get("finished"))
@@ -82,13 +88,15 @@ def claim(root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as e:
-        raise StateError(f"{root} cannot be written ({e.strerror}): no checkpoint could be saved.", hint='Name a folder that can: Engine(folder=...).') from e
+        raise StateError(f"{root} cannot be written ({e.strerror}): no checkpoint could be saved.",
+                         hint='Name a folder that can: Engine(folder=...).') from e
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
         os.close(fd)
-        raise StateError(f"{root} is in use by {holder or 'another process'}.", hint="Wait for it or stop it, or give this run a folder of its own.") from None
+        raise StateError(f"{root} is in use by {holder or 'another process'}.",
+                         hint="Wait for it or stop it, or give this run a folder of its own.") from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
     _locks[name] = fd

@@ -100,9 +100,11 @@ class Progress:
         self.clear()
         wall = max(perf_counter() - self._began, 1e-9)
         parts = spent.since(self._spent)
-        shares = {"data": parts.data, "compute": wall - parts.total(), "exchange": parts.exchange, "save": parts.save, "evaluation": parts.evaluation}
+        shares = {"data": parts.data, "compute": wall - parts.total(), "exchange": parts.exchange, "save": parts.save,
+                  "evaluation": parts.evaluation}
         split = ", ".join(f"{name} {100 * s / wall:.0f} %" for name, s in shares.items() if s / wall >= 0.005)
-        say(f"{where}: {wall:.1f} s, {(samples - self._samples) / wall:,.0f} samples/s{'' if loss is None else f', loss {loss:.4g}'} ({split})")
+        rate = (samples - self._samples) / wall
+        say(f"{where}: {wall:.1f} s, {rate:,.0f} samples/s{'' if loss is None else f', loss {loss:.4g}'} ({split})")
 
 
 def _clock(seconds: float) -> str:

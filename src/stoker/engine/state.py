@@ -24,7 +24,8 @@ def kind_of(value: object, place: int) -> str:
         raise InvalidSpec("LBFGS calls the model several times per step through a closure, which Engine cannot count or resume.",
                           hint="Use another optimizer, or run the script without Engine: `stoker run` resumes it unmodified.")
     if isinstance(value, nn.parallel.DistributedDataParallel | nn.DataParallel):
-        raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}.", hint="Give setup the plain model: Engine adds the gradients of all ranks itself.")
+        raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}.",
+                          hint="Give setup the plain model: Engine adds the gradients of all ranks itself.")
     if isinstance(value, nn.Module):
         return "model"
     if isinstance(value, Optimizer):
@@ -34,7 +35,8 @@ def kind_of(value: object, place: int) -> str:
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
         return "object"
     raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}: it has no state_dict and load_state_dict.",
-                      hint="setup takes models, optimizers, schedulers, loaders and whatever has both methods; engine.keep(name=value) takes plain values.")
+                      hint="setup takes models, optimizers, schedulers, loaders and whatever has both methods; "
+                           "engine.keep(name=value) takes plain values.")
 
 
 class ModelState:

@@ -60,7 +60,8 @@ def _encode_dict(value: dict, tensors: dict[str, torch.Tensor], path: str) -> di
     plain = type(value) is dict and all(type(name) is str for name in value) and MARK not in value
     if plain:
         return {name: encode(each, tensors, f"{path}.{name}") for name, each in value.items()}
-    pairs = [[encode(name, tensors, f"{path}.key{n}"), encode(each, tensors, f"{path}.{name}")] for n, (name, each) in enumerate(value.items())]
+    pairs = [[encode(name, tensors, f"{path}.key{n}"), encode(each, tensors, f"{path}.{name}")]
+             for n, (name, each) in enumerate(value.items())]
     return {MARK: _DICTS[type(value)], "v": pairs}
 
 

@@ -12,6 +12,7 @@ from tree import AGENT, PACKAGE, REPO, imports, module_name, name_of, parse, pyt
 
 # room: (rooms of ours it may import, packages of others it may import)
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
+    "": ({"engine"}, set()),  # stoker/__init__.py: `stoker.Engine`, imported when it is asked for
     "base": ({"agent"}, set()),
     "agent": (set(), set()),
     "hooks": (set(), {"torch", "numpy", "sitecustomize", "stoker_hooks"}),

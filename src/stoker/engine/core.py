@@ -37,6 +37,7 @@ class Core:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        stop_recording()
         self.device = dist.device_of(config.device)
         self.world = dist.join(self.device)
         self.seed_all = seeds.seeder(self.device)
@@ -437,6 +438,13 @@ class Core:
             if changed:
                 told = ", ".join(f"{fact} {then[name].get(fact)} → {now[fact]}" for fact in changed)
                 self._doubts.append((grade.STATE, f"{name} changed: {told}"))
+
+
+def stop_recording() -> None:
+    """Under `stoker run` the hooks record an unmodified script; this one saves and resumes by itself."""
+    fate, words = (sys.modules.get(f"stoker_hooks.ghost.{name}") for name in ("fate", "words"))
+    if fate is not None and words is not None:
+        fate.refuse_for_all(words.ENGINE)
 
 
 def _of_user() -> FrameType | None:

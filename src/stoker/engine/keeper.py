@@ -10,7 +10,7 @@ from time import monotonic
 import torch
 
 from stoker.base.errors import StokerError
-from stoker.base.rundir import read_json, write_json
+from stoker.base.rundir import ATTEMPTS, ENGINE, read_json, write_json
 from stoker.engine import checkpoint, place
 from stoker.engine.config import Config, every
 from stoker.engine.dist import World
@@ -18,7 +18,6 @@ from stoker.engine.errors import StateError
 from stoker.engine.progress import Pulse, say
 from stoker.engine.writer import Writer
 
-NOTE = "engine.json"  # in the attempt's folder under Stoker: what the engine says of itself, for `stoker show`
 YES = ("1", "yes", "true")
 
 
@@ -165,5 +164,5 @@ class Keeper:
         """Tell `stoker show` about the engine of this attempt."""
         folder, attempt = os.environ.get("STOKER_RUN_DIR"), os.environ.get("STOKER_ATTEMPT")
         if self.world.rank == 0 and folder and attempt:
-            path = Path(folder) / "attempts" / attempt / NOTE
+            path = Path(folder) / ATTEMPTS / attempt / ENGINE
             write_json(path, {**(read_json(path) or {}), **facts})

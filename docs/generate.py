@@ -67,8 +67,9 @@ def resume_page() -> str:
 
 
 def engine_page() -> str:
-    """docs/engine-reference.md: the verbs of Engine and its arguments, from their docstrings. Reads the source: torch is not imported."""
-    lines = ["# Engine reference", "", "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](engine.md) says how to use it.", ""]
+    """docs/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
+    head = "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](engine.md) says how to use it."
+    lines = ["# Engine reference", "", head, ""]
     for name, kind in (("config", "Config"), ("engine", "Engine")):
         tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
         cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)

@@ -130,7 +130,7 @@ for epoch in engine.epochs(OPTIONS["epochs"]):
             engine.update(opt_m)
             engine.backward(F.cross_entropy(model(x), y), opt)
             moved = engine.update(opt)
-            loss = engine._core.gradients.loss
+            loss = engine._core.gradients.loss.detach()
         else:
             loss = F.cross_entropy(model(x), y)
             moved = engine.step(loss)

@@ -25,6 +25,7 @@ class Gradients:
         self.buffers: list[torch.Tensor] = []  # of all models: rank 0's are everybody's after a step
         self.loss: torch.Tensor | None = None
         self.skipped = 0
+        self.bad_ranks = 0
         self._before: torch.Tensor | None = None
 
     def add(self, loss: torch.Tensor, optimizers: list[Optimizer], micro: Micro, weight: float | None, *,
@@ -40,7 +41,7 @@ class Gradients:
             raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; one number is needed.",
                               hint="Take loss.mean(), or loss.sum() with weight=the number of its entries.")
         share = micro.share if weight is None else 0.0 if micro.ghost else float(weight)
-        self.loss = loss.detach() / weight if weight else loss.detach()
+        self.loss = loss.detach() / weight if weight else loss
         if micro.slots == 1 and weight is None:
             scaled = loss
         elif weight is None:
@@ -62,22 +63,28 @@ class Gradients:
                 raise InvalidSpec(f"update({type(optimizer).__name__}) without a backward before it.",
                                   hint="engine.backward(loss, optimizer), then engine.update(optimizer).")
         weights = [self.weights.pop(id(o)) for o in optimizers]
-        parameters = list(dict.fromkeys(p for o in optimizers for p in _parameters(o)))
-        bad = self.world.size > 1 and not self.skips and not math.isfinite(self.loss.item())
-        sums = self.world.sum_gradients(parameters, [*weights, *wishes, float(bad)])
+        alone = self.world.size == 1
+        sums = weights if alone else self._exchange(optimizers, [*weights, *wishes])
         for optimizer, weight in zip(optimizers, sums, strict=False):
             if weight != 1.0:
                 _divide(_parameters(optimizer), weight)
             self.precision.unscale(optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.clip) if self.clip is not None else None
-        if self._finite(norm, parameters, step, bool(sums[-1])):
+        norm = torch.nn.utils.clip_grad_norm_(_all(optimizers), self.clip) if self.clip is not None else None
+        if self._finite(norm, optimizers, step):
             for optimizer in optimizers:
                 self.precision.step(optimizer)
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
-        if self.world.size > 1:
+        if not alone:
             self.world.same_everywhere(self.buffers)
-        return sums[len(weights):-1]
+        return sums[len(weights):]
+
+    def _exchange(self, optimizers: list[Optimizer], numbers: list[float]) -> list[float]:
+        """Sum gradients and numbers over the ranks, and learn whether a rank has a loss that is not finite."""
+        bad = not self.skips and not math.isfinite(self.loss.item())
+        *sums, bad_ranks = self.world.sum_gradients(_all(optimizers), [*numbers, float(bad)])
+        self.bad_ranks = int(bad_ranks)
+        return sums
 
     def drop(self, optimizers: list[Optimizer]) -> bool:
         """Forget what was added up without a step. Was there something?"""
@@ -88,23 +95,24 @@ class Gradients:
                 optimizer.zero_grad(set_to_none=True)
         return pending
 
-    def _finite(self, norm: torch.Tensor | None, parameters: list[torch.Tensor], step: int, bad: bool) -> bool:
+    def _finite(self, norm: torch.Tensor | None, optimizers: list[Optimizer], step: int) -> bool:
         """May the step be made? With a scaler it decides by itself."""
         if self.precision.scales:
             return True
         if self.skips and norm is None:
-            norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            norm = torch.nn.utils.get_total_norm([p.grad for p in _all(optimizers) if p.grad is not None])
         seen = norm if norm is not None else self.loss
-        if self.world.size == 1 and seen.device.type == "cuda":  # one step late: nothing waits for the device
-            seen, self._before = self._before, seen.clone()
-        if not bad and (seen is None or (self.world.size > 1 and norm is None) or math.isfinite(seen.item())):
+        if seen.is_cuda and not self.skips:  # one step late: nothing waits for the device
+            seen, self._before = self._before, seen.detach().clone()
+        own = self.world.size == 1 or norm is not None  # else the exchange has told about every rank's loss
+        if not self.bad_ranks and (seen is None or not own or math.isfinite(seen.item())):
             return True
         if self.skips:
             self.skipped += 1
             return False
         what = "The gradient" if norm is not None else "The loss"
-        value = "on another rank" if math.isfinite(seen.item()) else seen.item()
-        raise StateError(f"{what} of step {step:,} is not finite ({value}). {self.first_bad(parameters)}",
+        value = "on some rank" if seen is None or math.isfinite(seen.item()) else seen.item()
+        raise StateError(f"{what} of step {step:,} is not finite ({value}). {self.first_bad(_all(optimizers))}",
                          hint='The last checkpoint is from before. Engine(nan="skip") drops such steps; '
                               "a lower learning rate or clip=1.0 often prevents them.")
 
@@ -123,6 +131,11 @@ class Gradients:
 
 def _parameters(optimizer: Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _all(optimizers: list[Optimizer]) -> list[torch.Tensor]:
+    """The parameters of all of them, each once."""
+    return list(dict.fromkeys(p for o in optimizers for p in _parameters(o)))
 
 
 def _divide(parameters: list[torch.Tensor], weight: float) -> None:

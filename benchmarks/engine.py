@@ -176,7 +176,8 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     save = sides(SAVE, 3_000 if short else 33_000, turns)
     raw = f"raw {step['raw']:.0f} us"
     rates = f"{data['engine']:,.0f} against {data['plain']:,.0f} samples/s"
-    stalls = f"{save['engine']:.3f} s against {save['torch.save']:.3f} s ({save['fsync']:.3f} s with fsync); a bare copy {save['copy']:.3f} s"
+    copied = f"a bare copy {save['copy']:.3f} s"
+    stalls = f"{save['engine']:.3f} s against {save['torch.save']:.3f} s ({save['fsync']:.3f} s with fsync); {copied}"
     found = [
         Row(name="engine: step over a raw loop", value=step["engine"] - step["raw"], target=25, unit="us", n=turns, detail=raw),
         Row(name="engine: step with log over a raw loop", value=step["log"] - step["raw"], target=35, unit="us", n=turns, detail=raw),

@@ -54,6 +54,16 @@ def test_the_folder_has_the_scripts_name_and_a_finished_run_is_left_alone(made):
     assert sorted(p.name for p in (one.folder / "runs").iterdir()) == [folders[0], f"{folders[0]}-2"]
 
 
+def test_a_folder_of_another_run_is_not_taken_for_a_later_one(made):
+    other = made(usual('folder="run-2", save="1step"'))
+    other.start(DIE="3")
+    script(other.folder, usual())
+    assert "new run in run;" in other.good()
+    assert "new run in run-3;" in other.good()
+    script(other.folder, usual('folder="run-2", save="1step"'))
+    assert "resumes run-2 at step 2" in other.good()
+
+
 def test_the_same_command_resumes_and_says_what_it_is_worth(made):
     straight = made(usual(), "straight").end()
     one = made(usual())

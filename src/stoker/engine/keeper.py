@@ -72,7 +72,7 @@ class Keeper:
 
     def _choose(self) -> Path:
         self.extending = wanted("STOKER_EXTEND")
-        root, said = place.choose(place.folder(self.config.folder), self.extending, wanted("STOKER_FRESH"))
+        root, said, after = place.choose(place.folder(self.config.folder), self.extending, wanted("STOKER_FRESH"))
         place.claim(root)
         self.said += [said] if said else []
         left = checkpoint.remove_unfinished(root)
@@ -83,7 +83,7 @@ class Keeper:
         self._compare_code(root)
         self.pulse = Pulse(root)
         starts = (read_json(root / place.RUN) or {}).get("starts", 0) + 1
-        place.mark(root, finished=False, script=str(place.main_file() or ""), starts=starts)
+        place.mark(root, finished=False, script=str(place.main_file() or ""), starts=starts, after=after)
         return root
 
     def _compare_code(self, root: Path) -> None:

@@ -46,21 +46,23 @@ def folder(asked: str | None) -> Path:
     return base if count == 1 else base.with_name(f"{base.name}-engine{count}")
 
 
-def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str]:
-    """(the folder to use, a sentence about a folder that was moved aside or left alone, or "")."""
-    last, n = base, 2
-    while (following := base.with_name(f"{base.name}-{n}")).is_dir():
-        last, n = following, n + 1
+def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
+    """(the folder to use, a sentence about a folder that was moved aside or left alone, the name of the finished folder that it follows)."""
+    last, n, after = base, 2, ""
+    while (following := base.with_name(f"{base.name}-{n}")).exists():
+        if (read_json(following / RUN) or {}).get("after") == last.name:
+            after, last = last.name, following
+        n += 1
     if not last.is_dir():
-        return last, ""
+        return last, "", ""
     if fresh:
         aside = last.with_name(f"{last.name}.old-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         _refuse_if_held(last)
         os.rename(last, aside)
-        return last, f"the old folder is now {aside}"
+        return last, f"the old folder is now {aside}", after
     if finished(last) and not extend:
-        return following, f"{last} holds a finished run"
-    return last, ""
+        return following, f"{last} holds a finished run", last.name
+    return last, "", after
 
 
 def family(asked: Path, roots: list[str]) -> list[str]:

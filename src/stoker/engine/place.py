@@ -47,7 +47,7 @@ def folder(asked: str | None) -> Path:
 
 
 def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
-    """(the folder to use, a sentence about a folder that was moved aside or left alone, the name of the finished folder that it follows)."""
+    """(the folder to use, a sentence about one that was moved aside or left alone, the name of the finished one that it follows)."""
     last, n, after = base, 2, ""
     while (following := base.with_name(f"{base.name}-{n}")).exists():
         if (read_json(following / RUN) or {}).get("after") == last.name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from stoker.doctor.lints import LINTS
 
 PAGE = Path(__file__).with_name("reference.md")
 RESUME_PAGE = Path(__file__).with_name("resume.md")
+ENGINE_PAGE = Path(__file__).with_name("engine-reference.md")
+ROOM = Path(__file__).parents[1] / "src" / "stoker" / "engine"
 RESUME_BEGIN, RESUME_END = "<!-- from src/stoker/hooks/ghost/words.py: make docs -->", "<!-- end -->"
 WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / "words.py"
 
@@ -61,6 +64,39 @@ def resume_page() -> str:
     """docs/resume.md with the sentences of words.py between its marks."""
     before, begin, rest = RESUME_PAGE.read_text("utf-8").partition(RESUME_BEGIN)
     return before + begin + "\n" + "\n".join(_refusals()) + rest[rest.index(RESUME_END):]
+
+
+def engine_page() -> str:
+    """docs/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
+    head = "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](engine.md) says how to use it."
+    lines = ["# Engine reference", "", head, ""]
+    for name, kind in (("config", "Config"), ("engine", "Engine")):
+        tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
+        cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
+        lines += ["## Arguments of `Engine`" if kind == "Config" else "## Verbs", ""]
+        lines += _docstring(cls) if kind == "Config" else [line for part in cls.body for line in _engine_verb(part)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _docstring(node: ast.AST) -> list[str]:
+    """Its paragraphs; "name: meaning" lines become a list."""
+    found = []
+    for line in (ast.get_docstring(node) or "").splitlines():
+        word, colon, rest = line.partition(": ")
+        item = colon and re.fullmatch(r"[a-z_]+", word)
+        found.append(f"- `{word}`: {rest}" if item else line)
+    return [*found, ""]
+
+
+def _engine_verb(node: ast.AST) -> Iterator[str]:
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+        return
+    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    prop = any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list)
+    result = f" → {ast.unparse(node.returns)}" if node.returns else ""
+    yield f"### `engine.{node.name}{'' if prop else f'({arguments})'}{result}`"
+    yield ""
+    yield from _docstring(node)
 
 
 def _refusals() -> Iterator[str]:
@@ -154,6 +190,9 @@ if __name__ == "__main__":
         sys.stdout.write(page())
     elif sys.argv[1:] == ["--print-resume"]:
         sys.stdout.write(resume_page())
+    elif sys.argv[1:] == ["--print-engine"]:
+        sys.stdout.write(engine_page())
     else:
         PAGE.write_text(page(), "utf-8")
         RESUME_PAGE.write_text(resume_page(), "utf-8")
+        ENGINE_PAGE.write_text(engine_page(), "utf-8")

@@ -28,7 +28,7 @@ from skips import not_accepted
 
 MARK = "TEST_MARK"  # inherited by what a test starts; not STOKER_*, since those do not reach runs
 TRAINING_S = {"examples": 60.0}  # a slow test of that folder, where it is far from the usual
-INSIDE = {"hooks", "tune", "faults", "rehearse", "test_cli_tune.py", "test_resume_runs.py", "test_fuzz.py", "test_mutation.py"}  # folders and files of tests
+INSIDE = {"engine", "hooks", "tune", "faults", "rehearse", "test_cli_tune.py", "test_resume_runs.py", "test_fuzz.py", "test_mutation.py"}  # folders and files of tests
 QUIET_S = 5.0  # what is on its way out gets this long
 PARTS = {"sshd": lambda: sshd_program() and shutil.which("ssh") and shutil.which("ssh-keygen")}  # others: a program of that name
 

@@ -36,6 +36,11 @@ def test_every_sentence_of_refusal_is_listed():
     assert done.stdout == read("docs/resume.md"), "docs/resume.md does not list the sentences of words.py: make docs"
 
 
+def test_the_engine_reference_is_what_the_docstrings_say():
+    done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-engine"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == read("docs/engine-reference.md"), "docs/engine-reference.md is not what the code says: make docs"
+
+
 @pytest.mark.parametrize("name", REASONS)
 def test_every_reason_is_explained(name):
     assert f"`{name}`" in read("docs/reference.md")

@@ -12,6 +12,7 @@ from tree import AGENT, PACKAGE, REPO, imports, module_name, name_of, parse, pyt
 
 # room: (rooms of ours it may import, packages of others it may import)
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
+    "": ({"engine"}, set()),  # stoker/__init__.py: `stoker.Engine`, imported when it is asked for
     "base": ({"agent"}, set()),
     "agent": (set(), set()),
     "hooks": (set(), {"torch", "numpy", "sitecustomize", "stoker_hooks"}),
@@ -21,10 +22,11 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
     "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),
+    "engine": ({"base"}, {"torch", "numpy", "safetensors"}),
     "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
     "cli": ({"client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets"}),
 }
-OF_THE_USER = {"hooks"}  # rooms whose code runs in the user's Python: what they import is not ours to install
+OF_THE_USER = {"hooks", "engine"}  # rooms whose code runs in the user's Python: what they import is not in the base install
 BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it
 
 
@@ -105,6 +107,6 @@ def test_what_is_installed_is_used_and_what_is_used_is_installed():
 def test_the_versions_that_are_known_good_are_versions_of_what_is_needed():
     project = tomllib.loads((REPO / "pyproject.toml").read_text("utf-8"))["project"]
     asked = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
-    names = {re.split(r"[<>=!~\[; ]", text)[0].lower() for text in asked} - {"stoker", "safetensors"}
+    names = {re.split(r"[<>=!~\[; ]", text)[0].lower() for text in asked} - {"stoker"}
     pinned = {line.split("==")[0].lower() for line in (REPO / "constraints.txt").read_text("utf-8").splitlines() if "==" in line}
     assert not names - pinned, f"constraints.txt has no version of {sorted(names - pinned)}"

@@ -67,7 +67,9 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
     yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
     yield "Tuned", list(_tuned(run))
-    yield "Exact resume", list(_resume(run.get("resume") or {}, run.get("hooks") or {}))
+    engine = run.get("engine") or {}
+    yield "Engine", list(_engine(engine))
+    yield "Exact resume", [] if engine else list(_resume(run.get("resume") or {}, run.get("hooks") or {}))
     yield "Files", list(_files(run.get("files") or []))
     yield "Settings", list(_settings(run))
 
@@ -99,6 +101,17 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "target", str(run.get("target"))
     if run.get("pinned"):
         yield "pinned", "yes, gc leaves it alone"
+
+
+def _engine(told: dict) -> Iterator[tuple[str, str]]:
+    """What the script's own Engine said of this attempt."""
+    if not told:
+        return
+    reasons = "; ".join(str(each) for each in told.get("reasons") or ())
+    yield "grade", output.shown(f"{told.get('grade')}{f' ({reasons})' if reasons else ''}")
+    yield "saved", output.shown(f"step {told.get('step') or 0:,}, in {told.get('folder')}")
+    if told.get("resumed") is not None:
+        yield "resumed", f"at step {told['resumed']:,}"
 
 
 def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:

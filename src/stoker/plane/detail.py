@@ -46,6 +46,7 @@ def detail(run: Run, target: Target, seen: Observation | None, history: list[dic
         "resume": _resume(run, target, asked, attempts) if run.spec.resume != "off" else None,
         "hooks": _hooks(run, target) if run.spec.hooks else None,
         "rehearsal": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks and begun(run) else None,
+        "engine": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.ENGINE}") if begun(run) else None,
         "training": _training(run, target),
         "trained_nothing": None if files else _trained_nothing(run, target),
         "history": [{**event, "at": iso(event["at"])} for event in history],

@@ -148,6 +148,7 @@ SAME_MACHINE = "the processor is another one ({now}; recorded: {then}): results 
 SAME_GPU = "the GPU or its driver is another one ({now}; recorded: {then}): results would be rounded differently"
 SAME_VARIABLES = "variables that change how numbers are computed are set differently: {names}"
 EDITED_MEANWHILE = "{path} was written while the script was running: what runs is not what stands there"
+ENGINE = "the script constructs a stoker.Engine, which saves and resumes by itself"
 DISTRIBUTED = "torch.distributed is in use; runs of several processes cannot be resumed exactly yet"
 THREAD = "a thread of the script's own ({name}, {where}) works beside training"
 SPAWNED = "the script trains in processes that it starts; only a training in its first process can be resumed"

@@ -1,0 +1,82 @@
+"""What the constructor of `Engine` takes, checked; and durations such as "30s", "200step", "1ep"."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+
+from stoker.engine.errors import InvalidSpec
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
+ON_NAN = ("stop", "skip")
+UNITS = {"s": ("seconds", 1), "min": ("seconds", 60), "h": ("seconds", 3600), "step": ("steps", 1), "ep": ("epochs", 1)}
+SEE = "docs/engine.md lists the arguments of Engine."
+
+
+@dataclass(frozen=True)
+class Every:
+    """How often: after this many seconds, optimizer steps or epochs. Exactly one of the three is not 0."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    epochs: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The arguments of `Engine`.
+
+    folder: where checkpoints go; by default the run's folder, or runs/ with a name made of the script and its arguments.
+    seed: the number from which sample order, augmentation and dropout are derived.
+    precision: "fp32", "tf32", "bf16", "fp16", or "auto" (chosen by hardware at the first start, then kept).
+    accumulate: micro-batches per rank that make one optimizer step.
+    clip: the largest norm of all gradients of one update, or None.
+    save: time between two saves: "30s", "5min", "200step", "1ep".
+    keep_last: number of newest checkpoints that are kept; the best one is kept as well.
+    nan: what a loss or gradient that is not finite does: "stop" raises, "skip" drops that step.
+    device: "cpu", "cuda", "cuda:1"; by default a GPU where there is one.
+    """
+
+    folder: str | None = None
+    seed: int = 0
+    precision: str = "fp32"
+    accumulate: int = 1
+    clip: float | None = None
+    save: str = "1min"
+    keep_last: int = 2
+    nan: str = "stop"
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        _need(isinstance(self.seed, int) and not isinstance(self.seed, bool), "seed", self.seed, "a whole number")
+        _need(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
+        _need(isinstance(self.accumulate, int) and self.accumulate >= 1, "accumulate", self.accumulate, "a whole number, at least 1")
+        _need(self.clip is None or self.clip > 0, "clip", self.clip, "a number above 0, or None")
+        _need(isinstance(self.keep_last, int) and self.keep_last >= 1, "keep_last", self.keep_last, "a whole number, at least 1")
+        _need(self.nan in ON_NAN, "nan", self.nan, " or ".join(ON_NAN))
+        every(self.save)
+
+
+def config(given: dict[str, object]) -> Config:
+    """The `Config` of these keyword arguments. Raises InvalidSpec, which names the arguments there are, for one that is not known."""
+    names = [field.name for field in dataclasses.fields(Config)]
+    for name in given:
+        if name not in names:
+            raise InvalidSpec(f"Engine has no argument {name!r}. It takes: {', '.join(names)}.", hint=SEE)
+    return Config(**given)
+
+
+def every(text: str) -> Every:
+    """"30s", "5min", "1h", "200step", "1ep" as an `Every`. Raises InvalidSpec."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text) if isinstance(text, str) else None
+    unit, factor = UNITS.get(found[2] if found else "", ("", 0))
+    number = float(found[1]) * factor if found else 0.0
+    whole = unit == "seconds" or number == int(number)
+    _need(bool(unit) and number > 0 and whole, "save", text, 'a duration such as "30s", "5min", "200step" or "1ep"')
+    return Every(**{unit: number if unit == "seconds" else int(number)})
+
+
+def _need(good: bool, name: str, value: object, wanted: str) -> None:
+    if not good:
+        raise InvalidSpec(f"Engine({name}={value!r}): {name} is {wanted}.", hint=SEE)

@@ -1,0 +1,455 @@
+"""What an `Engine` is made of, and what its loops ask for: when to save, where to go on, what to say."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+from pathlib import Path
+from time import perf_counter, time
+from types import FrameType
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from stoker.base.rundir import write_whole
+from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds
+from stoker.engine.carried import carried
+from stoker.engine.config import Config
+from stoker.engine.data import Micro, move
+from stoker.engine.ending import Exit, Signals
+from stoker.engine.errors import StateError
+from stoker.engine.gradients import Gradients
+from stoker.engine.keeper import Keeper
+from stoker.engine.loops import DONE, Batches, Epochs, Loop, Position
+from stoker.engine.objects import Objects
+from stoker.engine.progress import Progress, Spent, say
+from stoker.engine.state import KeptValue
+
+_open: dict[str, Core] = {}  # by folder: a notebook cell that runs again takes over from the Engine before it
+HERE = os.path.dirname(__file__)
+
+
+class Core:
+    """The state of one training. Public names are for the other files of this room."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        stop_recording()
+        self.device = dist.device_of(config.device)
+        self.world = dist.join(self.device)
+        self.seed_all = seeds.seeder(self.device)
+        self.moves = self.device.type != "cpu"
+        self.keeper = Keeper(config, self.world)
+        self.objects = Objects()
+        self.position = Position(None, None)
+        self.signals = Signals()
+        self.exit = Exit()
+        self.spent = Spent()
+        self.progress = Progress(self.world.rank == 0)
+        self.metrics: metrics.Metrics | None = None
+        self.precision = precision.Precision(self.device)
+        self.gradients = Gradients(self.world, self.precision, config.clip, config.nan)
+        self.gradients.names = self.objects.parameter_names
+        self.micro: Micro | None = None
+        self.window = config.accumulate * self.world.size
+        self.evaluating = 0
+        self.resuming = False
+        self.opened = False
+        self.announced = False
+        self.moved = False
+        self.steps = 0
+        self.samples = 0
+        self.epoch = 0
+        self.epochs_done = 0
+        self._batch_size: int | None = None
+        self._agreed: list[float] = [0.0, 0.0]
+        self._totals: dict[str, int] = {}
+        self._looked_at: set[tuple[str, int]] = set()
+        self._told: set[str] = set()
+        self._doubts: list[tuple[str, str]] = []
+        self.trained = False  # in the loop over batches that runs
+        self.seed_all(seeds.mix(seeds.key(config.seed), 0))
+        self.open()
+
+    # the start
+
+    def open(self) -> None:
+        """Find the folder and what it holds, and take over what is frozen in it."""
+        if self.config.folder is not None:
+            for root in place.family(Path(self.config.folder), list(_open)):
+                _open[root].shut(True)
+        self.keeper.open()
+        _open[str(self.keeper.root.resolve())] = self
+        saved = self.keeper.saved
+        made = saved.doc["made"] if saved else {}
+        self._threads(made)
+        self._choose_precision(made)
+        if made.get("accumulate") == self.config.accumulate and made["window"] != self.window:
+            self.window = made["window"]
+            if self.window < self.world.size:
+                raise StateError(f"The run was begun with {self.window} micro-batches per step: {self.world.size} ranks cannot share them.",
+                                 hint=f"Start at most {self.window} ranks.")
+        if saved:
+            self.resuming = True
+            self.position = Position(saved.doc["position"], saved.doc["at"])
+            self._totals = dict(saved.doc["totals"])
+            self.precision.load_state_dict(saved.doc["precision"])
+        if self.world.rank == 0:
+            at = metrics.path(self.keeper.root)
+            log = saved.doc["metrics"] if saved else {"path": str(at), "bytes": 0}
+            self.metrics = metrics.Metrics(at, log["bytes"] if log["path"] == at.name or log["path"] == str(at) else None)
+        atexit.register(self.close)
+
+    def _threads(self, made: dict) -> None:
+        """As many threads as cores are ours, shared by the ranks here; a resumed run keeps its number, which can change bits."""
+        if "threads" in made:
+            torch.set_num_threads(made["threads"])
+        elif "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(max(1, min(torch.get_num_threads(), grade.cores() // self.world.local_size)))
+
+    def _choose_precision(self, made: dict) -> None:
+        name = self.config.precision
+        if name == "auto":
+            name, why = (made["precision"], "as at the first start") if made.get("precision") else precision.choose(self.device)
+            self.keeper.said.append(f'precision="auto" is {name}: {why}')
+        self.precision = self.gradients.precision = precision.precision(name, self.device)
+
+    def prepare(self, model: nn.Module, compiled: bool) -> None:
+        """A model comes in: on the device, the same on every rank."""
+        model.to(self.device)
+        self.world.same_everywhere([*model.parameters(), *model.buffers()])
+        self.gradients.buffers += list(model.buffers())
+        self.precision.prepare(model)
+        if compiled:
+            model.compile()
+
+    def remember(self, things: tuple[object, ...]) -> None:
+        """Register what was set up; restore it where the run is resumed."""
+        names = self.objects.add(things)
+        if self.resuming:
+            self.objects.restore(self.keeper.saved.doc, self.keeper.saved.tensors, names)
+
+    def kept_value(self, name: str, value: object) -> object:
+        """What `keep` returns for one value."""
+        held = self.objects.kept.get(name)
+        if held is None:
+            held = self.objects.kept[name] = KeptValue(name, value)
+        if not self.resuming:
+            held.value = value
+            return value
+        held.value = value
+        saved = self.objects.kept_of(self.keeper.saved.doc, self.keeper.saved.tensors, self.world.rank)
+        if name in saved:
+            held.restore(saved[name])
+        return held.value
+
+    # what the loops ask for
+
+    def before_loop(self, loop: Loop) -> None:
+        """Once: say how this start begins. At a new run's first loop, save what everything begins with."""
+        if self.announced:
+            self._look_for_carried()
+            return
+        self.announced = True
+        if self.keeper.saved is None:
+            body = self._collect(loop, 0)
+            self.keeper.need_space(body[1])
+            self.keeper.save(*body, 0, wait=True)
+        self._announce(self._look_for_carried(quietly=True))
+
+    def extends(self, loop: Epochs) -> bool:
+        """A finished loop is asked for more epochs by STOKER_EXTEND: it goes on where it ended."""
+        before = self._totals.get(loop.key, 0)
+        if not self.keeper.extending or loop.total <= before:
+            return False
+        loop.spot.item = before
+        rates = ", ".join(f"{group['lr']:.3g}" for optimizer in self.objects.optimizers for group in optimizer.param_groups)
+        say(f"the run goes on from epoch {before} to {loop.total}. Learning rate now: {rates}; schedules go on by their own rule")
+        return True
+
+    def arrive(self) -> None:
+        """The position of the checkpoint is reached: everything is what it was there, whatever the code before did."""
+        saved = self.keeper.saved
+        self.objects.restore_all(saved.doc, saved.tensors)
+        for name, value in self.objects.kept_of(saved.doc, saved.tensors, self.world.rank).items():
+            if name in self.objects.kept:
+                self.objects.kept[name].restore(value)
+        self.precision.load_state_dict(saved.doc["precision"])
+        self.steps, self.samples, self.epochs_done = saved.step, saved.doc["samples"], saved.doc["epochs_done"]
+        self.spent = Spent(**saved.doc["spent"])
+        self.resuming = False
+        self.keeper.saved = None
+
+    def begin_epoch(self, loop: Epochs) -> None:
+        """An epoch is handed out."""
+        self.epoch = loop.spot.item
+        self._totals[loop.key] = loop.total
+        self.progress.epoch_begins(self.samples, self.spent)
+
+    def end_of_epoch(self, loop: Epochs) -> None:
+        """The outer loop asks for its next epoch: the body has run."""
+        self.epochs_done += 1
+        self.progress.epoch_ends(f"epoch {loop.spot.item + 1}/{loop.total}", self.samples, self.spent, self.loss())
+        self.moved = False
+        last = loop.spot.item + 1 >= loop.total
+        if not last and self._all_agree(self.keeper.due(self.steps, self.epochs_done) or self.signals.wanted):
+            self.save_at(loop, loop.spot.item + 1)
+
+    def end_of_loop(self, loop: Loop) -> None:
+        """A loop over epochs, or the outermost over batches, is exhausted or was left by break: its end is a position of its own."""
+        if self.resuming or self.evaluating:
+            return
+        self._totals[loop.key] = getattr(loop, "total", 1)
+        self.save_at(loop, DONE, wait=True)
+        self.exit.watch()
+
+    def batches_begin(self) -> None:
+        """The first batch of a loop is asked for."""
+        if not self.evaluating:
+            self.trained = False
+            self.signals.watch()
+
+    def boundary(self, loop: Batches) -> None:
+        """The loop asks for its next batch after an optimizer step: the moment to save and to stop."""
+        if not self.moved or self.gradients.weights:
+            return
+        self.moved = False
+        self.precision.after()
+        if self.progress.terminal:
+            self.progress.step(f"epoch {self.epoch + 1}", loop.spot.item, loop.feed.length(), self.samples, self.loss())
+        if self.world.size == 1:
+            due, stop = self.keeper.due(self.steps, self.epochs_done), self.signals.wanted
+        else:
+            due, stop = self._agreed[:2]
+        if due or stop:
+            self.save_at(loop, loop.following(self.window), wait=bool(stop))
+        if stop:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self.world.rank == 0:
+            say(f"asked to end by signal {self.signals.wanted or '(another rank)'}: saved at step {self.steps:,}")
+        self.signals.wanted = self.signals.wanted or 15
+        self.signals.act()
+
+    def _wishes(self) -> list[float]:
+        """What this rank wants all ranks to know with the next step: is a save due (rank 0 decides), is an end asked for."""
+        due = self.world.rank == 0 and self.keeper.due(self.steps + 1, self.epochs_done)
+        return [float(due), float(bool(self.signals.wanted))]
+
+    def apply(self, optimizers: list[Optimizer]) -> None:
+        """One step of these optimizers; the first of a micro-batch counts as a step of the run."""
+        alone = self.world.size == 1
+        began = 0.0 if alone else perf_counter()
+        try:
+            agreed = self.gradients.apply(optimizers, [] if alone else self._wishes(), self.steps + 1)
+        except StateError as e:
+            raise StateError(f"{e.message} {self._where()}", hint=e.hint) from None
+        if not alone:
+            self._agreed = agreed
+            self.spent.exchange += perf_counter() - began
+        if self.moved:
+            return
+        self.moved = self.trained = True
+        self.steps += 1
+        self.samples += self.micro.samples
+        if self.keeper.pulse is not None:
+            self.keeper.pulse.beat(self.steps, self.samples)
+
+    def back_in(self, loop: Loop) -> None:
+        """The loop is left: the micro-batch of the loop around it is the current one again."""
+        around = [spot.micro for spot in self.position.open if spot.micro is not None and spot is not loop.spot]
+        self.micro = around[-1] if around else None
+        if not around:
+            self.precision.after()
+            self.drop_pending()
+            self.signals.leave()
+
+    def drop_pending(self) -> None:
+        """A loop was left in the middle of an accumulation: its gradients belong to no step."""
+        if not self.evaluating and self.gradients.drop(self.objects.optimizers):
+            say("the loop was left inside an accumulation: the gradients of its last micro-batches are dropped")
+
+    def to_device(self, batch: object) -> object:
+        """A batch on this rank's device."""
+        return move(batch, self.device)
+
+    def inside_batches(self) -> bool:
+        """Is a loop over batches open?"""
+        return any(spot.micro is not None for spot in self.position.open)
+
+    def loss(self) -> float | None:
+        """The loss of the last micro-batch."""
+        return None if self.gradients.loss is None else self.gradients.loss.item()
+
+    # saving
+
+    def save_at(self, loop: Loop, following: int | str, wait: bool = False) -> None:
+        """Save with the position: `following` is the next element of `loop`."""
+        began = perf_counter()
+        self._check_finite()
+        self.keeper.save(*self._collect(loop, following), self.epochs_done, wait)
+        self.keeper.note(step=self.steps)
+        self.spent.save += perf_counter() - began
+
+    def _collect(self, loop: Loop, following: int | str) -> tuple[dict, dict[str, torch.Tensor]]:
+        body, tensors = self.objects.collect(self.world)
+        log = {"path": str(self.metrics.path), "bytes": self.metrics.sync()} if self.metrics else {}
+        doc = {**body, "step": self.steps, "samples": self.samples, "epochs_done": self.epochs_done, "at": loop.key,
+               "position": self.position.to_save(loop, following), "totals": self._totals, "precision": self.precision.state_dict(),
+               "metrics": log, "made": self._made(), "data": self.objects.fingerprints(), "spent": vars(self.spent), "at_s": time()}
+        return doc, tensors
+
+    def _made(self) -> dict:
+        return {**grade.facts(self.device), "world": self.world.size, "window": self.window, "accumulate": self.config.accumulate,
+                "seed": self.config.seed, "precision": self.precision.name, "clip": self.config.clip,
+                "code": place.code_hash(place.main_file())}
+
+    def _check_finite(self) -> None:
+        """No checkpoint is made of parameters that are not finite. And all ranks have the same ones."""
+        parameters = [[p.detach() for p in model.parameters() if p.is_floating_point()] for model in self.objects.models]
+        sums = [float(sum(p.sum(dtype=torch.float64) for p in each)) for each in parameters]
+        if not math.isfinite(sum(sums)):
+            bad = self.gradients.first_bad(list(self.objects.parameter_names))
+            raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
+                             hint="The last checkpoint is from before.")
+        everywhere = self.world.gather(repr(sums).encode())
+        if len(set(everywhere)) > 1:
+            raise StateError(f"The ranks have different parameters after step {self.steps:,}: something is computed on some ranks only.",
+                             hint="Look for code under `if engine.rank == 0` that changes the model or the optimizer.")
+
+    def _all_agree(self, wish: object) -> bool:
+        """Rank 0's wish, or that of any rank for an end."""
+        counts = bool(wish) and (self.world.rank == 0 or bool(self.signals.wanted))
+        return bool(self.world.add([float(counts)])[0])
+
+    # the end
+
+    def close(self) -> None:
+        """At exit: nothing is under way any more; a run whose loops are over has finished."""
+        self.shut(self.exit.was_good())
+
+    def shut(self, good: bool) -> None:
+        """Let go of the folder. good: nothing went wrong after the loops."""
+        atexit.unregister(self.close)
+        _open.pop(str(self.keeper.root.resolve()), None)
+        self.progress.clear()
+        self.keeper.wait()
+        if self.metrics is not None:
+            self.metrics.close()
+            self.metrics = None
+        over = self._totals and not self.position.open and not self.position.failed and not self.resuming
+        if over and good:
+            self.keeper.finish()
+        self.world.close()
+
+    def write_weights(self, path: Path, model: nn.Module, best: bool) -> Path:
+        """See `Engine.export`."""
+        from safetensors.torch import save
+
+        name = self.objects.name_of(model)
+        weights = {n: t.detach().cpu().contiguous().clone() for n, t in model.state_dict().items()}
+        if best:
+            self.keeper.wait()
+            self.world.barrier()
+            weights = self._best_weights(name, list(weights))
+        if self.world.rank == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, save(weights))
+        return path
+
+    def _best_weights(self, name: str, wanted: list[str]) -> dict[str, torch.Tensor]:
+        if self.keeper.best is None:
+            raise StateError("No checkpoint has a score yet.", hint="engine.save(score=...) gives one; larger is better.")
+        folder = self.keeper.root / f"step-{self.keeper.best['step']:09d}"
+        why = checkpoint.fault(folder)
+        if why:
+            raise StateError(f"The best checkpoint, {folder}, cannot be read: {why}.")
+        tensors = checkpoint.load_file(folder / checkpoint.TENSORS)
+        return {n: tensors[f"{name}.state.{n}"] for n in wanted}
+
+    # what is said
+
+    def _where(self) -> str:
+        """Which samples the current micro-batch holds, for an error message."""
+        item = self.micro.item if self.micro else None
+        ids = item.tolist() if isinstance(item, torch.Tensor) and item.dtype == torch.int64 and item.dim() == 1 else item
+        known = isinstance(ids, list) and all(isinstance(i, int) for i in ids)
+        return f"Samples of its last micro-batch: {', '.join(map(str, ids[:16]))}{', ...' if len(ids) > 16 else ''}." if known else ""
+
+    def _look_for_carried(self, quietly: bool = False) -> list[str]:
+        """Names that the loop which begins now carries and that are not kept; each loop of the source is looked at once."""
+        frame = _of_user()
+        spot = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
+        if self.evaluating or frame is None or spot in self._looked_at or self.world.rank:
+            return []
+        self._looked_at.add(spot)
+        names = [name for name in carried(frame) if not self.objects.knows(frame.f_locals.get(name)) and name not in self._told]
+        self._told.update(names)
+        if names and not quietly:
+            say(f"changes in the loop and is not kept: {', '.join(names)} (engine.keep)")
+        return names
+
+    def _announce(self, names: list[str]) -> None:
+        self._doubts += [(grade.STATE, feed.doubt) for feed in self.objects.feeds.values() if feed.doubt]
+        saved = self.keeper.saved
+        if saved:
+            self._doubts += grade.compare(saved.doc["made"], self._made())
+            self._compare_data(saved.doc["data"])
+        lowest, reasons = grade.worst(self._doubts)
+        notes = [*self.keeper.said, *(note for feed in self.objects.feeds.values() for note in feed.notes)]
+        self.keeper.note(grade=lowest, reasons=reasons, folder=str(self.keeper.root), resumed=saved.step if saved else None)
+        if self.world.rank:
+            return
+        root = self.keeper.root
+        head = f"resumes {root} at step {saved.step:,}, {lowest}" if saved else f"new run in {root}; a resume will be {lowest}"
+        parts = [head + (f" ({'; '.join(reasons)})" if reasons else ""), self._lost(), self._equation()]
+        parts += [f"not kept: {', '.join(names)}"] if names else []
+        for note in notes:
+            say(note)
+        say("; ".join(part for part in parts if part))
+
+    def _lost(self) -> str:
+        pulse, saved = self.keeper.pulse, self.keeper.saved
+        if saved is None or pulse is None or pulse.step <= saved.step:
+            return ""
+        seconds = max(0.0, pulse.at - saved.doc["at_s"])
+        return f"{seconds:.1f} s and {max(0, pulse.samples - saved.doc['samples']):,} samples are done again"
+
+    def _equation(self) -> str:
+        size = next((feed.batch_size for feed in self.objects.feeds.values() if feed.batch_size), None)
+        if size is None:
+            return ""
+        each = self.window / self.world.size
+        ranks = f"{self.world.size} rank{'s' if self.world.size > 1 else ''}"
+        return f"batch {size * self.window} = {ranks} x {size} x {each:g}"
+
+    def _compare_data(self, then: dict[str, dict]) -> None:
+        """Raises StateError for other data, unless a resume was asked for by name."""
+        for name, now in self.objects.fingerprints().items():
+            changed = [fact for fact, value in now.items() if name in then and then[name].get(fact) != value]
+            if "ids" in changed:
+                raise StateError(f"{name} ({now['dataset']}) holds other samples than the run began with: its split was drawn again.",
+                                 hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after Engine(...); "
+                                      "then start with STOKER_FRESH=1.")
+            if changed:
+                told = ", ".join(f"{fact} {then[name].get(fact)} → {now[fact]}" for fact in changed)
+                self._doubts.append((grade.STATE, f"{name} changed: {told}"))
+
+
+def stop_recording() -> None:
+    """Under `stoker run` the hooks record an unmodified script; this one saves and resumes by itself."""
+    fate, words = (sys.modules.get(f"stoker_hooks.ghost.{name}") for name in ("fate", "words"))
+    if fate is not None and words is not None:
+        fate.refuse_for_all(words.ENGINE)
+
+
+def _of_user() -> FrameType | None:
+    """The innermost frame outside of this room."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    return frame

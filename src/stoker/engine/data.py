@@ -1,0 +1,412 @@
+"""What `engine.batches` goes through: loaders over map-style datasets, tensors in memory, streams, and plain lists of batches.
+
+A feed gives items (indices, or batches as they are) from any position, and turns items into batches. What is drawn for a sample is
+derived from its place in the epoch, so workers, prefetching and the number of ranks change nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import islice
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, default_collate
+
+from stoker.engine import seeds
+from stoker.engine.errors import InvalidSpec
+from stoker.engine.order import Indices, index_batches, plain_values
+
+PROBE_S = 0.25
+PROBED = 16  # samples
+
+
+@dataclass(slots=True)
+class Micro:
+    """One micro-batch of this rank.
+
+    number: its place in the epoch, over all ranks. samples, slots: samples and micro-batches of its optimizer step, over all ranks.
+    share: its size over the size of the first of them. last: the optimizer steps after it. ghost: a repetition with weight 0, for a rank
+    that has no micro-batch of its own in the last step of an epoch.
+    """
+
+    number: int
+    item: object
+    samples: int
+    slots: int
+    share: float
+    last: bool
+    ghost: bool
+
+
+def micros(items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool) -> Iterator[Micro]:
+    """This rank's micro-batches. `window` micro-batches make an optimizer step; slot n of it is rank n % ranks's."""
+    first = skip
+    while step := list(islice(items, window)):
+        sizes = [size_of(item) for item in step]
+        mine = range(rank, len(step), ranks)
+        for slot in mine:
+            yield Micro(first + slot, step[slot], sum(sizes), len(step), sizes[slot] / (sizes[0] or 1), slot == mine[-1], False)
+        if not mine and ghosts:
+            yield Micro(first, step[0], sum(sizes), len(step), 0.0, True, True)
+        first += len(step)
+
+
+class Feed:
+    """The base: a list of batches, as it is."""
+
+    notes: tuple[str, ...] = ()  # said at the start
+    doubt = ""  # why a resume cannot be exact; empty if it can
+    batch_size: int | None = None
+
+    def __init__(self, source: Sequence) -> None:
+        self.source = source
+        self.name = type(source).__name__
+
+    def length(self) -> int | None:
+        """Batches in an epoch, over all ranks; None if nobody knows."""
+        return len(self.source)
+
+    def items(self, place: int, skip: int) -> Iterator:
+        """Items of batch `skip` and after."""
+        return iter(self.source[skip:])
+
+    def size(self, item: object) -> int:
+        """Samples in the batch that this item gives."""
+        return rows(item)
+
+    def batches(self, place: int, shared: Iterator[Micro]) -> Iterator[tuple[Micro, object]]:
+        """Each micro-batch of the rank with its data."""
+        for micro in shared:
+            yield micro, micro.item
+
+    def begin(self, epoch: int) -> None:
+        """An epoch begins: what has to be saved until it ends is the state of now."""
+
+    def end(self) -> None:
+        """The epoch was gone through or left."""
+
+    def state_dict(self) -> dict:
+        """What has to be restored before `items` is called."""
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take it back."""
+
+    def fingerprint(self) -> dict:
+        """What the data is, to notice other data."""
+        return {"batches": len(self.source)}
+
+
+class Loader(Feed):
+    """A DataLoader over a map-style dataset."""
+
+    def __init__(self, source: DataLoader) -> None:
+        super().__init__(source)
+        self.dataset = source.dataset
+        self.name = type(self.dataset).__name__
+        self.batch_size = source.batch_size
+        self.sampler = source.sampler if source.batch_sampler is None or hasattr(source.batch_sampler, "sampler") else source.batch_sampler
+        self._before: dict | None = None
+        self._inner: DataLoader | None = None
+        self._queue: _Queue | None = None
+        whole = hasattr(self.dataset, "__getitems__") and not isinstance(self.dataset, Subset)
+        self.seeded = Seeded(self.dataset, source.collate_fn, source.batch_sampler is None, whole)
+        notes = [f"{self.name} fetches whole batches: random numbers are derived per batch"] if whole else []
+        if isinstance(source.sampler, DistributedSampler):
+            notes.append("Engine shares out the batches over the ranks itself: DistributedSampler is not used")
+        self.notes = tuple(notes)
+        if not self.repeatable():
+            self.doubt = f"two fetches of one sample of {self.name} differ: it draws from a generator of its own"
+
+    def repeatable(self) -> bool:
+        """Does a sample come out the same when it is fetched twice with the same seed? Tried on a few."""
+        try:
+            count = len(self.dataset)
+        except TypeError:
+            return True
+        started = time.monotonic()
+        with seeds.bubble():
+            for n in range(min(count, PROBED)):
+                try:
+                    seeds.seed_cpu(n)
+                    one = self.dataset[n]
+                    seeds.seed_cpu(n)
+                    other = self.dataset[n]
+                except Exception:  # it will fail, or not, when the loop asks
+                    return True
+                if not same(one, other):
+                    return False
+                if time.monotonic() - started > PROBE_S:
+                    return True
+        return True
+
+    def length(self) -> int | None:
+        try:
+            return len(self.source)
+        except TypeError:
+            return None
+
+    def items(self, place: int, skip: int) -> Iterator[Indices]:
+        return index_batches(self.source, place, skip)
+
+    def size(self, item: Indices) -> int:
+        return 1 if isinstance(item, int) else len(item)
+
+    def batches(self, place: int, shared: Iterator[Micro]) -> Iterator[tuple[Micro, object]]:
+        place = seeds.mix(place, 1)
+        orders = ((micro, (seeds.mix(place, micro.number), _listed(micro.item))) for micro in shared)
+        if not self.source.num_workers:
+            for micro, order in orders:
+                yield micro, self.seeded.__getitems__(order)
+            return
+        if self._inner is None:
+            self._queue = _Queue()
+            self._inner = _with_workers(self.source, self.seeded, self._queue)
+        self._queue.orders = orders
+        waiting = self._queue.waiting = deque()
+        for batch in self._inner:
+            yield waiting.popleft(), batch
+
+    def begin(self, epoch: int) -> None:
+        if callable(getattr(self.sampler, "set_epoch", None)):
+            self.sampler.set_epoch(epoch)
+        self._before = self._now()
+
+    def end(self) -> None:
+        self._before = None
+
+    def _now(self) -> dict:
+        if callable(getattr(self.sampler, "state_dict", None)):
+            return {"sampler": copy.deepcopy(self.sampler.state_dict())}
+        return {"values": plain_values(self.sampler)}
+
+    def state_dict(self) -> dict:
+        return self._now() if self._before is None else self._before
+
+    def load_state_dict(self, state: dict) -> None:
+        if "sampler" in state and callable(getattr(self.sampler, "load_state_dict", None)):
+            self.sampler.load_state_dict(state["sampler"])
+        for name, value in state.get("values", {}).items():
+            if name in getattr(self.sampler, "__dict__", {}):
+                self.sampler.__dict__[name] = value
+
+    def fingerprint(self) -> dict:
+        return {"dataset": self.name, "samples": len(self.dataset), "ids": _ids(self.dataset), "batch": self.batch_size,
+                "sampler": type(self.sampler).__name__}
+
+
+class InMemory(Loader):
+    """A DataLoader over tensors in memory: one gather per batch, no workers, nothing per sample."""
+
+    def __init__(self, source: DataLoader, tensors: tuple[torch.Tensor, ...], rows_of: torch.Tensor | None) -> None:
+        super().__init__(source)
+        self.tensors = tensors
+        self.rows_of = rows_of
+
+    def repeatable(self) -> bool:
+        return True
+
+    def batches(self, place: int, shared: Iterator[Micro]) -> Iterator[tuple[Micro, object]]:
+        for micro in shared:
+            where = micro.item if isinstance(micro.item, torch.Tensor) else torch.as_tensor(micro.item)
+            if self.rows_of is not None:
+                where = self.rows_of[where]
+            yield micro, [t.index_select(0, where) for t in self.tensors]
+
+
+class Stream(Feed):
+    """Anything that can only be gone through from its start: an iterable dataset, a loader of another library.
+
+    With state_dict it goes on where it was. Without, its batches are read again up to the position.
+    """
+
+    def __init__(self, source: Iterable) -> None:
+        super().__init__(source)
+        dataset = getattr(source, "dataset", source)
+        self.name = type(dataset).__name__
+        self.batch_size = getattr(source, "batch_size", None)
+        in_process = getattr(source, "num_workers", 0) == 0
+        holders = [source, dataset] if in_process else [source]
+        self.holder = next((h for h in holders if hasattr(h, "state_dict") and hasattr(h, "load_state_dict")), None)
+        self._restored = False
+        if self.holder is None:
+            self.doubt = f"{self.name} has no state_dict: its batches are read again up to the position"
+
+    def length(self) -> int | None:
+        try:
+            return len(self.source)
+        except TypeError:
+            return None
+
+    def items(self, place: int, skip: int) -> Iterator:
+        seeds.seed_own(self.source, seeds.mix(place, 0))
+        fetch = seeds.mix(place, 1)
+        seeds.seed_cpu(seeds.mix(place, 0))
+        iterator = iter(self.source)
+        at = skip if self._restored else 0
+        self._restored = False
+        told = time.monotonic()
+        while True:
+            seeds.seed_cpu(seeds.mix(fetch, at))
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            if at >= skip:
+                yield batch
+            elif time.monotonic() - told > 2:
+                told = time.monotonic()
+                print(f"stoker: {self.name}: read {at + 1:,} of {skip:,} batches again", flush=True)
+            at += 1
+
+    def state_dict(self) -> dict:
+        return {"stream": self.holder.state_dict()} if self.holder is not None else {}
+
+    def load_state_dict(self, state: dict) -> None:
+        if self.holder is not None and "stream" in state:
+            self.holder.load_state_dict(state["stream"])
+            self._restored = True
+
+    def fingerprint(self) -> dict:
+        return {"dataset": self.name, "batch": self.batch_size}
+
+
+class Seeded:
+    """A dataset that fetches and collates a batch under the seed that comes with its indices. Attributes are those of the dataset."""
+
+    def __init__(self, dataset: object, collate: object, single: bool, whole: bool) -> None:
+        self.__dict__.update(_dataset=dataset, _collate=collate, _single=single, _whole=whole)
+
+    def __getitems__(self, order: tuple[int, list]) -> object:
+        seed, indices = order
+        dataset = self._dataset
+        if self._whole and not self._single:
+            seeds.seed_cpu(seeds.mix(seed, 0))
+            samples = dataset.__getitems__(indices)
+        else:
+            samples = []
+            for n, index in enumerate(indices):
+                seeds.seed_cpu(seeds.mix(seed, n))
+                samples.append(dataset[index])
+        seeds.seed_cpu(seeds.mix(seed, len(indices)))
+        return self._collate(samples[0] if self._single else samples)
+
+    def __getitem__(self, index: int) -> object:
+        return self._dataset[index]
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__") or "_dataset" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._dataset, name, value)
+
+
+class _Queue:
+    """The batch sampler of the loader with workers: hands out this epoch's orders, and remembers which micro-batch each is."""
+
+    def __init__(self) -> None:
+        self.orders: Iterator = iter(())
+        self.waiting: deque[Micro] = deque()
+
+    def __iter__(self) -> Iterator:
+        waiting = self.waiting
+        for micro, order in self.orders:
+            waiting.append(micro)
+            yield order
+
+
+def _with_workers(like: DataLoader, seeded: Seeded, queue: _Queue) -> DataLoader:
+    return DataLoader(seeded, batch_sampler=queue, collate_fn=_as_it_is, num_workers=like.num_workers, pin_memory=like.pin_memory,
+                      timeout=like.timeout, worker_init_fn=like.worker_init_fn, multiprocessing_context=like.multiprocessing_context,
+                      prefetch_factor=like.prefetch_factor, persistent_workers=like.persistent_workers, generator=torch.Generator())
+
+
+def _as_it_is(batch: object) -> object:
+    return batch
+
+
+def _listed(item: Indices) -> list:
+    return item.tolist() if isinstance(item, torch.Tensor) else [item] if isinstance(item, int) else list(item)
+
+
+def feed(source: object) -> Feed:
+    """The feed of what was given to `batches`. Raises InvalidSpec for what cannot be iterated."""
+    if type(source) is DataLoader or (isinstance(source, DataLoader) and not hasattr(source, "state_dict")):
+        if isinstance(source.dataset, IterableDataset):
+            return Stream(source)
+        tensors, rows_of = _in_memory(source.dataset)
+        if tensors and source.batch_size is not None and source.collate_fn is default_collate:
+            return InMemory(source, tensors, rows_of)
+        return Loader(source)
+    if isinstance(source, list | tuple):
+        return Feed(source)
+    if isinstance(source, Iterable):
+        return Stream(source)
+    raise InvalidSpec(f"engine.batches takes a DataLoader, a list of batches or another iterable, not a {type(source).__name__}.")
+
+
+def _in_memory(dataset: object) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
+    """(tensors, which of their rows) if the dataset is nothing but rows of CPU tensors."""
+    rows_of = None
+    while type(dataset) is Subset:
+        own = torch.as_tensor(dataset.indices, dtype=torch.int64)
+        rows_of = own if rows_of is None else own[rows_of]
+        dataset = dataset.dataset
+    plain = type(dataset) is TensorDataset and all(t.device.type == "cpu" and t.layout == torch.strided for t in dataset.tensors)
+    return (dataset.tensors, rows_of) if plain else ((), None)
+
+
+def _ids(dataset: object) -> str:
+    """A short hash of which samples a subset holds; empty for other datasets."""
+    found = blake2b(digest_size=8)
+    while isinstance(dataset, Subset):
+        found.update(torch.as_tensor(dataset.indices, dtype=torch.int64).numpy().tobytes())
+        dataset = dataset.dataset
+    return found.hexdigest()
+
+
+def rows(batch: object) -> int:
+    """Samples in a batch: the first dimension of its first tensor; 1 if there is none."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.dim() else 1
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
+    return next((rows(part) for part in parts if isinstance(part, torch.Tensor | list | tuple | dict)), 1)
+
+
+def same(one: object, other: object) -> bool:
+    """Are two samples equal? Objects that only know identity count as equal."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and torch.equal(one.nan_to_num() if one.is_floating_point() else one,
+                                                       other.nan_to_num() if other.is_floating_point() else other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    if type(one).__eq__ is object.__eq__:
+        return type(one) is type(other)
+    equal = one == other
+    return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
+
+
+def move(batch: object, device: torch.device) -> object:
+    """The batch with its tensors on the device; lists, tuples and dicts are gone through."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        moved = {k: move(v, device) for k, v in batch.items()}
+        return moved if type(batch) is dict else type(batch)(moved)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(move(v, device) for v in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(move(v, device) for v in batch)
+    return batch.to(device) if hasattr(batch, "to") and hasattr(batch, "device") else batch

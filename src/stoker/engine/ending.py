@@ -1,0 +1,70 @@
+"""How this process ends, as far as a program can see it itself: signals that ask for an end, and whether an exit was a good one."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType
+
+
+class Signals:
+    """Inside a training loop, SIGTERM and SIGINT only set a flag; the loop looks at it after a step. A second signal acts at once."""
+
+    WATCHED = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.wanted: int = 0  # the signal that came
+        self._before: dict[int, object] = {}
+
+    def watch(self) -> None:
+        """Take over the signals that have their usual handlers. Harmless when called twice, and outside of the main thread."""
+        if self._before or threading.current_thread() is not threading.main_thread():
+            return
+        for number in self.WATCHED:
+            handler = signal.getsignal(number)
+            if handler in (signal.SIG_DFL, signal.default_int_handler):
+                self._before[number] = handler
+                signal.signal(number, self._came)
+
+    def leave(self) -> None:
+        """Give them back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if self.wanted:
+            self.act()
+        self.wanted = number
+
+    def act(self) -> None:
+        """Do what the signal does without us."""
+        number = self.wanted
+        self.leave()
+        signal.raise_signal(number)
+
+
+class Exit:
+    """Remembers the code that sys.exit was called with, from `watch` on."""
+
+    def __init__(self) -> None:
+        self.code: object = 0
+        self._real: object = None
+
+    def watch(self) -> None:
+        """Stand before sys.exit. Harmless when called twice."""
+        if self._real is not None:
+            return
+        self._real = sys.exit
+
+        def exit_and_remember(code: object = None, /) -> None:
+            self.code = code
+            self._real(code)
+
+        sys.exit = exit_and_remember
+
+    def was_good(self) -> bool:
+        """At exit: no exception reached the top, and sys.exit was not given a code other than 0."""
+        raised = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        return not raised and self.code in (None, 0, False)

@@ -1,0 +1,200 @@
+"""`Engine`: a plain PyTorch loop that resumes by itself, on one rank or several.
+
+    engine = stoker.Engine(seed=1, accumulate=4, clip=1.0)
+    model, opt, sched, train = engine.setup(model, opt, sched, train)
+    for epoch in engine.epochs(14):
+        for x, y in engine.batches(train):
+            loss = F.nll_loss(model(x), y)
+            engine.step(loss)
+            engine.log(loss=loss)
+        sched.step()
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from stoker.engine import data, seeds
+from stoker.engine.config import config
+from stoker.engine.core import Core
+from stoker.engine.errors import InvalidSpec
+from stoker.engine.loops import Batches, Epochs
+
+OUTSIDE = "Call it inside `for batch in engine.batches(loader)`."
+
+
+class Engine:
+    """Runs a training and keeps it. Arguments, all by keyword: see `stoker.engine.config.Config`.
+
+    Raises InvalidSpec (bad arguments), StateError (the folder is in use, or its checkpoint is of something else).
+    """
+
+    def __init__(self, **arguments: object) -> None:
+        self._core = Core(config(arguments))
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this rank."""
+        return self._core.device
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far, over all starts of the run."""
+        return self._core.steps
+
+    @property
+    def rank(self) -> int:
+        """The number of this process, from 0."""
+        return self._core.world.rank
+
+    @property
+    def ranks(self) -> int:
+        """How many processes train together."""
+        return self._core.world.size
+
+    def setup(self, *things: object, compile: bool = False) -> object:
+        """Put models on the device, remember everything, and restore it when the run is resumed.
+
+        things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict, in any order.
+        compile: compile the models in place. Returns the same objects in the same order (one object by itself).
+        Raises InvalidSpec for anything else, StateError if the checkpoint is of other objects.
+        """
+        core = self._core
+        models = [thing for thing in things if isinstance(thing, nn.Module)]
+        for model in models:
+            if not core.objects.knows(model):
+                core.prepare(model, compile)
+        if models and not any(True for m in models for _ in m.parameters()) and not core.objects.models:
+            raise InvalidSpec(f"{type(models[0]).__name__} has no parameters: there is nothing to train.",
+                              hint="Lazy layers need one forward before setup.")
+        core.remember(things)
+        return things[0] if len(things) == 1 else things
+
+    def epochs(self, count: int, name: str | None = None) -> Epochs:
+        """`for epoch in engine.epochs(14)`: 0 to 13, beginning with the epoch that the run had reached.
+
+        name: what the loop is called in checkpoints; by default its number in the script. Raises InvalidSpec for a negative count.
+        """
+        if not isinstance(count, int) or count < 0:
+            raise InvalidSpec(f"engine.epochs({count!r}): the number of epochs is a whole number, 0 or more.")
+        return Epochs(self._core, count, name)
+
+    def batches(self, source: Iterable) -> Batches:
+        """`for batch in engine.batches(loader)`: this rank's micro-batches on the device, beginning where the run had been.
+
+        source: a DataLoader, a list of batches, or any iterable of batches. The order of samples is derived from the seed and the epoch,
+        what is drawn for a sample from its place in the epoch. Inside `engine.eval` every sample comes exactly once over all ranks.
+        """
+        feed = self._core.objects.feeds.get(id(source)) or data.feed(source)
+        if isinstance(feed, data.Stream) and self._core.world.size > 1:
+            raise InvalidSpec(f"{feed.name} can only be gone through from its start: {self._core.world.size} ranks cannot share it.",
+                              hint="Use a map-style dataset (with __len__ and __getitem__), or one rank.")
+        return Batches(self._core, feed)
+
+    def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
+        """backward, and at the end of an accumulation all optimizers. Returns True if they moved.
+
+        loss: one number, the mean over the micro-batch; with `weight` the sum over `weight` units (tokens, say) of it. Micro-batches of
+        different size count by their size, or weight: the step equals that of one big batch. Raises StateError if the loss is not finite.
+        """
+        optimizers = self._core.objects.optimizers
+        self._core.gradients.add(loss, optimizers, self._micro(), weight)
+        return self._update(optimizers)
+
+    def backward(self, loss: torch.Tensor, *optimizers: Optimizer, weight: float | None = None, retain_graph: bool = False) -> None:
+        """Add gradients of `loss`, as `step` does. With optimizers named, only into their parameters (a GAN has two)."""
+        into = list(optimizers) or self._core.objects.optimizers
+        self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
+
+    def update(self, *optimizers: Optimizer) -> bool:
+        """At the end of an accumulation, move these optimizers (all by default) and clear their gradients. Returns True if they moved."""
+        return self._update(list(optimizers) or self._core.objects.optimizers)
+
+    def _micro(self) -> data.Micro:
+        if self._core.micro is None:
+            raise InvalidSpec("engine.step, backward and update need a batch.", hint=OUTSIDE)
+        return self._core.micro
+
+    def _update(self, optimizers: list[Optimizer]) -> bool:
+        micro = self._micro()
+        if not micro.last:
+            return False
+        self._core.apply(optimizers)
+        return True
+
+    def log(self, **values: object) -> None:
+        """Write numbers into metrics.jsonl, with the step and the epoch. Never waits for a GPU. Rank 0's values count."""
+        if self._core.metrics is not None and not self._core.resuming:
+            self._core.metrics.add(self._core.steps, self._core.epoch, values)
+
+    @contextmanager
+    def eval(self, *models: nn.Module) -> Iterator[None]:
+        """`with engine.eval(model):` evaluation mode and no gradients, for all models by default.
+
+        Random numbers drawn inside change nothing outside.
+        """
+        began, before = perf_counter(), self._core.spent.total()
+        modules = [m for model in models or self._core.objects.models for m in model.modules()]
+        modes = [m.training for m in modules]
+        for module in modules:
+            module.training = False
+        self._core.evaluating += 1
+        try:
+            with seeds.bubble(self._core.device.type == "cuda"), torch.no_grad():
+                yield
+        finally:
+            self._core.evaluating -= 1
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
+            self._core.spent.evaluation += perf_counter() - began - (self._core.spent.total() - before)
+
+    def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
+        """The mean of `value` over all ranks, each counted by its weight (samples, say). Call it on every rank, after a loop."""
+        if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
+            raise InvalidSpec("engine.average inside an evaluation loop: the ranks have different numbers of batches there.",
+                              hint="Add up in the loop, and call engine.average(total / count, weight=count) after it.")
+        total, weights = self._core.world.add([float(value) * float(weight), float(weight)])
+        return total / weights if weights else float("nan")
+
+    def save(self, score: float | None = None) -> None:
+        """Save at the next boundary: when the loop asks for its next batch after an optimizer step, or for its next epoch.
+
+        score: larger is better; the checkpoint of the best score is kept beside the newest ones (`export(best=True)` reads it).
+        """
+        if not self._core.resuming:
+            self._core.keeper.want(None if score is None else float(score))
+
+    def keep(self, **values: object) -> object:
+        """Make values part of the checkpoints: `best = engine.keep(best=max(best, accuracy))`.
+
+        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. Numbers and text are replaced: until a
+        resumed run has reached its position, `keep` returns the saved value. Returns the value, or a tuple of several.
+        """
+        found = tuple(self._core.kept_value(name, value) for name, value in values.items())
+        return found[0] if len(found) == 1 else found
+
+    def print(self, *values: object, **options: object) -> None:
+        """`print` on rank 0 only; silent while a resumed run is on the way to its position."""
+        if self._core.world.rank == 0 and not self._core.resuming:
+            self._core.progress.clear()
+            builtins.print(*values, **{"flush": True, **options})
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        self._core.world.barrier()
+
+    def export(self, path: str | Path, model: nn.Module | None = None, best: bool = False) -> Path:
+        """Write a model's weights as a safetensors file, whole or not at all, on rank 0. Returns the path.
+
+        model: the first that was set up, by default. best: the weights of the checkpoint with the best score, not those of now.
+        Raises StateError without such a checkpoint, InvalidSpec for a model that was not set up.
+        """
+        return self._core.write_weights(Path(path), model if model is not None else self._core.objects.models[0], best)

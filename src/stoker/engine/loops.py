@@ -1,0 +1,277 @@
+"""The two loops of a training: `engine.epochs` and `engine.batches`. They know where they are, and where a resumed run goes on.
+
+A loop's key is its path: which loop of which element of which loop. It is the same in every start of a script, and random numbers are
+derived from it. A resumed script runs the code before its position again; what it changes is overwritten when the position is reached.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import weakref
+from collections import Counter
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from stoker.engine import seeds
+from stoker.engine.data import Feed, Micro, micros
+from stoker.engine.errors import StateError
+
+if TYPE_CHECKING:
+    from stoker.engine.core import Core
+
+DONE = "done"
+# instructions that let go of an iterator
+DROPS = {"POP_TOP", "POP_ITER", "END_FOR", "DELETE_FAST", "DELETE_NAME", "STORE_FAST", "STORE_NAME"}
+
+
+class Spot:
+    """Where an open loop stands. The list of open loops holds these, not the loops: a loop that is left has to die at once to notice it."""
+
+    def __init__(self, key: str, loop: Loop) -> None:
+        self.key = key
+        self.item = 0
+        self.micro: Micro | None = None  # of a loop over batches
+        self.loop = weakref.ref(loop)
+
+
+class Position:
+    """The loops that are open, from outside in, and those of the current elements that are done."""
+
+    def __init__(self, saved: dict[str, int | str] | None, at: str | None) -> None:
+        """saved: key -> element to begin with, or "done". at: the loop in which the save was made."""
+        self.saved = saved or {}
+        self.at = at
+        self.open: list[Spot] = []
+        self.done: set[str] = set()
+        self.failed: set[str] = set()  # left because an exception passed through
+        self._counts: Counter[str] = Counter()
+
+    def key(self, kind: str, name: str | None) -> str:
+        """The key of a loop that is made now."""
+        scope = f"{self.open[-1].key}/{self.open[-1].item}." if self.open else ""
+        if name is not None:
+            return f"{scope}{kind}={name}"
+        self._counts[f"{scope}{kind}"] += 1
+        return f"{scope}{kind}{self._counts[f'{scope}{kind}']}"
+
+    def enter(self, loop: Loop) -> None:
+        """The loop hands out its first element."""
+        self.open.append(loop.spot)
+
+    def advance(self, loop: Loop) -> None:
+        """The loop goes to its next element: what was in the one before is forgotten."""
+        self.leave_within(loop)
+        inside = f"{loop.key}/"
+        self.done = {key for key in self.done if not key.startswith(inside)}
+        self._counts = Counter({key: n for key, n in self._counts.items() if not key.startswith(inside)})
+
+    def leave_within(self, loop: Loop) -> None:
+        """Close the loops inside of this one that were left without a word."""
+        while self.open and self.open[-1] is not loop.spot:
+            spot = self.open.pop()
+            self.done.add(spot.key)
+            inner = spot.loop()
+            if inner is not None:
+                inner.left()
+
+    def close(self, loop: Loop) -> None:
+        """The loop has ended or was left."""
+        if loop.spot in self.open:
+            self.leave_within(loop)
+            self.open.pop()
+        self.done.add(loop.key)
+
+    def to_save(self, at: Loop, following: int | str) -> dict[str, int | str]:
+        """key -> element, for a save in loop `at`, whose next element is `following`."""
+        body: dict[str, int | str] = dict.fromkeys(sorted(self.done), DONE)
+        body.update({spot.key: spot.item for spot in self.open})
+        return {**body, at.key: following}
+
+
+class Loop:
+    """What both kinds share: a key, the element that is handed out, and whether a save lies inside."""
+
+    kind = "?"
+
+    def __init__(self, engine: Core, name: str | None = None) -> None:
+        self.engine = engine
+        self.key = engine.position.key(self.kind, name)
+        self.place = seeds.key(engine.config.seed, self.key)
+        self.spot = Spot(self.key, self)
+        self.begun = False
+        self.over = False
+
+    def __iter__(self) -> Loop:
+        return self
+
+    def _begin(self) -> int | str:
+        """The first element, or "done"."""
+        self.begun = True
+        position = self.engine.position
+        start = position.saved.get(self.key, 0) if self.engine.resuming else 0
+        position.enter(self)
+        self.spot.item = 0 if start == DONE else start
+        if self.engine.resuming and position.at == self.key:
+            self.engine.arrive()
+        return start
+
+    def _end(self) -> None:
+        """Gone through."""
+        self.over = True
+        self.engine.position.close(self)
+        self._leave()
+
+    def left(self) -> None:
+        """Left by break, return or an exception, as seen from a loop around it."""
+        if not self.over:
+            self.over = True
+            self.engine.position.done.add(self.key)
+            self._leave()
+
+    def _leave(self) -> None:
+        """The random numbers after a loop depend on nothing that happened in it."""
+        self.engine.back_in(self)
+        self.engine.seed_all(seeds.mix(self.place, -2))
+
+    def _was_broken(self) -> None:
+        """Left by break or return."""
+
+    def __del__(self) -> None:
+        if not self.begun or self.over or sys.is_finalizing():
+            return
+        broke = _by_break(sys._getframe(1))
+        self.left()
+        self.engine.position.close(self)
+        if broke:
+            self._was_broken()
+        else:
+            self.engine.position.failed.add(self.key)
+
+
+def _by_break(frame: object) -> bool:
+    """Is the loop's frame dropping the iterator by itself (break, return), not because an exception passes through?"""
+    code = frame.f_code.co_code
+    at = frame.f_lasti
+    return 0 <= at < len(code) and dis.opname[code[at]] in DROPS
+
+
+class Epochs(Loop):
+    """`for epoch in engine.epochs(n)`: the numbers from 0, or from the epoch that the run had reached."""
+
+    kind = "epochs"
+
+    def __init__(self, engine: Core, total: int, name: str | None) -> None:
+        super().__init__(engine, name)
+        self.total = total
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __next__(self) -> int:
+        if self.over:
+            raise StopIteration
+        engine = self.engine
+        if not self.begun:
+            engine.before_loop(self)
+            if self._begin() == DONE and not engine.extends(self):
+                self._end()
+                raise StopIteration
+        else:
+            engine.position.advance(self)
+            if engine.resuming:
+                raise StateError(f"The checkpoint was made in loop {engine.position.at}, which this script does not reach.",
+                                 hint="STOKER_FRESH=1 starts over and moves the old folder aside.")
+            engine.end_of_epoch(self)
+            self.spot.item += 1
+        if self.spot.item >= self.total:
+            self._end()
+            engine.end_of_loop(self)
+            raise StopIteration
+        engine.begin_epoch(self)
+        engine.seed_all(seeds.mix(self.place, self.spot.item))
+        return self.spot.item
+
+
+    def _was_broken(self) -> None:
+        self.engine.end_of_loop(self)
+
+
+class Batches(Loop):
+    """`for batch in engine.batches(loader)`: this rank's micro-batches, on the device."""
+
+    kind = "batches"
+
+    def __init__(self, engine: Core, feed: Feed) -> None:
+        super().__init__(engine)
+        self.feed = feed
+        self.micro: Micro | None = None
+        self._source: object = None
+        self._models = seeds.mix(self.place, -1)
+
+    def __len__(self) -> int:
+        total = self.feed.length()
+        if total is None:
+            raise TypeError(f"{self.feed.name} does not say how many batches it gives")
+        return (total + self.engine.world.size - 1) // self.engine.world.size
+
+    def __next__(self) -> object:
+        engine = self.engine
+        if self._source is None:
+            self._open()
+        elif self.micro.last:
+            engine.boundary(self)
+        before = perf_counter()
+        found = next(self._source, None)
+        if found is None:
+            self._close()
+            raise StopIteration
+        self.micro, batch = found
+        spot = self.spot
+        spot.item = self.micro.number
+        engine.micro = spot.micro = self.micro
+        if engine.moves:
+            batch = engine.to_device(batch)
+        engine.spent.data += perf_counter() - before
+        engine.seed_all(seeds.mix(self._models, self.micro.number))
+        return batch
+
+    def _open(self) -> None:
+        if self.over:
+            raise StopIteration
+        engine = self.engine
+        engine.before_loop(self)
+        start = self._begin()
+        if start == DONE:
+            self._end()
+            raise StopIteration
+        engine.drop_pending()
+        window = engine.world.size if engine.evaluating else engine.window
+        self.feed.begin(engine.epoch)
+        items = self.feed.items(self.place, start)
+        shared = micros(items, self.feed.size, start, window, rank=engine.world.rank, ranks=engine.world.size, ghosts=not engine.evaluating)
+        self._source = self.feed.batches(self.place, shared)
+        engine.batches_begin()
+
+    def _close(self) -> None:
+        self.feed.end()
+        self._end()
+        self._was_broken()
+
+    def _was_broken(self) -> None:
+        if self.engine.trained and not self.engine.position.open:
+            self.engine.end_of_loop(self)
+
+    def left(self) -> None:
+        if not self.over:
+            self.feed.end()
+        super().left()
+
+    def _leave(self) -> None:
+        self._source = iter(())
+        super()._leave()
+
+    def following(self, window: int) -> int:
+        """The first micro-batch of the next optimizer step."""
+        micro = self.micro
+        return (micro.number // window) * window + micro.slots

@@ -1,0 +1,70 @@
+"""`engine.log`: numbers into metrics.jsonl, one JSON object a line, without waiting for the device.
+
+After a kill the file has no gap and no line twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from time import monotonic, time
+
+import torch
+
+from stoker.base.rundir import ATTEMPTS, METRICS
+
+FLUSH_S = 1.0
+
+
+def path(root: Path) -> Path:
+    """Under Stoker the file of this attempt in the run folder; else beside the checkpoints."""
+    run, attempt = os.environ.get("STOKER_RUN_DIR"), os.environ.get("STOKER_ATTEMPT")
+    return Path(run) / ATTEMPTS / attempt / METRICS if run and attempt else root / METRICS
+
+
+class Metrics:
+    """Rank 0's log of numbers."""
+
+    def __init__(self, at: Path, size: int | None) -> None:
+        """size: cut the file to this length; what is after it belongs to steps that are done again."""
+        self.path = at
+        self._fd = os.open(at, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if size is not None and os.fstat(self._fd).st_size > size:
+            os.ftruncate(self._fd, size)
+        self._held: list[tuple[int, int, float, dict]] = []
+        self._flushed = monotonic()
+
+    def add(self, step: int, epoch: int, values: dict[str, object]) -> None:
+        """Remember a line. Tensors are held as they are until the next flush; on a CPU they are numbers at once."""
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                values[name] = value.item() if value.device.type == "cpu" else value.detach().clone()
+        self._held.append((step, epoch, time(), values))
+        if monotonic() - self._flushed > FLUSH_S:
+            self.flush()
+
+    def flush(self) -> int:
+        """Write what is held. Returns the size of the file."""
+        lines = [json.dumps({"step": step, "epoch": epoch, "at": round(at, 3), **{name: _number(v) for name, v in values.items()}})
+                 for step, epoch, at, values in self._held]
+        self._held = []
+        if lines:
+            os.write(self._fd, ("\n".join(lines) + "\n").encode())
+        self._flushed = monotonic()
+        return os.fstat(self._fd).st_size
+
+    def sync(self) -> int:
+        """`flush`, and on disk."""
+        size = self.flush()
+        os.fsync(self._fd)
+        return size
+
+    def close(self) -> None:
+        """Write what is held and close."""
+        self.flush()
+        os.close(self._fd)
+
+
+def _number(value: object) -> object:
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,130 @@
+"""Which folder this run saves into, who owns it, and what is found there.
+
+The run's own folder under Stoker; else runs/<script>-<hash of its path and arguments>. A finished run's folder is left alone: the next
+start takes a new one. Each folder has one owner at a time, by a lock that ends with its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import time
+from hashlib import blake2b
+from pathlib import Path
+
+from stoker.base.rundir import CHECKPOINTS, read_json, write_json
+from stoker.engine.errors import InvalidSpec, StateError
+
+RUN = "run.json"  # {"finished": bool, "script": ..., "starts": n}
+LOCK = "lock"
+_made: dict[str, int] = {}  # default folders of this process: a second Engine of a script gets one of its own
+_locks: dict[str, int] = {}  # of this process, by folder: open files; a notebook cell that runs again takes over its own
+
+
+def main_file() -> Path | None:
+    """The script that runs; None in a notebook or at a prompt."""
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    return Path(path).resolve() if path and not hasattr(sys, "ps1") else None
+
+
+def folder(asked: str | None) -> Path:
+    """Where this run belongs, before it is known whether it is finished. Raises InvalidSpec in a notebook that names none."""
+    if asked is not None:
+        return Path(asked)
+    named, script = os.environ.get("STOKER_RUN_DIR"), main_file()
+    if named:
+        base = Path(named) / CHECKPOINTS
+    elif script is None:
+        raise InvalidSpec("There is no script here whose name a folder could have.", hint='Name a folder: Engine(folder="runs/first").')
+    else:
+        text = "\0".join([str(script), *sys.argv[1:]])
+        base = Path("runs") / f"{script.stem}-{blake2b(text.encode(), digest_size=4).hexdigest()}"
+    count = _made[str(base)] = _made.get(str(base), 0) + 1
+    return base if count == 1 else base.with_name(f"{base.name}-engine{count}")
+
+
+def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
+    """(the folder to use, a sentence about one that was moved aside or left alone, the name of the finished one that it follows)."""
+    last, n, after = base, 2, ""
+    while (following := base.with_name(f"{base.name}-{n}")).exists():
+        if (read_json(following / RUN) or {}).get("after") == last.name:
+            after, last = last.name, following
+        n += 1
+    if not last.is_dir():
+        return last, "", ""
+    if fresh:
+        aside = last.with_name(f"{last.name}.old-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        _refuse_if_held(last)
+        os.rename(last, aside)
+        return last, f"the old folder is now {aside}", after
+    if finished(last) and not extend:
+        return following, f"{last} holds a finished run", last.name
+    return last, "", after
+
+
+def family(asked: Path, roots: list[str]) -> list[str]:
+    """Those of the folders that a run of this name uses: itself, and the later ones after finished runs."""
+    base = str(asked.resolve())
+    return [root for root in roots if root == base or root.removeprefix(f"{base}-").isdigit()]
+
+
+def finished(root: Path) -> bool:
+    """Did the run of this folder reach its end?"""
+    return bool((read_json(root / RUN) or {}).get("finished"))
+
+
+def mark(root: Path, **facts: object) -> None:
+    """Add facts to the folder's run.json."""
+    write_json(root / RUN, {**(read_json(root / RUN) or {}), **facts})
+
+
+def claim(root: Path) -> None:
+    """Become the owner of the folder until this process ends. Raises StateError, which names the owner, if another process is."""
+    name = str(root.resolve())
+    if name in _locks:
+        return
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as e:
+        raise StateError(f"{root} cannot be written ({e.strerror}): no checkpoint could be saved.",
+                         hint='Name a folder that can: Engine(folder=...).') from e
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+        os.close(fd)
+        raise StateError(f"{root} is in use by {holder or 'another process'}.",
+                         hint="Wait for it or stop it, or give this run a folder of its own.") from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+    _locks[name] = fd
+
+
+def _refuse_if_held(root: Path) -> None:
+    claim(root)
+    os.close(_locks.pop(str(root.resolve())))
+
+
+def free_bytes(root: Path) -> int:
+    """Free space on the folder's disk."""
+    return shutil.disk_usage(root).free
+
+
+def code_hash(script: Path | None) -> str:
+    """Of the script and of the modules that it imported from its own folder; empty without a script."""
+    if script is None:
+        return ""
+    found = blake2b(digest_size=8)
+    here = f"{script.parent}{os.sep}"
+    loaded = {os.path.abspath(m.__dict__.get("__file__") or "") for m in list(sys.modules.values()) if hasattr(m, "__dict__")}
+    own = {Path(path) for path in loaded if path.startswith(here) and path.endswith(".py") and "site-packages" not in path}
+    for path in sorted({script, *own}):
+        try:
+            found.update(path.read_bytes())
+        except OSError:
+            continue
+    return found.hexdigest()

@@ -1,0 +1,112 @@
+"""What a training prints about itself: a bar on a terminal, a line per epoch elsewhere; and how far it was when it was killed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, time
+
+TERMINAL_S = 0.2
+PULSE = "pulse"  # step, samples, time of the last step; survives SIGKILL, as its pages belong to the kernel
+_FORM = struct.Struct("<qqd")
+
+
+@dataclass
+class Spent:
+    """Seconds by what they went into; computing is the rest of the wall time."""
+
+    data: float = 0.0
+    exchange: float = 0.0
+    save: float = 0.0
+    evaluation: float = 0.0
+
+    def total(self) -> float:
+        return self.data + self.exchange + self.save + self.evaluation
+
+    def since(self, other: Spent) -> Spent:
+        """What was added since `other`."""
+        return Spent(self.data - other.data, self.exchange - other.exchange, self.save - other.save, self.evaluation - other.evaluation)
+
+    def copy(self) -> Spent:
+        return Spent(self.data, self.exchange, self.save, self.evaluation)
+
+
+class Pulse:
+    """Where the training is, in 24 bytes that outlive its process."""
+
+    def __init__(self, root: Path) -> None:
+        fd = os.open(root / PULSE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, _FORM.size)
+            self._memory = mmap.mmap(fd, _FORM.size)
+        finally:
+            os.close(fd)
+        self.step, self.samples, self.at = _FORM.unpack(self._memory[:])
+
+    def beat(self, step: int, samples: int) -> None:
+        """A step is done."""
+        _FORM.pack_into(self._memory, 0, step, samples, time())
+
+
+def say(text: str) -> None:
+    """A line of Stoker's on stderr."""
+    print(f"stoker: {text}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """The bar and the lines. Only rank 0 has one that prints."""
+
+    def __init__(self, speaks: bool) -> None:
+        self.speaks = speaks
+        self.terminal = speaks and sys.stderr.isatty()
+        self._drawn = 0.0
+        self._shown = False
+        self._began = perf_counter()
+        self._samples = 0
+        self._spent = Spent()
+
+    def epoch_begins(self, samples: int, spent: Spent) -> None:
+        """Start to count."""
+        self._began, self._samples, self._spent = perf_counter(), samples, spent.copy()
+
+    def step(self, where: str, done: int, total: int | None, samples: int, loss: float | None) -> None:
+        """Draw the bar again, on a terminal, at most five times a second."""
+        now = perf_counter()
+        if not self.terminal or now - self._drawn < TERMINAL_S:
+            return
+        self._drawn = now
+        rate = (samples - self._samples) / max(now - self._began, 1e-9)
+        left = f", {_clock((now - self._began) * (total - done) / done)} left" if total and done else ""
+        of = f"{done:,}/{total:,}" if total else f"{done:,}"
+        text = f"{where}: {of}, {rate:,.0f} samples/s{left}{'' if loss is None else f', loss {loss:.4g}'}"
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """Take the bar off the line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            self._shown = False
+
+    def epoch_ends(self, where: str, samples: int, spent: Spent, loss: float | None) -> None:
+        """One line with the rate and where the time went."""
+        if not self.speaks:
+            return
+        self.clear()
+        wall = max(perf_counter() - self._began, 1e-9)
+        parts = spent.since(self._spent)
+        shares = {"data": parts.data, "compute": wall - parts.total(), "exchange": parts.exchange, "save": parts.save,
+                  "evaluation": parts.evaluation}
+        split = ", ".join(f"{name} {100 * s / wall:.0f} %" for name, s in shares.items() if s / wall >= 0.005)
+        rate = (samples - self._samples) / wall
+        say(f"{where}: {wall:.1f} s, {rate:,.0f} samples/s{'' if loss is None else f', loss {loss:.4g}'} ({split})")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

@@ -1,0 +1,110 @@
+"""Random numbers that are derived, not saved: a seed is computed from a place in the program, then put into every generator.
+
+Source of `mix`: splitmix64 (Steele, Lea, Flood 2014). Its results are spread evenly also for neighbouring numbers.
+"""
+
+from __future__ import annotations
+
+import _random
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from itertools import islice
+
+import numpy
+import torch
+
+_MASK = (1 << 64) - 1
+_seed_python = _random.Random.seed  # the C function: random.seed adds Python around it
+_python = random._inst
+_torch_cpu = torch.default_generator
+
+
+def key(*parts: object) -> int:
+    """A 64-bit number for a place in the program: the same parts give the same number in every process and version."""
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
+
+
+def mix(place: int, number: int) -> int:
+    """The seed of item `number` at a place; 63 bits."""
+    z = (place + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (z ^ (z >> 31)) >> 1
+
+
+def seed_cpu(seed: int) -> None:
+    """Put one seed into the generators of torch (CPU), random and numpy."""
+    _torch_cpu.manual_seed(seed)
+    _seed_python(_python, seed)
+    _python.gauss_next = None
+    numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+def seed_gpu(seed: int) -> None:
+    """`seed_cpu`, and the generator of this process's GPU."""
+    seed_cpu(seed)
+    torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
+
+
+def seeder(device: torch.device) -> object:
+    """The function that seeds everything that computes on this device."""
+    return seed_gpu if device.type == "cuda" else seed_cpu
+
+
+def _states(gpu: bool) -> tuple:
+    return _torch_cpu.get_state(), random.getstate(), numpy.random.get_state(), torch.cuda.get_rng_state() if gpu else None
+
+
+def _put_back(states: tuple) -> None:
+    of_torch, of_python, of_numpy, of_gpu = states
+    _torch_cpu.set_state(of_torch)
+    random.setstate(of_python)
+    numpy.random.set_state(of_numpy)
+    if of_gpu is not None:
+        torch.cuda.set_rng_state(of_gpu)
+
+
+@contextmanager
+def bubble(gpu: bool = False) -> Iterator[None]:
+    """What is drawn inside leaves no trace outside: all generators are put back."""
+    before = _states(gpu)
+    try:
+        yield
+    finally:
+        _put_back(before)
+
+
+def isolated(items: object, seed: int, at_once: int = 256) -> Iterator:
+    """The items of an iterable that draws random numbers, drawn from a stream of its own that begins at `seed`.
+
+    Pulled `at_once` at a time: the stream is kept between the pulls, so the chunk size changes nothing.
+    """
+    states = None
+    iterator = None
+    while True:
+        with bubble():
+            if states is None:
+                seed_cpu(seed)
+                iterator = iter(items)
+            else:
+                _put_back(states)
+            chunk = list(islice(iterator, at_once))
+            states = _states(False)
+        yield from chunk
+        if len(chunk) < at_once:
+            return
+
+
+def seed_own(holder: object, seed: int) -> None:
+    """Put a seed into the private generators that an object holds as attributes: of torch, random and numpy."""
+    for value in list(getattr(holder, "__dict__", {}).values()):
+        if isinstance(value, torch.Generator):
+            value.manual_seed(seed)
+        elif isinstance(value, random.Random):
+            value.seed(seed)
+        elif isinstance(value, numpy.random.Generator):
+            value.bit_generator.state = type(value.bit_generator)(seed).state
+        elif isinstance(value, numpy.random.RandomState):
+            value.seed(seed & 0xFFFFFFFF)

@@ -14,7 +14,7 @@ from . import at_exit, leaves, private, walk_library
 _ENVIRON = dict(os.environ)  # what this process began with: lives differ in it
 _WORDS_OF_SYS = ("stdin", "stdout", "stderr", "displayhook", "excepthook", "unraisablehook")
 _TINY = sys.float_info.min
-_OF_A_LIFE = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "WANDB_SERVICE"))  # set by torch, in the first vmap for one, and wandb
+_OF_A_LIFE = frozenset(("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "WANDB_SERVICE"))  # set by torch (the first vmap) and wandb
 
 
 def library_roots() -> list:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from harness import Nursery
+from enginekit import Nursery
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict, deque
 import numpy as np
 import pytest
 import torch
-from harness import Training
+from enginekit import Training
 from safetensors.torch import load_file
 from scripts import script, usual
 
@@ -120,7 +120,7 @@ VALUES = [None, True, 3, -(10**30), 0.1 + 0.2, float("inf"), "text", b"bytes", [
           torch.Size([2, 3]), np.float32(0.1), np.int64(7)]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=[f"{type(value).__name__}-{i}" for i, value in enumerate(VALUES)])
 def test_values_come_back_as_they_were(value):
     import json
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import Training
+from enginekit import Training
 from scripts import script
 
 pytestmark = [pytest.mark.slow, pytest.mark.inside]

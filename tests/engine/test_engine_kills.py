@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from harness import Training, differences, kill_moments, timed
+from enginekit import Training, differences, kill_moments, timed
 
 pytestmark = [pytest.mark.slow, pytest.mark.inside, pytest.mark.timeout(300)]
 

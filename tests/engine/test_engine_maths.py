@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from harness import Training
+from enginekit import Training
 from safetensors.torch import load_file
 from scripts import script
 

@@ -9,7 +9,7 @@ import json
 
 import pytest
 import torch
-from harness import Training, differences
+from enginekit import Training, differences
 
 pytestmark = [pytest.mark.slow, pytest.mark.inside, pytest.mark.timeout(400)]
 

@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from harness import Training
+from enginekit import Training
 from scripts import script, usual
 
 pytestmark = [pytest.mark.slow, pytest.mark.inside]

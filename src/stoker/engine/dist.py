@@ -2,7 +2,7 @@
 
 Gradients are summed by one all-reduce of flat buffers in the order of the parameters. That order never changes, so the first step of a
 new process sums exactly as the step of an old one (DistributedDataParallel regroups its buckets after the first step of a process;
-docs/decisions/011-gradients-in-fixed-order.md).
+docs/decisions/013-gradients-in-fixed-order.md).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 HERE = Path(__file__).parent
-TRAINING = HERE / "training.py"
+TRAINING = HERE / "engine_training.py"
 LIFE_S = 100.0
 NOT_STATE = {"spent", "at_s"}  # what a clock says
 
@@ -53,7 +53,7 @@ class Nursery:
 
 
 class Training:
-    """One run of training.py in a folder of its own: started, killed, started again."""
+    """One run of engine_training.py in a folder of its own: started, killed, started again."""
 
     def __init__(self, nursery: Nursery, folder: Path, options: dict) -> None:
         self.nursery = nursery

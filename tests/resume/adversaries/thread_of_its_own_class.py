@@ -1,5 +1,6 @@
 # Tries: a class derived from Thread, which waits for an Event that it holds and looks at the clock.
-# expected: exact
+# expected: either
+# clocks: beat
 import threading
 import time
 import torch

@@ -4,6 +4,7 @@ as docs/images/terminal.svg. Everything happens in a throw-away folder with a ST
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -116,7 +117,7 @@ def picture(terminal: Terminal) -> None:
     terminal.type("stoker logs --tail 2 base")
     terminal.type("stoker stop base")
     terminal.shown = re.sub(r"\n{2,}", "\n", terminal.shown)
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(terminal.shown.rstrip()))
     PICTURE.parent.mkdir(exist_ok=True)
     svg = console.export_svg(title="stoker")

@@ -55,7 +55,7 @@ class Line:
     def is_train(self) -> bool:
         """Whether its batches are trained on."""
         loader = self.loader()
-        self.train = self.train or (loader is not None and loader in marks._trained)
+        self.train = self.train or (loader is not None and marks._trained.get(loader) is not None)
         return self.train
 
     def queue(self) -> int:

@@ -68,12 +68,13 @@ def test_a_chained_exception_names_the_last(ground: Ground):
     ("print('the gate: too low', file=sys.stderr)\nsys.exit(3)", None),
     ("class Exit(SystemExit):\n    def __str__(self): return 'no'\nraise Exit({'not': 'an int'})", None),
     ("print('goes on', file=sys.stderr)\nraise ValueError('second\\n\\tline')", ("ValueError", 8, "second\nline")),
-    ("sys.excepthook = lambda kind, error, trace: print('own form:', error, file=sys.stderr)\nraise ValueError('second')", ("ValueError", 8, "second")),
+    ("sys.excepthook = lambda kind, error, trace: print('own:', error, file=sys.stderr)\nraise ValueError('second')", ("ValueError", 8, "second")),
     ("def f():\n    raise KeyError('second')\ntry: f()\nfinally: threading.Thread(target=lambda: 1 / 0).start()", ("KeyError", 8, "'second'")),
 ])
 def test_what_the_script_handled_is_not_the_reason(common: Ground, then: str, named: tuple | None, detached: bool):
     """The process itself says which exception nobody caught."""
-    common.script("train.py", f"import sys, threading, traceback\n\ndef first():\n    int('first')\ntry: first()\nexcept ValueError: traceback.print_exc()\n{then}\n")
+    begin = "import sys, threading, traceback\n\ndef first():\n    int('first')\ntry: first()\nexcept ValueError: traceback.print_exc()\n"
+    common.script("train.py", f"{begin}{then}\n")
     if detached:
         run = ended(common, "train.py")
     else:

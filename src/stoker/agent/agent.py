@@ -4065,7 +4065,8 @@ class LastWords:
         if not same:
             texts = [e["message"] for e in alike if told["message"] is None or e["message"].startswith(told["message"])]
             message = texts[-1] if texts else told["message"] or ""
-            return dict(make_exception(told["type"], message, {"frames": told["frames"], "from": []}, None, self.cwd), at=len(self.lines) - 1)
+            made = make_exception(told["type"], message, {"frames": told["frames"], "from": []}, None, self.cwd)
+            return dict(made, at=len(self.lines) - 1)
         chosen = same[-1]
         for e in self.found:
             if e["at"] > chosen["at"] and e["quoted"]:
@@ -4085,8 +4086,8 @@ class LastWords:
     def _printed_last(self, e: dict) -> bool:
         """In its own stream, but for what launchers, libraries and the interpreter print at an end."""
         end = self.stderr_at if e["at"] < self.stderr_at else len(self.lines)
-        after = re.compile(r"\W*$|\[\w+\]:\s*\[[WEI]|\[?[WEI]\d{4} |wandb: |Set the environment variable HYDRA_FULL_ERROR|CUDA kernel errors might|"
-                           r"For debugging consider passing|Compile with `TORCH_USE_CUDA_DSA|terminate called|Aborted|Fatal Python error|"
+        after = re.compile(r"\W*$|\[\w+\]:\s*\[[WEI]|\[?[WEI]\d{4} |wandb: |Set the environment variable HYDRA_FULL_ERROR|"
+                           r"CUDA kernel errors might|For debugging consider passing|Compile with `TORCH_USE_CUDA_DSA|terminate called|Aborted|Fatal Python error|"
                            r"make(?:\[\d+\])?: |srun: |slurmstepd: |.*\bresource_tracker\b|  warnings\.warn\(")
         return all(at in self.aside or after.match(self.lines[at]) for at in range(e["at"] + 1, end))
 
@@ -4161,7 +4162,8 @@ def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
 def make_exception(kind: str, message: str, block: dict, rank: int | None, cwd: str) -> dict:
     """The innermost frame of the user's own code names file and line, else the innermost of a library; Stoker's frames never do.
 
-    A command of `python -c` or on stdin is the user's own code too. A file that is not there counts less: its name is made up, or it is gone.
+    A command of `python -c` or on stdin is the user's own code too. A file that is not there counts less: its name is made up, or it
+    is gone.
     """
     library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
     frames = [f for f in block["frames"] if "/stoker_hooks/" not in f[0]]

@@ -20,7 +20,7 @@ def _at_exit(record: object, pid: int) -> None:
         return
     try:
         record(uncaught=_told(), rank=os.environ.get("RANK"))
-    except Exception:  # noqa: S110  # the script may have taken apart what this needs: then the log alone tells
+    except Exception:  # the script may have taken apart what this needs: then the log alone tells
         pass
 
 
@@ -29,7 +29,8 @@ def _told() -> dict | None:
     kind = getattr(sys, "last_type", None)
     if not isinstance(kind, type):
         return None
-    return {"type": _name(kind), "message": _message(kind, getattr(sys, "last_value", None)), "frames": _frames(getattr(sys, "last_traceback", None))}
+    error, trace = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
+    return {"type": _name(kind), "message": _message(kind, error), "frames": _frames(trace)}
 
 
 def _name(kind: type) -> str:

@@ -90,6 +90,47 @@ def test_an_error_that_python_ignores_is_not_the_reason(new_run, tmp_path):
     assert end["evidence"]["exception"] == {"type": "ValueError", "message": "wrong", "file": path, "line": 5}
 
 
+@pytest.mark.parametrize(("then", "named"), [
+    ("for step in range(3): print('step', step, file=sys.stderr)\nsys.exit(3)", None),
+    ("sys.exit(1)", "ValueError"),
+    ("print('on stdout')\nsys.exit(1)", "ValueError"),
+    ("print('Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.', file=sys.stderr)\nsys.exit(1)", "ValueError"),
+])
+def test_a_traceback_counts_only_if_it_is_what_was_printed_last(new_run, tmp_path, then, named):
+    path = script(tmp_path, f"import sys, traceback\ntry: int('CUDA out of memory')\nexcept ValueError: traceback.print_exc()\n{then}\n")
+    end = ended(new_run([PY, path], split_stderr=True))
+    assert end["reason"] == "nonzero_exit" or named
+    assert end["evidence"].get("exception", {}).get("type") == named
+
+
+def test_the_exception_of_a_thread_is_not_the_reason(new_run, tmp_path):
+    path = script(tmp_path, """\
+        import atexit, sys, threading
+        atexit.register(lambda: {}["at exit"])
+        threading.Thread(target=lambda: 1 / 0).start()
+        sys.exit("config is wrong")
+        """)
+    end = ended(new_run([PY, path], split_stderr=True))
+    assert "ZeroDivisionError" in end["evidence"]["tail"] and "exception" not in end["evidence"]
+
+
+@pytest.mark.parametrize("kind", ["\u041e\u0448\u0438\u0431\u043a\u0430", "\u6570\u636e", "made.<locals>.Wrong"])
+def test_an_exception_of_any_name_is_read(new_run, tmp_path, kind):
+    name = kind.rpartition(".")[2]
+    path = script(tmp_path, f"def made():\n    class {name}(Exception): pass\n    {name}.__qualname__ = {kind!r}\n    raise {name}('wrong')\nmade()\n")
+    found = ended(new_run([PY, path], env={"PYTHONUTF8": "1"}))["evidence"]["exception"]
+    assert found == {"type": kind, "message": "wrong", "file": path, "line": 4}
+
+
+def test_the_code_of_a_command_counts_and_a_made_up_name_does_not(new_run, tmp_path):
+    text = "import json\ndef load(text):\n    return json.loads(text)\neval(compile('load(\"{\")', 'made-up.py', 'eval'))\n"
+    found = ended(new_run([PY, "-c", text]))["evidence"]["exception"]
+    assert (found["file"], found["line"]) == ("<string>", 3)
+    path = script(tmp_path, text.replace("json.loads(text)", "eval(compile('1/0', 'made-up.py', 'eval'))"))
+    found = ended(new_run([PY, path]))["evidence"]["exception"]
+    assert (found["file"], found["line"]) == (path, 3)
+
+
 def test_a_syntax_error_has_file_and_line(new_run, tmp_path):
     path = script(tmp_path, "x = (1,\n")
     found = ended(new_run([PY, path]))["evidence"]["exception"]

@@ -63,6 +63,27 @@ def test_a_chained_exception_names_the_last(ground: Ground):
     assert (found["type"], found["line"]) == ("RuntimeError", 4)
 
 
+@pytest.mark.parametrize("detached", [False, True], ids=["foreground", "detached"])
+@pytest.mark.parametrize(("then", "named"), [
+    ("print('the gate: too low', file=sys.stderr)\nsys.exit(3)", None),
+    ("class Exit(SystemExit):\n    def __str__(self): return 'no'\nraise Exit({'not': 'an int'})", None),
+    ("print('goes on', file=sys.stderr)\nraise ValueError('second\\n\\tline')", ("ValueError", 8, "second\nline")),
+    ("sys.excepthook = lambda kind, error, trace: print('own:', error, file=sys.stderr)\nraise ValueError('second')", ("ValueError", 8, "second")),
+    ("def f():\n    raise KeyError('second')\ntry: f()\nfinally: threading.Thread(target=lambda: 1 / 0).start()", ("KeyError", 8, "'second'")),
+])
+def test_what_the_script_handled_is_not_the_reason(common: Ground, then: str, named: tuple | None, detached: bool):
+    """The process itself says which exception nobody caught."""
+    begin = "import sys, threading, traceback\n\ndef first():\n    int('first')\ntry: first()\nexcept ValueError: traceback.print_exc()\n"
+    common.script("train.py", f"{begin}{then}\n")
+    if detached:
+        run = ended(common, "train.py")
+    else:
+        common.stoker("run", "--new", "train.py")
+        run = common.show(common.runs()[0]["id"])
+    found = run["evidence"].get("exception")
+    assert (found and (found["type"], found["line"], found["message"])) == named
+
+
 def test_the_stderr_of_a_foreground_run_counts(ground: Ground):
     ground.script("train.py", "raise ZeroDivisionError('by hand')\n")
     done = ground.stoker("run", "train.py")

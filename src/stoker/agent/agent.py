@@ -3337,6 +3337,24 @@ def told_lines(att: Attempt) -> list[dict]:
     return found
 
 
+def told_ends(att: Attempt) -> list[dict]:
+    """How processes of an attempt ended, as they say themselves: `{"pid", "rank", "uncaught"}`; `uncaught` is the exception that nobody
+    caught, `{"type", "message", "frames"}`, or None."""
+    found = []
+    for said in told_lines(att):
+        if "uncaught" not in said:
+            continue
+        told = said["uncaught"]
+        try:
+            if told is not None:
+                told = {"type": str(told["type"]), "message": told["message"] if isinstance(told["message"], str) else None,
+                        "frames": [(str(file), int(line)) for file, line in told["frames"]]}
+        except (TypeError, KeyError, ValueError):
+            continue
+        found.append({"pid": said["pid"], "rank": str(said.get("rank")), "uncaught": told})
+    return found
+
+
 def busy_since(att: Attempt) -> bool:
     """Has a process of the run begun an evaluation or a save since the newest line of its steps?"""
     try:
@@ -3812,7 +3830,10 @@ def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None,
         return "exited", evidence
     out, err = read_tail(att.path(OUT), TAIL_BYTES), read_tail(att.path(ERR), TAIL_BYTES)
     lines = clean_lines(out) + clean_lines(err)
-    words = LastWords(lines)
+    spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
+    words = LastWords(lines, stderr_at=len(clean_lines(out)), cwd=cwd_of(att, record), ends=told_ends(att),
+                      pid=(record.get("run") or {}).get("pid"), in_order=bool(spec.get("unbuffered")))
+    lines = lines[words.handled:]
     text = "\n".join(lines[-400:])
     evidence["exception"] = words.exception
     evidence["hint_text"] = next((hint for sign, hint in HINTS if sign in words.said or (not words.exception and sign in text)), None)
@@ -3823,12 +3844,16 @@ def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None,
     return explain_failure(att, body, record, words=words, lines=lines, interrupt=interrupt, evidence=evidence), evidence
 
 
+def cwd_of(att: Attempt, record: dict) -> str:
+    return record["cwd"] if isinstance(record.get("cwd"), str) else att.run_dir
+
+
 def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords, lines: list[str], interrupt: dict | None,
                     evidence: dict) -> str:
     """The reason of an end that was not ours and not exit code 0. Adds what it found to the evidence."""
     code, name = body["code"], body["signal_name"]
     text = "\n".join(lines[-400:])
-    cwd = record.get("cwd") if isinstance(record.get("cwd"), str) else att.run_dir
+    cwd = cwd_of(att, record)
     last_signal = name or signal_name(words.child_signal)
     if interrupt and interrupt.get("signal") not in ASKING and number(interrupt.get("mono")) <= time.monotonic():
         sig = interrupt.get("signal")
@@ -3947,8 +3972,10 @@ class LastWords:
     raised from. child_signal: the signal that killed the first failing rank, or 0.
     """
 
-    def __init__(self, lines: list[str]) -> None:
-        self.found = parse_exceptions(lines)
+    def __init__(self, lines: list[str], *, stderr_at: int, cwd: str, ends: list[dict], pid: int | None, in_order: bool) -> None:
+        self.lines, self.stderr_at, self.cwd, self.ends, self.pid, self.in_order = lines, stderr_at, cwd, ends, pid, in_order
+        self.found, self.aside = parse_exceptions(lines, cwd)
+        self.handled = 0  # lines up to here tell of exceptions that the script handled
         self.root_rank: int | None = None
         self.child_signal = 0
         self.failed_ranks = 0
@@ -3999,11 +4026,14 @@ class LastWords:
     def _choose(self) -> dict | None:
         own = [e for e in self.found if not e["launcher"]]
         if self.root_rank is None:
-            return own[-1] if own else (self.found[-1] if self.found else None)
+            return self._of_process(own)
         if self.child_signal:  # killed: what other ranks say is an effect, unless it is what the failed rank aborted of
             aborted = self.child_signal == signal.SIGABRT
             own = [e for e in own if e["rank"] == self.root_rank or (aborted and e["rank"] is None and not e["secondary"])]
             return own[-1] if own else None
+        told = next((end["uncaught"] for end in reversed(self.ends) if end["rank"] == str(self.root_rank) and end["uncaught"]), None)
+        if told:
+            return self._as_told(told)
         ranked = [e for e in own if e["rank"] == self.root_rank]
         if ranked:
             return ranked[-1]
@@ -4011,16 +4041,71 @@ class LastWords:
         return first[0] if first else (own[-1] if own else None)
 
 
-def parse_exceptions(lines: list[str]) -> list[dict]:
-    """All Python exceptions in a text, in the order in which they end; lines of interleaved ranks are told apart by prefix."""
+    def _of_process(self, own: list[dict]) -> dict | None:
+        """What the main process says of its end decides. Without its word, and where it handled all of its exceptions, only a traceback
+        counts that was printed last."""
+        main = next((end for end in reversed(self.ends) if end["pid"] == self.pid), None)
+        if main is not None and main["uncaught"]:
+            told = self._as_told(main["uncaught"])
+            if not told["launcher"]:
+                return told
+        elif main is not None or self.in_order or any(self.lines[self.stderr_at:]):
+            counted = [e for e in self.found if self._printed_last(e) or (main is None and self._ended_a_process(e))]
+            if self.found and not counted:
+                self.handled = self.found[-1]["at"] + 1
+            own = [e for e in counted if not e["launcher"]]
+            return (own or counted or [None])[-1]
+        return own[-1] if own else (self.found[-1] if self.found else None)
+
+    def _as_told(self, told: dict) -> dict:
+        """The exception that a process says it ended by, with what the log has of it: chain, all lines of the message, and a traceback of
+        another process that the message quotes."""
+        alike = [e for e in self.found if e["type"] == told["type"]]
+        same = [e for e in alike if self._is(e, told)]
+        if not same:
+            texts = [e["message"] for e in alike if told["message"] is None or e["message"].startswith(told["message"])]
+            message = texts[-1] if texts else told["message"] or ""
+            made = make_exception(told["type"], message, {"frames": told["frames"], "from": []}, None, self.cwd)
+            return dict(made, at=len(self.lines) - 1)
+        chosen = same[-1]
+        for e in self.found:
+            if e["at"] > chosen["at"] and e["quoted"]:
+                chosen = e
+        return chosen
+
+    def _is(self, e: dict, told: dict) -> bool:
+        """Is this traceback of that exception? What cannot be compiled is shown at a place that is no frame."""
+        if e["type"] != told["type"] or e["type"] in ("SyntaxError", "IndentationError", "TabError"):
+            return e["type"] == told["type"]
+        place = make_exception(told["type"], "", {"frames": told["frames"], "from": []}, None, self.cwd)
+        return (e["file"], e["line"]) == (place["file"], place["line"])
+
+    def _ended_a_process(self, e: dict) -> bool:
+        return any(end["uncaught"] and self._is(e, end["uncaught"]) for end in self.ends)
+
+    def _printed_last(self, e: dict) -> bool:
+        """In its own stream, but for what launchers, libraries and the interpreter print at an end."""
+        end = self.stderr_at if e["at"] < self.stderr_at else len(self.lines)
+        after = re.compile(r"\W*$|\[\w+\]:\s*\[[WEI]|\[?[WEI]\d{4} |wandb: |Set the environment variable HYDRA_FULL_ERROR|"
+                           r"CUDA kernel errors might|For debugging consider passing|Compile with `TORCH_USE_CUDA_DSA|terminate called|Aborted|Fatal Python error|"
+                           r"make(?:\[\d+\])?: |srun: |slurmstepd: |.*\bresource_tracker\b|  warnings\.warn\(")
+        return all(at in self.aside or after.match(self.lines[at]) for at in range(e["at"] + 1, end))
+
+
+def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
+    """All Python exceptions in a text, in the order in which they end; lines of interleaved ranks are told apart by prefix.
+
+    Also the lines that end nothing: of errors that Python only tells of, of threads, and those that a message goes on with."""
     header = re.compile(r"Traceback \(most recent call last\):\s*$")
     prefix = re.compile(r"^\[(?:rank|default|[a-z_]+)(\d+)\]:\s?")
     frame = re.compile(r'^\s*File "(.+)", line (\d+)(?:, in .*)?$')
-    final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::(?: (.*))?)?$")
+    final = re.compile(r"^((?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*)(?::(?: (.*))?)?$")
+    told_only = re.compile(r"Exception ignored |Exception in thread |Error in atexit\._run_exitfuncs")
     chained = re.compile(r"^(During handling of the above exception|The above exception was the direct cause)")
     open_: dict[int | None, dict] = {}
     ended: dict[int | None, dict] = {}  # the last one of each rank: for chains and message lines
-    ignored: set[int | None] = set()  # ranks whose next traceback is of an error that Python only tells of
+    ignored: set[int | None] = set()  # ranks whose next traceback is of an error that Python only tells of, or a thread's
+    aside: set[int] = set()
     found: list[dict] = []
     for at_line, line in enumerate(lines):
         m = prefix.match(line)
@@ -4028,20 +4113,23 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
         text = line[m.end():] if m else line
         if text.startswith(("  | ", "  +-")):  # a group of exceptions: what is within it stands further in
             text = text[4:]
-        if text.startswith("Exception ignored "):
+        if told_only.match(text):
             ignored.add(rank)
+            aside.add(at_line)
             continue
+        if rank in ignored or (rank in open_ and open_[rank]["ignored"]):
+            aside.add(at_line)
         if header.search(text):
             previous = ended.get(rank)
             chain = [previous] + previous["from"] if previous is not None and previous.get("chained") else []
-            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored}
+            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored, "quoted": "Original Traceback" in text}
             ignored.discard(rank)
             continue
         at = frame.match(text)
         block = open_.get(rank)
         if at:
             if block is None:  # a SyntaxError at the top has no header
-                block = open_[rank] = {"frames": [], "from": [], "ignored": False}
+                block = open_[rank] = {"frames": [], "from": [], "ignored": False, "quoted": False}
             block["frames"].append((at.group(1), int(at.group(2))))
             continue
         if block is None:
@@ -4052,6 +4140,7 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
                 elif last["open"] and text[:1] in ("\t", " ") and text.strip() and last["open"] < 6:
                     last["message"] += "\n" + text.strip()
                     last["open"] += 1
+                    aside.add(at_line)
                 elif text.strip():
                     last["open"] = 0
             continue
@@ -4064,24 +4153,35 @@ def parse_exceptions(lines: list[str]) -> list[dict]:
         if block["ignored"]:  # of a `__del__`: it ends nothing
             ended.pop(rank, None)
             continue
-        e = dict(make_exception(m.group(1), m.group(2) or "", block, rank), at=at_line)
+        e = dict(make_exception(m.group(1), m.group(2) or "", block, rank, cwd), at=at_line, quoted=block["quoted"])
         found.append(e)
         ended[rank] = e
-    return found
+    return found, aside
 
 
-def make_exception(kind: str, message: str, block: dict, rank: int | None) -> dict:
-    """The innermost frame of the user's own code names file and line, else the innermost of a library; Stoker's frames never do."""
+def make_exception(kind: str, message: str, block: dict, rank: int | None, cwd: str) -> dict:
+    """The innermost frame of the user's own code names file and line, else the innermost of a library; Stoker's frames never do.
+
+    A command of `python -c` or on stdin is the user's own code too. A file that is not there counts less: its name is made up, or it
+    is gone.
+    """
     library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
     frames = [f for f in block["frames"] if "/stoker_hooks/" not in f[0]]
-    own = [f for f in frames if not library.search(f[0])]
-    file, line = (own or frames or [(None, None)])[-1]
+    command = frames[0][0] if frames and frames[0][0] in ("<string>", "<stdin>") else None
+    own = [f for f in frames if f[0] == command or not library.search(f[0])]
+    there = next((f for f in reversed(own) if f[0] == command or is_there(os.path.join(cwd, f[0]))), None)
+    file, line = there or (own or frames or [(None, None)])[-1]
     launcher = kind.endswith(("ChildFailedError", "ProcessExitedException")) or any(
         "/torch/distributed/run.py" in f or "/torch/distributed/launcher/" in f or "/distributed/elastic/" in f for f, _ in block["frames"])
     effect = r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket Timeout|SignalException|store.*closed"
     secondary = bool(re.search(effect, kind + " " + message))
     return {"type": kind, "message": message, "file": file, "line": line, "rank": rank, "from": block["from"], "launcher": launcher,
             "secondary": secondary, "open": 1}
+
+
+def is_there(path: str) -> bool:
+    """A remote file system may hang: what lies there is taken as it is said."""
+    return not is_local(path) or os.path.exists(path)
 
 
 def signal_name(sig: object) -> str | None:

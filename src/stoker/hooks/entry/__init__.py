@@ -23,7 +23,7 @@ def begin() -> None:
     what = role(words)
     rehearsed = bool(os.environ.get("STOKER_REHEARSE")) and _rehearse(what, words)
     resume = what == "script" and not rehearsed and os.environ.get("STOKER_RESUME") == "auto" and bool(os.environ.get("STOKER_RESUME_DIR"))
-    from . import handlers, imports
+    from . import handlers, imports, uncaught
     if os.environ.get("STOKER_AUDIT") == "child":
         from ..ghost import auditor
         auditor.begin(what)
@@ -40,6 +40,7 @@ def begin() -> None:
     imports.after("torch", lambda torch: _torch_is_here(torch, "rehearsed" if rehearsed else what, resume, tuned))
     handlers.install()
     if what == "script":
+        uncaught.install(record)
         for name in OTHERS:
             imports.after(name, lambda module, name=name: record(other=name))
     record(role=what, argv=words[:64], python=sys.version.split()[0])

@@ -10,6 +10,7 @@ import pytest
 
 
 @pytest.mark.inside
+@pytest.mark.timeout(300)
 def test_objects_of_the_script_are_asked_nothing(tmp_path: Path):
     shutil.copy(Path(__file__).with_name("silent.py"), tmp_path / "train.py")
     plain, hooked, state = beside.both(tmp_path, "train.py", STOKER_IMAGE_EVERY="3steps")

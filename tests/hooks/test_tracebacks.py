@@ -184,6 +184,7 @@ Raises()(torch.ones(1))
 """
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("script", [PLAIN, pytest.param(TORCH, marks=pytest.mark.inside)], ids=["plain", "torch"])
 def test_what_a_failing_script_prints_is_what_plain_python_prints(tmp_path: Path, script: str):
     (tmp_path / "train.py").write_text(script)

@@ -4087,7 +4087,8 @@ class LastWords:
         """In its own stream, but for what launchers, libraries and the interpreter print at an end."""
         end = self.stderr_at if e["at"] < self.stderr_at else len(self.lines)
         after = re.compile(r"\W*$|\[\w+\]:\s*\[[WEI]|\[?[WEI]\d{4} |wandb: |Set the environment variable HYDRA_FULL_ERROR|"
-                           r"CUDA kernel errors might|For debugging consider passing|Compile with `TORCH_USE_CUDA_DSA|terminate called|Aborted|Fatal Python error|"
+                           r"CUDA kernel errors might|For debugging consider passing|Compile with `TORCH_USE_CUDA_DSA|terminate called|"
+                           r"Aborted|Fatal Python error|"
                            r"make(?:\[\d+\])?: |srun: |slurmstepd: |.*\bresource_tracker\b|  warnings\.warn\(")
         return all(at in self.aside or after.match(self.lines[at]) for at in range(e["at"] + 1, end))
 

@@ -195,6 +195,105 @@ def test_what_a_failing_script_prints_is_what_plain_python_prints(tmp_path: Path
     assert hooked[1].splitlines() == plain[1].splitlines()
 
 
+DEEP = """
+import sys, threading
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self, inner, act):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(2))
+        self.inner, self.act = inner, act
+
+    def forward(self, x):
+        if self.inner is None:
+            self.act()
+            return x * self.w
+        return self.inner(x * self.w)
+
+def net(levels, act=lambda: None):
+    block = None
+    for _ in range(levels):
+        block = Block(block, act)
+    return block
+
+def train(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for i in range(5):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2)).sum()
+        loss.backward()
+        optimizer.step()
+        print(i, loss.item(), sys.getrecursionlimit())
+
+def fails():
+    raise KeyError("at the bottom")
+
+def sets(limit):
+    try:
+        sys.setrecursionlimit(limit)
+    except Exception as e:
+        print(type(e), e.args[0][:30])
+
+most = 1000 // (4 if sys.version_info < (3, 12) else 3) - 30
+train(net(most))
+try:
+    net(100, fails)(torch.ones(2))
+except KeyError:
+    print(sys.getrecursionlimit())
+net(100, lambda: print(sys.getrecursionlimit()))(torch.ones(2))
+for limit in (1100, 0, -1, "x"):
+    net(100, lambda: sets(limit))(torch.ones(2))
+    print(sys.getrecursionlimit())
+threads = [threading.Thread(target=net(most), args=[torch.ones(2)]) for _ in range(3)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+train(net(most))
+"""
+
+STACKS = """
+import inspect, sys, traceback
+import torch
+
+class Asks(torch.nn.Module):
+    def forward(self, x):
+        print(*traceback.format_stack(), *traceback.format_stack(limit=3))
+        print(*[(frame.f_code.co_name, line) for frame, line in traceback.walk_stack(None)])
+        print(*[(each.function, each.lineno) for each in inspect.stack()])
+        traceback.print_stack()
+        return x
+
+class Bad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * float("nan")
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return Bad.apply(x).sum()
+
+torch.nn.Sequential(torch.nn.Sequential(Asks()))(torch.ones(2))
+torch.autograd.set_detect_anomaly(True)
+Net()(torch.ones(2, requires_grad=True)).backward()
+"""
+
+
+@pytest.mark.inside
+@pytest.mark.parametrize("script", [DEEP, STACKS], ids=["deep", "stacks"])
+def test_the_stack_is_as_deep_and_reads_as_under_plain_python(tmp_path: Path, script: str):
+    (tmp_path / "train.py").write_text(script)
+    plain, hooked, _ = beside.both(tmp_path, "train.py")
+    assert hooked[0] == plain[0]
+    assert hooked[1].splitlines() == plain[1].splitlines()
+    assert script == STACKS or not plain[1]
+
+
 @pytest.mark.inside
 def test_an_error_that_a_signal_handler_raises_within_stokers_code_is_the_scripts():
     from stoker.hooks.ghost import allow, fate, life

@@ -44,6 +44,41 @@ def install() -> None:
     _load_from(os.path.dirname(os.path.abspath(__file__)))
 
 
+def leave_stacks() -> None:
+    """Whoever asks for the stack, not for a traceback, does not see these frames either: once these modules are imported."""
+    from .entry import imports
+    if not os.environ.get("STOKER_RESUME_DEBUG"):
+        imports.after("traceback", _leave_walks)
+        imports.after("inspect", _leave_outer)
+
+
+def _leave_walks(traceback: object) -> None:
+    real = traceback.walk_stack
+
+    def walk_stack(f):
+        return filter(_is_seen, real(f))  # no frame of ours in between: `real` counts those above it
+    _put(traceback, walk_stack, real)
+
+
+def _is_seen(found: tuple) -> bool:
+    return MARK not in found[0].f_globals
+
+
+def _leave_outer(inspect: object) -> None:
+    real = inspect.getouterframes
+
+    def getouterframes(frame, context=1):
+        return [*filter(_is_seen, real(frame, context))]
+    _put(inspect, getouterframes, real)
+
+
+def _put(module: object, function: object, real: object) -> None:
+    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, word, getattr(real, word))
+    function.__wrapped__ = real
+    setattr(module, function.__name__, function)
+
+
 def _load_from(folder: str) -> None:
     sys.path_importer_cache[folder] = _bootstrap.FileFinder(folder, (_Loader, [".py"]))
 

@@ -10,8 +10,9 @@ import _thread
 import os
 import sys
 
-from ..entry import by_hand, now, unnumbered
+from ..entry import by_hand, deep, now, unnumbered
 from ..looks import named_parameters
+from . import roots
 from .passes import Pass, forget, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
@@ -118,7 +119,16 @@ def _module_call(real: object) -> object:
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
         if _inside or _get_ident() != owner:
-            return real(self, *args, **kwargs)
+            at = deep.level
+            if at >= deep.FROM:
+                deep.goes_in(at)
+            deep.level = at + 1
+            try:
+                return real(self, *args, **kwargs)
+            finally:
+                deep.level = at
+                if at >= deep.FROM:
+                    deep.goes_out(at)
         if steps >= LEARN and device is None and not _evaluating and _grad_enabled():  # `_call_begins`, without the call
             kind, moment = FORWARD, now()
             spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
@@ -144,7 +154,7 @@ def _learn(module: object) -> None:
             return
         _roots[(kind := type(module))] = True
         base = sys.modules["torch"].nn.Module
-        if kind.__call__ is base.__call__ and _is_learning(base):
+        if kind.__call__ is base.__call__ and roots.is_learning(base):
             kind.__call__ = dressed(base.__call__, _root_call(base))
     except Exception as e:
         broke(e)
@@ -154,8 +164,19 @@ def _root_call(base: object) -> object:
     """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
-        if _inside or _compiling() or _get_ident() != owner:
+        if _compiling():
             return base.__call__(self, *args, **kwargs)
+        if _inside or _get_ident() != owner:
+            at = deep.level
+            if at >= deep.FROM:
+                deep.goes_in(at)
+            deep.level = at + 1
+            try:
+                return base.__call__(self, *args, **kwargs)
+            finally:
+                deep.level = at
+                if at >= deep.FROM:
+                    deep.goes_out(at)
         if _grad_enabled() and device is None and not _evaluating:  # `_call_begins`, without the call
             kind, moment = FORWARD, now()
             spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
@@ -172,24 +193,7 @@ def _root_call(base: object) -> object:
     return __call__
 
 
-def _learned() -> None:
-    """The modules are known: all others are called as if we were not there."""
-    module = sys.modules["torch"].nn.Module
-    if not _is_learning(module):
-        return
-    ours = module.__call__
-    module.__call__ = ours.__wrapped__
-    known = sys.modules.get("torch._dynamo.utils")
-    if getattr(known, "unpatched_nn_module_call", None) is ours:  # it was imported since, and took ours for torch's own
-        known.unpatched_nn_module_call = ours.__wrapped__
-
-
-def _is_learning(module: object) -> bool:
-    """Whether nobody stands around us. Exact resume does: what is outside of it is part of the script for it."""
-    return getattr(module.__call__, "__code__", None) is _LEARNING
-
-
-_LEARNING = _module_call(None).__code__
+roots.learning = _module_call(None).__code__
 
 
 def _call_begins(module: object) -> int:
@@ -317,7 +321,7 @@ def step_ends(optimizer: object, args: object, kwargs: object) -> None:
             each_step()
         if steps <= LEARN or moment >= write_at:
             if steps == LEARN:
-                _learned()
+                roots.learned()
             if steps == 1 or moment >= write_at:
                 line_is_due(moment)
     except Exception as e:

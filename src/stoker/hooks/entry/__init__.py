@@ -23,7 +23,9 @@ def begin() -> None:
     what = role(words)
     rehearsed = bool(os.environ.get("STOKER_REHEARSE")) and _rehearse(what, words)
     resume = what == "script" and not rehearsed and os.environ.get("STOKER_RESUME") == "auto" and bool(os.environ.get("STOKER_RESUME_DIR"))
+    from .. import unseen
     from . import handlers, imports, uncaught
+    unseen.leave_stacks()
     if os.environ.get("STOKER_AUDIT") == "child":
         from ..ghost import auditor
         auditor.begin(what)

@@ -14,6 +14,7 @@ import inspect
 import sys
 import time
 
+from ..entry import deep
 from ..looks import isinstance
 from . import fate, gradients, graphs, lazy, leaves, leavings, life, pace, points, stand_ins, steps, transforms, words
 from . import shield_parts as parts
@@ -110,10 +111,18 @@ def _module_call(real: object) -> object:
 
     @functools.wraps(real)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
-        if life.depth:
-            return within(self, *args, **kwargs)  # the clock does not look within a call either
-        if not life.phase or _get_ident() != life.main:
-            return real(self, *args, **kwargs)
+        if life.depth or not life.phase or _get_ident() != life.main:
+            call = within if life.depth else real  # the clock does not look within a call either
+            at = deep.level
+            if at >= deep.FROM:
+                deep.goes_in(at)
+            deep.level = at + 1
+            try:
+                return call(self, *args, **kwargs)
+            finally:
+                deep.level = at
+                if at >= deep.FROM:
+                    deep.goes_out(at)
         spot = life.enter(_getframe(1))
         try:
             last = spot.last.get(_identity(self))

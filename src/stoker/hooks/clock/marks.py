@@ -118,7 +118,9 @@ def _module_call(real: object) -> object:
     """Until it is known which modules the script calls itself: those within are not slowed down later. Exact resume comes here for all."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
-        if _inside or _get_ident() != owner:
+        if _get_ident() != owner:
+            return real(self, *args, **kwargs)
+        if _inside:
             at = deep.level
             if at >= deep.FROM:
                 deep.goes_in(at)
@@ -164,9 +166,9 @@ def _root_call(base: object) -> object:
     """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
-        if _compiling():
+        if _compiling() or _get_ident() != owner:
             return base.__call__(self, *args, **kwargs)
-        if _inside or _get_ident() != owner:
+        if _inside:
             at = deep.level
             if at >= deep.FROM:
                 deep.goes_in(at)

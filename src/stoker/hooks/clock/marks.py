@@ -41,8 +41,7 @@ _grad_enabled = _compiling = None
 _backwards = by_hand.Backwards()
 _inside = False  # in a call that is watched: what happens there is part of it
 _after, _evaluating = NOTHING, False
-_lead = 0  # id of the optimizer whose steps are counted: of several the one that stepped first
-_lead_was = 0  # `steps` at the last line
+_lead = _lead_was = 0  # id of the optimizer whose steps are counted (of several the first that stepped); `steps` at the last line
 _others: dict = {}  # id of another optimizer -> its steps since the last line
 _step_from = _evaluated_then = 0
 _roots: dict = {}  # classes of modules that the script calls with gradients on
@@ -278,15 +277,10 @@ def _backward(real: object, is_step: bool = True) -> object:
 
 
 def _trained_on() -> None:
-    """What was fetched last is trained on: its loaders are no loaders for evaluation."""
     global _before
     _before = None
     for each in _fetched:
-        if not each.trained:
-            each.trained = True
-            loader = each.loader and each.loader()
-            if loader is not None:
-                _trained[loader] = True
+        each.is_trained_on()
     _fetched.clear()
 
 

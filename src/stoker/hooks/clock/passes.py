@@ -29,6 +29,14 @@ class Pass:
         self.trained = loader is not None and trained.get(loader) is not None
         passes[key] = self
 
+    def is_trained_on(self) -> None:
+        """A batch of it was trained on: its loader is no loader for evaluation."""
+        if not self.trained:
+            self.trained = True
+            loader = self.loader and self.loader()
+            if loader is not None:
+                trained[loader] = True
+
     def sized(self, samples: int) -> None:
         """So many samples were in a batch. Where torch's own sampler makes batches of that size, the next ones need not be looked at."""
         sampler = _batch_sampler(self.loader and self.loader())

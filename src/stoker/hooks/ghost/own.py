@@ -34,8 +34,8 @@ class Folder:
 
 
 def open_folder(path: str, make: bool = False, links: bool = False) -> int:
-    """A descriptor of a folder of Stoker's. `make`: it and those above it in the run folder are made where they are not; a link in the place
-    of one goes, unless `links` says that links there are the user's. Raises OSError."""
+    """A descriptor of a folder of Stoker's. `make`: it and those above it in the run folder are made where they are not; a link in the
+    place of one goes, unless `links` says that links there are the user's. Raises OSError."""
     top, names, firm = _way(path)
     fd = _open(top, FOLDER & ~os.O_NOFOLLOW)
     for number, name in enumerate(names):

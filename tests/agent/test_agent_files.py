@@ -77,7 +77,7 @@ def test_what_a_link_in_the_place_of_a_live_runs_folder_leads_to_stays(new_run, 
     beats = (real / "attempts/1/heartbeat").read_bytes()
     wait_for(lambda: (real / "attempts/1/heartbeat").read_bytes() != beats, "a heartbeat in the moved folder")
     os.kill(pid, 15)
-    wait_for(lambda: (real / "attempts/1/exit.json").exists(), "the end in the moved folder")
+    wait_for((real / "attempts/1/exit.json").exists, "the end in the moved folder")
     wait_for(lambda: not run.processes(), "the caretakers leave")
     assert content(victim / "copy") == before
     run.dir.unlink()

@@ -71,6 +71,8 @@ def write(root: str, n: int, data, meta: dict, facts: dict) -> int:
             manifest = json.dumps({"format": FORMAT, "n": n, **facts, "files": told}).encode("ascii")
             _write_file(f"{here}/manifest.json", memoryview(manifest))
             sync_folder(here)
+        if str(n) not in own.folders(images):
+            own.remove(folder(root, n))  # whatever it is, it is no image
         with own.Folder(images) as here:
             _rename(f"{here}/new-{n}", f"{here}/{n}")
             sync_folder(here)

@@ -64,6 +64,31 @@ def test_what_a_link_in_the_place_of_the_run_folder_leads_to_stays(new_run, vict
     assert picture(victim) == before and os.listdir(run.root / "runs") == []
 
 
+def test_what_a_link_in_the_place_of_a_live_runs_folder_leads_to_stays(new_run, victim):
+    """The run goes on; its caretakers write in the folder that they began in, wherever it is now."""
+    run = new_run([PY, "-c", "import time; print('up', flush=True); time.sleep(1000)"])
+    run.start()
+    run.wait_out(b"up")
+    real, pid = run.dir.with_name("real"), run.run_pid()
+    shutil.copytree(run.dir, victim / "copy", ignore=lambda folder, names: [n for n in names if n == "sock"])
+    before = content(victim / "copy")
+    os.rename(run.dir, real)
+    run.dir.symlink_to(victim / "copy")
+    beats = (real / "attempts/1/heartbeat").read_bytes()
+    wait_for(lambda: (real / "attempts/1/heartbeat").read_bytes() != beats, "a heartbeat in the moved folder")
+    os.kill(pid, 15)
+    wait_for((real / "attempts/1/exit.json").exists, "the end in the moved folder")
+    wait_for(lambda: not run.processes(), "the caretakers leave")
+    assert content(victim / "copy") == before
+    run.dir.unlink()
+    os.rename(real, run.dir)
+    assert run.end()["signal_name"] == "SIGTERM"
+
+
+def content(folder) -> dict:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_nothing_is_deleted_through_a_linked_folder_of_runs(new_run, tmp_path):
     run = new_run(["true"])
     elsewhere = tmp_path / "elsewhere"

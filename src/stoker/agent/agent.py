@@ -127,9 +127,31 @@ class Attempt:
         self.id = os.path.basename(self.run_dir)
         self.root = os.path.dirname(os.path.dirname(self.run_dir))
         self.folder = os.path.join(self.run_dir, ATTEMPTS, str(n))
+        self.fd = -1
+
+    def hold(self) -> None:
+        """For its caretakers: from here on `path` leads into the folder that is here now, whatever comes to stand in its place. Raises
+        OSError."""
+        self.fd = self.open_folder(ATTEMPTS, str(self.n))
 
     def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
+        """Of a file in the attempt's folder; only for this process."""
+        if self.fd < 0:
+            return os.path.join(self.folder, name)
+        if not self._is_there():
+            try:
+                fd = self.open_folder(ATTEMPTS, str(self.n))  # deleted; a copy may have been put back
+                os.dup2(fd, self.fd, inheritable=False)
+                os.close(fd)
+            except OSError:
+                pass
+        return "/proc/self/fd/%d/%s" % (self.fd, name)
+
+    def _is_there(self) -> bool:
+        try:
+            return os.fstat(self.fd).st_nlink > 0
+        except OSError:
+            return False
 
     def json(self, name: str) -> dict | None:
         return read_json(self.path(name))
@@ -144,6 +166,19 @@ class Attempt:
     def open_folder(self, *names: str) -> int:
         """A descriptor of a folder in the run folder, which no link leads to. Raises OSError."""
         return open_folder(*self.below(*names))
+
+    def made_folder(self, *names: str) -> int:
+        """As `open_folder`; it is made where it is not, and what stands in its place and is no folder goes. Raises OSError."""
+        parent = self.open_folder(*names[:-1])
+        try:
+            try:
+                return os.open(names[-1], FOLDER, dir_fd=parent)
+            except (FileNotFoundError, NotADirectoryError):
+                remove_at(parent, names[-1])
+            os.mkdir(names[-1], 0o700, dir_fd=parent)
+            return os.open(names[-1], FOLDER, dir_fd=parent)
+        finally:
+            os.close(parent)
 
 
 def attempt_numbers(run_dir: str) -> list[int]:
@@ -1328,7 +1363,7 @@ class Holder:
             try:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                close_inherited({theirs.fileno(), *_leases}.union(*(o.descriptors() for o in self.outlets)))
+                close_inherited({theirs.fileno(), self.att.fd, *_leases}.union(*(o.descriptors() for o in self.outlets)))
                 name_process("stoker-agent")
                 if self.agents:
                     forget_crash_points()
@@ -1561,13 +1596,11 @@ class Holder:
         try:
             unlink(self.att.path(SOCKET))
             door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            folder = os.open(self.att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             before = os.umask(0o177)
             try:
-                door.bind("/proc/self/fd/%d/%s" % (folder, SOCKET))
+                door.bind(self.att.path(SOCKET))
             finally:
                 os.umask(before)
-                os.close(folder)
             door.listen(16)
             door.setblocking(False)
         except OSError:  # no sockets on this file system: wishes are still found in the folder, within a tick
@@ -1815,7 +1848,7 @@ class Turns:
 
     def __init__(self, att: Attempt, writers: list[LogWriter]) -> None:
         self.path, self.writers = att.path(TURNS), writers
-        self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.fd = os.open(self.path, WRITE | os.O_APPEND, 0o644)
         self.now = 0
 
     def take(self, writer: LogWriter, source: int) -> None:
@@ -2002,12 +2035,12 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
 def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: dict[str, str]) -> None:
     """Our sitecustomize first in PYTHONPATH, and what it needs to know."""
     hooks = os.path.realpath(os.path.join(att.run_dir, HOOKS))  # its own name: Python looks at words in it (base/vendor.py)
-    records, resume = att.path(HOOKS), os.path.join(att.run_dir, RESUME)
+    records, resume = os.path.join(att.folder, HOOKS), os.path.join(att.run_dir, RESUME)
     if not spec.get("hooks") or not os.path.isdir(hooks) or ":" in hooks:  # a colon would end the entry
         return
     try:
-        os.makedirs(records, 0o700, exist_ok=True)
-        os.makedirs(resume, 0o700, exist_ok=True)
+        os.close(att.made_folder(ATTEMPTS, str(att.n), HOOKS))
+        os.close(att.made_folder(RESUME))
     except OSError:
         return  # a full disk: the run is worth more than what we would remember of it
     env[b"PYTHONPATH"] = b":".join([encode(hooks), *([env[b"PYTHONPATH"]] if env.get(b"PYTHONPATH") else [])])
@@ -2802,13 +2835,19 @@ class Auditor:
 
     def _tell(self, told: dict) -> bool:
         """Into audits.json, whose one writer we are; True."""
-        path = os.path.join(self.att.run_dir, RESUME, AUDITS)
         entry = {name: self.order.get(name) for name in ("attempt", "image", "step", "from_step")}
         entry.update({"verdict": "not audited", "why": "", "at": time.time(), "spare_core": self.spare}, **told)
         try:
-            write_json(path, {"audits": [*((read_json(path) or {}).get("audits") or [])[1 - AUDITS_KEPT:], entry]})
+            resume = self.att.open_folder(RESUME)
         except OSError:
             log_exception()
+        else:
+            path = "/proc/self/fd/%d/%s" % (resume, AUDITS)
+            try:
+                write_json(path, {"audits": [*((read_json(path) or {}).get("audits") or [])[1 - AUDITS_KEPT:], entry]})
+            except OSError:
+                log_exception()
+            os.close(resume)
         self._sweep()
         return True
 
@@ -3156,11 +3195,16 @@ def image_possible(att: Attempt) -> bool:
 
 def ask_for_image(att: Attempt) -> None:
     """Wish an image of the recorded training; `image_answered` tells when it is on the disk."""
-    unlink(os.path.join(att.path(HOOKS), IMAGE_DONE))
     try:
-        write_whole(os.path.join(att.path(HOOKS), IMAGE_ASK), b"")
+        folder = open_folder(*os.path.split(att.path(HOOKS)))
+    except OSError:
+        return
+    unlink("/proc/self/fd/%d/%s" % (folder, IMAGE_DONE))
+    try:
+        write_whole("/proc/self/fd/%d/%s" % (folder, IMAGE_ASK), b"")
     except OSError:
         pass
+    os.close(folder)
 
 
 def image_answered(att: Attempt) -> bool:
@@ -4538,8 +4582,10 @@ class Following:
 def existing_attempt(run_dir: str, n: str) -> Attempt:
     """The attempt of that number. Raises Problem when it was never claimed."""
     att = Attempt(run_dir, whole_number(n))
-    if not os.path.isdir(att.folder):
-        raise Problem("absent", "%s has no attempt %d" % (att.id, att.n))
+    try:
+        os.close(att.open_folder(ATTEMPTS, str(att.n)))
+    except OSError:
+        raise Problem("absent", "%s has no attempt %d" % (att.id, att.n)) from None
     return att
 
 
@@ -4733,7 +4779,9 @@ def verb_hold(args: list[str]) -> None:
                 signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXFSZ):
         signal.signal(sig, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    Holder(Attempt(run_dir, int(n)), gpus, int(tell), int(mask)).live()
+    att = Attempt(run_dir, int(n))
+    att.hold()
+    Holder(att, gpus, int(tell), int(mask)).live()
 
 
 def verb_poll(args: list[str]) -> None:

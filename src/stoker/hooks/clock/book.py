@@ -16,7 +16,7 @@ FILE = "steps.jsonl"
 LINES = ((600, 1), (1_700, 10), (1 << 62, 60))  # so many lines, a line each so many seconds: a week is some 3 MB
 EACH_MAX = 20_000  # rows in one line of the form for measuring
 
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _fd = -1
 _identity = (0, 0)  # device and inode: a script may close descriptors that it does not know
 _pid = 0
@@ -123,7 +123,7 @@ def busy(moment: int) -> None:
     _busy_from = moment
     try:
         path = os.path.join(os.environ["STOKER_HOOKS"], f"busy-{_pid}")
-        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         os.utime(path)
     except (OSError, KeyError):
         pass

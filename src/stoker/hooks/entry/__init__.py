@@ -86,7 +86,8 @@ def record(**said: object) -> None:
     said = {"pid": os.getpid(), "at": time.time(), **said}
     line = "{" + ", ".join(f"{_text(name)}: {_json(value)}" for name, value in said.items()) + "}\n"
     try:
-        fd = os.open(os.path.join(os.environ["STOKER_HOOKS"], RECORD), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = os.path.join(os.environ["STOKER_HOOKS"], RECORD)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
         return
     try:

@@ -23,7 +23,7 @@ def install() -> None:
     if not free or _registered:
         return
     path = os.path.join(os.path.realpath(os.environ["STOKER_HOOKS"]), f"stacks-{os.getpid()}")
-    fd = aside(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    fd = aside(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     faulthandler.register(free, file=fd, all_threads=True, chain=False)
     _registered = free
     record(stacks={"signal": free, "fd": fd, "path": path})

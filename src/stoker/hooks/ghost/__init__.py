@@ -29,7 +29,6 @@ def _begin(fate: object, private: object, words: object) -> str:
     life.attempt = int(os.environ.get("STOKER_ATTEMPT", "1") or 1)
     why = private.self_test()
     if why:
-        os.makedirs(life.folder, mode=0o700, exist_ok=True)
         fate.write_state(state="not resumable", reason=why)
         return why
     try:
@@ -50,6 +49,7 @@ def _install(fate: object, words: object) -> str:
         lenient,
         loader,
         log,
+        own,
         points,
         shields,
         tape,
@@ -61,7 +61,7 @@ def _install(fate: object, words: object) -> str:
     atexit.register(_let_go)
     fate.remember_start()
     checks.install()
-    os.makedirs(life.folder, mode=0o700, exist_ok=True)
+    own.make(life.folder)
     life.log = log.Log(os.path.join(life.audit or life.folder, "log"))
     if life.audit:
         from . import auditor
@@ -126,9 +126,9 @@ def _own() -> None:
     import fcntl
 
     from ..entry.aside import aside
-    from . import fate, printed, rng, words
+    from . import fate, own, printed, rng, words
     path = os.path.join(life.folder, OWNER)
-    fd = aside(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # before it is locked: to close one lets go
+    fd = aside(own.open_made(path, os.O_RDWR))  # before it is locked: to close one lets go
     before = os.read(fd, 100).split()
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by children; let go with the process, or by exec
@@ -152,11 +152,12 @@ def _own() -> None:
 
 def _set_aside(name: str) -> None:
     """What an earlier record left behind does not belong to the one that begins now; the last one is kept to be looked at."""
-    import shutil
+    from . import own
     path = os.path.join(life.folder, name)
-    shutil.rmtree(path + ".old", ignore_errors=True)
-    if os.path.exists(path):
-        os.rename(path, path + ".old")
+    own.remove(path + ".old")
+    with own.Folder(life.folder) as here:
+        if os.path.lexists(f"{here}/{name}"):
+            os.rename(f"{here}/{name}", f"{here}/{name}.old")
 
 
 _kept: list = []

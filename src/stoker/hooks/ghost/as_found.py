@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from . import copies, journal, life, tape, undo
+from . import copies, journal, life, own, tape, undo
 from .journal import ABSENT, APPEND, END, FOLDER, KEEP, LINK, REPLACE, SIZE, Impossible
 
 MARK = tape.PUT_BACK  # in life.folder: interval, attempt, pid and start of the process that put files back
@@ -66,7 +66,7 @@ def _broken(reason: str) -> None:
 def accept() -> None:
     """The image is used: what was found is of no use any more but for the user, who finds it in the folder of things aside."""
     journal.on_break = None
-    if not os.path.exists(_mark()):
+    if not own.lies(_mark()):
         return
     found = journal.read(_read_mark()[0])
     _remove_mark()
@@ -107,12 +107,12 @@ def give_back() -> None:
     in another process."""
     import fcntl
 
-    if not os.path.exists(_mark()):
+    if not own.lies(_mark()):
         return
-    fd = os.open(_mark(), os.O_RDONLY | os.O_CLOEXEC)
+    fd = own.open_file(_mark(), os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)  # one process at a time
-        if os.path.exists(_mark()):
+        if own.lies(_mark()):
             _of_mark(*_read_mark())
     finally:
         os.close(fd)
@@ -128,7 +128,8 @@ def _of_mark(number: int, attempt: int, pid: int, began: int) -> None:
         failed = _all_as_found(journal.read(number), mine)
         if failed:
             _tell(failed)
-            os.rename(os.path.join(life.folder, "undo", str(number)), undo.place_aside("/not-given-back"))
+            with own.Folder(os.path.join(life.folder, "undo")) as here:
+                os.rename(f"{here}/{number}", undo.place_aside("/not-given-back"))
         else:
             journal.drop(number)
     _found.clear()
@@ -211,24 +212,22 @@ def _mark() -> str:
 
 def _write_mark(number: int) -> None:
     told = f"{number} {life.attempt} {os.getpid()} {_began(os.getpid())}\n".encode()
-    fd = os.open(_mark() + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, told)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(_mark() + ".new", _mark())
-    copies.sync_folder(life.folder)
+    own.write(_mark(), told, sync=True)
+    _sync()
 
 
 def _read_mark() -> tuple:
-    with open(_mark(), encoding="ascii") as f:
-        return tuple(int(word) for word in f.read().split())
+    return tuple(int(word) for word in own.read(_mark()).split())
 
 
 def _remove_mark() -> None:
-    os.unlink(_mark())
-    copies.sync_folder(life.folder)
+    own.remove(_mark())
+    _sync()
+
+
+def _sync() -> None:
+    with own.Folder(life.folder) as here:
+        copies.sync_folder(here)
 
 
 def _began(pid: int) -> int:
@@ -243,9 +242,6 @@ def _began(pid: int) -> int:
 
 def _forget_old_asides() -> None:
     folder = os.path.join(life.folder, "aside")
-    try:
-        kept = sorted((int(name) for name in os.listdir(folder) if name.isdigit()), reverse=True)
-    except OSError:
-        return
+    kept = sorted((int(name) for name in own.folders(folder) if name.isdigit()), reverse=True)
     for old in kept[ASIDE_KEPT:]:
-        journal.remove(os.path.join(folder, str(old)))
+        own.remove(os.path.join(folder, str(old)))

@@ -13,7 +13,7 @@ import sys
 import time
 
 from ..looks import isinstance
-from . import fate, life, log_file, store, tape, words
+from . import fate, life, log_file, own, store, tape, words
 
 SAME, DIFFERENT, NOT_AUDITED = "bit-exact", "different", "not audited"
 VERDICT, SCRATCH = "verdict.json", "files"
@@ -23,7 +23,7 @@ _OUTSIDE = frozenset(("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.syst
                       "socket.bind", "socket.sendto"))
 _HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
 _MACHINE = ("allocate memory", "out of memory", "No space left", "DataLoader worker", "Too many open files")
-_open, _write, _close, _replace, _exit, _getpid, _kill = os.open, os.write, os.close, os.replace, os._exit, os.getpid, os.kill
+_exit, _getpid, _kill = os._exit, os.getpid, os.kill
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _wall = getattr(time.time, "__wrapped__", time.time)
 _sleep = getattr(time.sleep, "__wrapped__", time.sleep)
@@ -39,7 +39,7 @@ def begin(what: str) -> None:
     from .. import scratch
     from ..entry import imports
     _room = os.environ["STOKER_RESUME_DIR"]
-    os.makedirs(os.path.join(_room, SCRATCH), 0o700, exist_ok=True)
+    own.make(os.path.join(_room, SCRATCH))
     scratch.install(os.path.join(_room, SCRATCH), always=(_room,))
     temporary = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")
     scratch.hold_all((os.path.join(temporary, "pymp-"),))  # where loader workers hand tensors over
@@ -60,8 +60,7 @@ def _prepare() -> None:
     """Before the run has gone on much: the files as they were at the image."""
     from . import auditor_files
     try:
-        with open(os.path.join(_room, "order.json"), encoding="ascii") as f:
-            _order.update(json.load(f))
+        _order.update(json.loads(own.read(os.path.join(_room, "order.json"))))
         then, now = (store.meta(_room, _order[each])[1] for each in ("from", "image"))
         life.goal = now["where"]
         auditor_files.lay_out(then["parts"]["files"], now["parts"]["files"])
@@ -201,10 +200,4 @@ def _end(verdict: str, why: str = "") -> None:
 
 def _put(path: str, text: str) -> None:
     """Whole or not at all, past all that this process has put in the place of the system's calls."""
-    beside = f"{path}.new-{_pid}"
-    fd = _open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _write(fd, text.encode(errors="replace"))
-    finally:
-        _close(fd)
-    _replace(beside, path)
+    own.write(path, text.encode(errors="replace"))

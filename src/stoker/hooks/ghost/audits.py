@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from . import copies, fate, life, store, words
+from . import copies, fate, life, own, store, words
 
 ROOMS, ORDER, RECORDS = "audit", "order.json", "hooks"
 BEGUN_WITH = ("start", "early-")  # rng._FIRST, and the beginning of tape._early_path
@@ -55,16 +55,17 @@ def _cannot(meta: dict, size: int) -> str:
 
 def _order(n: int, more: dict) -> bool:
     """Make the room. False: there is no pair of images, or an audit is still at work; the next image is asked about again."""
+    import json
     rooms = os.path.join(life.folder, ROOMS)
     before = [each for each in store.numbers(life.folder) if each < n and not store.is_bad(life.folder, each)]
-    if not before or (os.path.isdir(rooms) and os.listdir(rooms)):
+    if not before or own.folders(rooms):
         return False
     then, now = store.manifest(life.folder, before[0]), store.manifest(life.folder, n)
     room = os.path.join(rooms, str(n))
-    os.makedirs(os.path.join(room, RECORDS), 0o700)
+    own.make(os.path.join(room, RECORDS))
     for number in (before[0], n):
         target = store.folder(room, number)
-        os.makedirs(target, 0o700)
+        own.make(target)
         for name in ("data", "meta", "manifest.json"):
             _same(os.path.join(store.folder(life.folder, number), name), os.path.join(target, name))
     for name in os.listdir(life.folder):
@@ -72,24 +73,17 @@ def _order(n: int, more: dict) -> bool:
             _same(os.path.join(life.folder, name), os.path.join(room, name))
     apart_s = max(0.0, now["at"] - then["at"])
     limit_s = SLOWER * (apart_s + more.get("setup_s", 0.0) + more.get("back_s", 0.0)) + START_S
-    _write(os.path.join(room, ORDER), {"image": n, "from": before[0], "step": now["step"], "from_step": then["step"], "pid": os.getpid(),
-                                       "attempt": life.attempt, "cwd": fate.started_in(), "limit_s": round(limit_s, 1)})
+    order = {"image": n, "from": before[0], "step": now["step"], "from_step": then["step"], "pid": os.getpid(), "attempt": life.attempt,
+             "cwd": fate.started_in(), "limit_s": round(limit_s, 1)}
+    own.write(os.path.join(room, ORDER), json.dumps(order).encode())
     return True
 
 
 def _same(source: str, target: str) -> None:
     """Another name of a file that is never changed, or a copy of it."""
-    try:
-        os.link(source, target)
-    except OSError:
-        copies.copy(source, target)
-
-
-def _write(path: str, body: dict) -> None:
-    import json
-    fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, json.dumps(body).encode())
-    finally:
-        os.close(fd)
-    os.replace(path + ".new", path)
+    with own.Folder(os.path.dirname(source)) as here, own.Folder(os.path.dirname(target)) as there:
+        source, target = f"{here}/{os.path.basename(source)}", f"{there}/{os.path.basename(target)}"
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:
+            copies.copy(source, target)

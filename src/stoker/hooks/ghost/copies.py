@@ -12,9 +12,9 @@ _open = os.open
 
 def copy(source: str, target: str, begin_at: int = 0, end: int | None = None) -> None:
     """A durable copy, of a part if wanted; by sharing blocks where the file system can, and with the holes that the file has."""
-    fd_in = _open(source, os.O_RDONLY | os.O_CLOEXEC)
+    fd_in = _open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fd_out = _open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd_out = _open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             end = os.fstat(fd_in).st_size if end is None else end
             if not begin_at and _cloned(fd_in, fd_out):
@@ -43,7 +43,7 @@ def join(parts: list, target: str) -> None:
 
 def cut(path: str, size: int) -> None:
     """The first `size` bytes of a file, durably."""
-    fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.ftruncate(fd, size)
         os.fsync(fd)
@@ -53,10 +53,10 @@ def cut(path: str, size: int) -> None:
 
 def put_behind(path: str, size: int, source: str, more: int) -> None:
     """The file `path` cut to `size` bytes, and behind them the first `more` of `source`; durable, and harmless twice."""
-    fd_out = _open(path, os.O_WRONLY | os.O_CLOEXEC)
+    fd_out = _open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.ftruncate(fd_out, size)
-        fd_in = _open(source, os.O_RDONLY | os.O_CLOEXEC)
+        fd_in = _open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             _pour(fd_in, 0, more, fd_out, size)
         finally:

@@ -89,7 +89,7 @@ def _answer() -> None:
     try:
         sys.modules[f"{__package__}.image"].wait()
         life.log.flush(sync=True)
-        os.close(os.open(os.path.join(os.environ["STOKER_HOOKS"], DONE), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(os.path.join(os.environ["STOKER_HOOKS"], DONE), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except Exception as e:
         fate.say(f"while an image was asked for: {type(e).__name__}: {e}")
     finally:

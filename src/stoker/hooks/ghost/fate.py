@@ -11,7 +11,7 @@ import time
 from _thread import RLock, get_ident
 
 from ..looks import isinstance
-from . import life, words
+from . import life, own, words
 
 TRIES = 5  # lives that may begin one after another without anybody asking; after that the script runs from its start, on the record
 REFUSED = "refused"  # in life.folder: the reason of `refuse_for_all`
@@ -97,9 +97,8 @@ def refuse(reason: str) -> None:
 
 def refuse_for_all(reason: str) -> None:
     """As `refuse`, and no later life of this run uses an image either: what they are of is not all of the run."""
-    fd = os.open(os.path.join(life.folder, REFUSED), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    os.write(fd, reason.encode(errors="replace"))
-    os.close(fd)
+    own.make(life.folder)
+    own.write(os.path.join(life.folder, REFUSED), reason.encode(errors="replace"))
     refuse(reason)
     write_state()
 
@@ -107,13 +106,9 @@ def refuse_for_all(reason: str) -> None:
 def refused() -> str:
     """Why no image of this run may be used, or ""."""
     try:
-        fd = os.open(os.path.join(life.folder, REFUSED), os.O_RDONLY | os.O_CLOEXEC)
+        return own.read(os.path.join(life.folder, REFUSED), 4096).decode(errors="replace")
     except OSError:
         return ""
-    try:
-        return os.read(fd, 4096).decode(errors="replace")
-    finally:
-        os.close(fd)
 
 
 def pass_point(reason: str) -> None:
@@ -246,15 +241,9 @@ def _state() -> dict:
 def _read() -> dict:
     import json
     try:
-        fd = os.open(os.path.join(life.folder, "state.json"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return {}
-    try:
-        found = json.loads(os.read(fd, 1 << 20))
+        found = json.loads(own.read(os.path.join(life.folder, "state.json"), 1 << 20))
     except (OSError, ValueError):
         return {}
-    finally:
-        os.close(fd)
     return found if isinstance(found, dict) else {}
 
 
@@ -276,14 +265,8 @@ def _store(known: dict) -> None:
     path = os.path.join(life.folder, "state.json")
     while _told < _wanted:
         version = _wanted
-        beside = f"{path}.{version}"
-        data = json.dumps(known).encode()
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, data)
-        finally:
-            os.close(fd)
-        os.replace(beside, path)
+        own.make(life.folder)
+        own.write(path, json.dumps(known).encode(), beside=f"state.json.{version}")
         _told = version
 
 
@@ -296,9 +279,7 @@ def _mark_bad(n: object, reason: str) -> None:
     write_state(tried=[*(state().get("tried") or ())[-9:], {"image": n, "why": reason}])
     if n is None:
         return
-    fd = os.open(os.path.join(life.folder, "images", str(n), "bad"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.write(fd, reason.encode(errors="replace"))
-    os.close(fd)
+    own.write(os.path.join(life.folder, "images", str(n), "bad"), reason.encode(errors="replace"))
 
 
 def _give_files_back() -> None:

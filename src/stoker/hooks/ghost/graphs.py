@@ -14,7 +14,7 @@ import weakref
 
 from ..entry import unnumbered
 from ..looks import isinstance
-from . import fate, leaves, life, stand_ins, walk_heap
+from . import fate, leaves, life, own, stand_ins, walk_heap
 
 _get_ident, _start_thread = _thread.get_ident, _thread.start_new_thread  # before allow.py looks at who starts threads
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
@@ -138,8 +138,8 @@ def _mark(token: str) -> None:
     if main:
         life.depth = 1
     try:
-        os.makedirs(os.path.join(life.folder, FOLDER), mode=0o700, exist_ok=True)
-        os.close(os.open(os.path.join(life.folder, FOLDER, token), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        own.make(os.path.join(life.folder, FOLDER))
+        own.write(os.path.join(life.folder, FOLDER, token), b"")
     except OSError as e:
         fate.say(f"an image stays out of use: {e}")
     finally:

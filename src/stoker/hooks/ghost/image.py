@@ -25,6 +25,7 @@ from . import (
     journal,
     leaves,
     life,
+    own,
     pace,
     private,
     reopened,
@@ -253,7 +254,7 @@ class _Writer:
     def run(self) -> None:
         try:
             if self._proved():
-                sync = os.open(self.log_path, os.O_RDONLY | os.O_CLOEXEC)
+                sync = own.open_file(self.log_path, os.O_RDONLY)
                 try:
                     os.fsync(sync)  # the log reaches at least as far as the image
                 finally:

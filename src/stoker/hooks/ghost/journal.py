@@ -16,7 +16,7 @@ from _thread import RLock, get_ident
 
 from ..entry.aside import aside
 from ..looks import isinstance
-from . import copies, life, pathways, words
+from . import copies, life, own, pathways, words
 
 ABSENT, SIZE, KEEP, END, PARTS, LINK, FOLDER = "absent", "size", "keep", "end", "parts", "link", "folder"
 SIZED = (SIZE, KEEP, END, PARTS)  # states that end with: bytes, mode, mtime_ns
@@ -56,9 +56,9 @@ def begin(number: int, found: bool = False) -> None:
         return
     with _lock:
         folder = _folder(number)
-        if not os.path.exists(folder):
+        if str(number) not in own.folders(_undo()):
             _lay(number)
-        fd = aside(_real_open(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        fd = aside(own.open_file(os.path.join(folder, "journal"), os.O_WRONLY | os.O_APPEND))
         if _fd >= 0:
             os.close(_fd)
         at_kill, epoch, broken, _fd, _kept, _kept_bytes = found, number, "", fd, 0, 0
@@ -68,21 +68,21 @@ def begin(number: int, found: bool = False) -> None:
 def _lay(number: int) -> None:
     """The folder of an interval, whole or absent: one without a journal would say that nothing can be put back."""
     beside = _folder(f"new-{number}")
-    remove(beside)
-    os.makedirs(os.path.join(beside, "keep"), 0o700)
-    _empty(os.path.join(beside, "journal"))
-    _real_replace(beside, _folder(number))
-
-
-def _empty(path: str) -> None:
-    os.close(_real_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+    own.make(_undo())
+    own.remove(_folder(number))  # no folder
+    own.remove(beside)
+    own.make(os.path.join(beside, "keep"))
+    own.write(os.path.join(beside, "journal"), b"")
+    with own.Folder(_undo()) as here:
+        _real_replace(f"{here}/new-{number}", f"{here}/{number}")
 
 
 def sync() -> None:
     """The interval is on the disk, before the image that it begins with is. OSError as the system says."""
     if epoch:
-        copies.sync_folder(_folder(epoch))
-        copies.sync_folder(os.path.join(life.folder, "undo"))
+        for folder in (_folder(epoch), _undo()):
+            with own.Folder(folder) as here:
+                copies.sync_folder(here)
 
 
 def sync_notes() -> None:
@@ -123,7 +123,8 @@ def keep_end(path: str, begin_at: int) -> None:
         _kept += 1
         name = str(_kept)
         _copy_room(path, now.st_size - begin_at)
-        copies.copy(path, os.path.join(_folder(epoch), "keep", name), begin_at)
+        with _keeps() as keep:
+            copies.copy(path, f"{keep}/{name}", begin_at)
         _note(path, (END, name, begin_at, now.st_size, stat.S_IMODE(now.st_mode), now.st_mtime_ns), sure=True)
 
 
@@ -232,12 +233,14 @@ def _keep_whole(path: str, known: tuple) -> None:
     global _kept
     _, end, begin_at, *told = known
     _kept += 1
-    name, folder = str(_kept), os.path.join(_folder(epoch), "keep")
+    name = str(_kept)
     _copy_room(path, told[0])
-    copies.copy(path, os.path.join(folder, name), 0, begin_at)
-    copies.put_behind(os.path.join(folder, name), begin_at, os.path.join(folder, end), told[0] - begin_at)
-    os.chmod(os.path.join(folder, name), told[1])
-    os.utime(os.path.join(folder, name), ns=(told[2], told[2]))
+    with _keeps() as keep:
+        target = f"{keep}/{name}"
+        copies.copy(path, target, 0, begin_at)
+        copies.put_behind(target, begin_at, f"{keep}/{end}", told[0] - begin_at)
+        os.chmod(target, told[1])
+        os.utime(target, ns=(told[2], told[2]))
     _note(path, (KEEP, name, *told), sure=True)
 
 
@@ -262,14 +265,15 @@ def _keep(path: str, now: os.stat_result, how: int) -> str:
     global _kept
     _kept += 1
     name = str(_kept)
-    target = os.path.join(_folder(epoch), "keep", name)
-    if how == REPLACE and (at_kill or now.st_nlink == 1) and _linked(path, target):
-        return name
-    if how == TRUNCATE and now.st_size > SMALL and now.st_nlink == 1 and not _in_use(now) and _moved(path, now, target):
-        return name
-    _copy_room(path, now.st_size)
-    copies.copy(path, target)
-    copies.make_alike(path, target)
+    with _keeps() as keep:
+        target = f"{keep}/{name}"
+        if how == REPLACE and (at_kill or now.st_nlink == 1) and _linked(path, target):
+            return name
+        if how == TRUNCATE and now.st_size > SMALL and now.st_nlink == 1 and not _in_use(now) and _moved(path, now, target):
+            return name
+        _copy_room(path, now.st_size)
+        copies.copy(path, target)
+        copies.make_alike(path, target)
     return name
 
 
@@ -336,15 +340,15 @@ def _in_use(now: os.stat_result) -> bool:
 def _part_from_keeps(now: os.stat_result) -> None:
     """The file that is about to be overwritten is, by a link, also what was kept under another path: the kept one becomes a copy."""
     for number in epochs():
-        folder = os.path.join(_folder(number), "keep")
-        for name in _real_listdir(folder):
-            kept = os.path.join(folder, name)
-            there = _real_lstat(kept)
-            if (there.st_dev, there.st_ino) == (now.st_dev, now.st_ino):
-                copies.copy(kept, kept + ".new")
-                copies.make_alike(kept, kept + ".new")
-                _real_replace(kept + ".new", kept)
-                copies.sync_folder(folder)
+        with _keeps(number) as folder:
+            for name in _real_listdir(folder):
+                kept = os.path.join(folder, name)
+                there = _real_lstat(kept)
+                if (there.st_dev, there.st_ino) == (now.st_dev, now.st_ino):
+                    copies.copy(kept, kept + ".new")
+                    copies.make_alike(kept, kept + ".new")
+                    _real_replace(kept + ".new", kept)
+                    copies.sync_folder(folder)
 
 
 def _note(path: str, state: tuple, sure: bool = False) -> None:
@@ -374,7 +378,8 @@ def _break(path: str, error: Exception) -> None:
         on_break(str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error))
     broken = str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error)
     try:
-        os.rename(os.path.join(_folder(epoch), "journal"), os.path.join(_folder(epoch), "broken"))
+        with own.Folder(_folder(epoch)) as here:
+            _real_replace(f"{here}/journal", f"{here}/broken")
         os.ftruncate(_fd, 0)
         pathways.real_write(_fd, broken.encode(errors="replace"))
         os.fsync(_fd)
@@ -387,17 +392,23 @@ def _break(path: str, error: Exception) -> None:
 
 
 def _folder(number: int | str) -> str:
-    return os.path.join(life.folder, "undo", str(number))
+    return os.path.join(_undo(), str(number))
+
+
+def _undo() -> str:
+    return os.path.join(life.folder, "undo")
+
+
+def _keeps(number: int = 0) -> own.Folder:
+    """Where contents are kept, in this interval or another."""
+    return own.Folder(os.path.join(_folder(number or epoch), "keep"))
 
 
 # ---- reading it
 
 def epochs() -> list[int]:
     """All intervals that are kept, oldest first."""
-    try:
-        return sorted(int(name) for name in _real_listdir(os.path.join(life.folder, "undo")) if name.isdigit())
-    except OSError:
-        return []
+    return sorted(int(name) for name in own.folders(_undo()) if name.isdigit())
 
 
 def forget(before: int) -> None:
@@ -405,10 +416,9 @@ def forget(before: int) -> None:
     for number in epochs():
         if number < before:
             drop(number)
-    undo = os.path.join(life.folder, "undo")
-    for name in _real_listdir(undo) if os.path.isdir(undo) and not os.path.islink(undo) else ():
+    for name in own.folders(_undo()):
         if not name.isdigit():  # a life ended while it made one, or dropped one
-            remove(os.path.join(undo, name))
+            own.remove(_folder(name))
 
 
 def drop(number: int) -> None:
@@ -417,28 +427,24 @@ def drop(number: int) -> None:
     if number == epoch:
         epoch = 0
     aside = _folder(f"old-{number}")
-    remove(aside)
-    _real_replace(_folder(number), aside)
-    remove(aside)
-
-
-def remove(folder: str) -> None:
-    """Away with a folder of ours."""
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
+    own.remove(aside)
+    with own.Folder(_undo()) as here:
+        _real_replace(f"{here}/{number}", f"{here}/old-{number}")
+    own.remove(aside)
 
 
 def read(number: int) -> dict:
     """path -> state at the image that began this interval; a torn last record was never followed by its change."""
     folder = _folder(number)
-    if os.path.exists(os.path.join(folder, "broken")):
-        with open(os.path.join(folder, "broken"), encoding="utf-8", errors="replace") as f:
-            raise Impossible(f.read(2000) or words.UNDO_GONE)
+    try:
+        why = own.read(os.path.join(folder, "broken"), 2000)
+    except OSError:
+        pass
+    else:
+        raise Impossible(why.decode(errors="replace") or words.UNDO_GONE)
     states: dict = {}
     try:
-        with open(os.path.join(folder, "journal"), "rb") as f:
-            data = f.read()
+        data = own.read(os.path.join(folder, "journal"))
     except OSError as e:
         raise Impossible(words.UNDO_GONE) from e
     at = 0

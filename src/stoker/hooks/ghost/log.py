@@ -14,7 +14,7 @@ import time
 from array import array
 from math import isnan
 
-from . import audits, bytecode, fate, leaves, life, log_file, way_back, words
+from . import audits, bytecode, fate, leaves, life, log_file, own, way_back, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
@@ -222,7 +222,7 @@ class Log:
 
     def open(self) -> None:
         """From here on on disk, as the record of a first life."""
-        if os.path.exists(self.path):
+        if own.lies(self.path):
             set_aside(self.path)
         self._writer, self._scanned, self.flush_at = log_file.Writer(self.path), None, 0.0
         self.flush()
@@ -389,7 +389,9 @@ class Log:
 
 def set_aside(path: str) -> None:
     """Make room for a new record; of the old ones the last is kept, for whoever asks what went wrong."""
-    os.replace(path, path + ".old")
+    name = os.path.basename(path)
+    with own.Folder(os.path.dirname(path)) as here:
+        os.replace(f"{here}/{name}", f"{here}/{name}.old")
 
 
 def _place() -> str:

@@ -12,6 +12,7 @@ from array import array
 from zlib import crc32
 
 from ..entry.aside import aside
+from . import own
 
 MAGIC = b"stoker log 2\n"
 CHUNK = 1 << 16  # bytes: so many parts are read together
@@ -40,7 +41,7 @@ class Writer:
     it is the death of the process, and a write is an error that can be told."""
 
     def __init__(self, path: str, end: int = 0) -> None:
-        self._fd = aside(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._fd = aside(own.open_made(path, os.O_RDWR))
         os.ftruncate(self._fd, end)
         self.end = end or len(MAGIC)
         if not end:
@@ -185,4 +186,4 @@ def _parts(body: bytes):
 
 
 def _private(path: str, flags: int) -> int:
-    return aside(os.open(path, flags | os.O_CLOEXEC))
+    return aside(own.open_file(path, flags))

@@ -21,9 +21,11 @@ def entry(path: object, dir_fd: int | None = None) -> str:
     folder, name = os.path.split(os.path.abspath(path))
     known = _parents.get(folder)
     if known is None:
+        known = _realpath(folder)
         if len(_parents) > 5000:
             _parents.clear()
-        known = _parents[folder] = _realpath(folder)
+        if not folder.startswith(NOT_FILES):  # a descriptor's number is soon another folder's
+            _parents[folder] = known
     return os.path.join(known, name)
 
 

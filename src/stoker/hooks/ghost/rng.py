@@ -12,7 +12,7 @@ import operator
 import os
 import sys
 
-from . import fate, life, private, tape
+from . import fate, life, own, private, tape
 
 _FIRST = "start"  # in life.folder: the generators as the first life found them
 _starts: dict = {}  # "python", "numpy", "torch" -> state
@@ -65,16 +65,14 @@ def start(which: str) -> None:
 
 def keep_start() -> None:
     """This process trains, and is the first life."""
-    with open(os.path.join(life.folder, _FIRST), "wb", opener=lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o600)) as f:
-        f.write(marshal.dumps(_starts))
+    own.write(os.path.join(life.folder, _FIRST), marshal.dumps(_starts))
 
 
 def _recorded() -> dict:
     if tape.early != tape.GHOST and life.target is None:
         return {}
     try:
-        with open(os.path.join(os.environ["STOKER_RESUME_DIR"], _FIRST), "rb") as f:
-            return marshal.loads(f.read())
+        return marshal.loads(own.read(os.path.join(os.environ["STOKER_RESUME_DIR"], _FIRST)))
     except (OSError, ValueError, EOFError, TypeError, KeyError):
         return {}
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from . import words
+from . import own, words
 
 STATE = "state.json"
 
@@ -18,16 +18,13 @@ def trains() -> None:
         return
     import json
 
-    path = os.path.join(folder, STATE)
-    mine = f"{path}.{os.getpid()}"
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    fd = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, json.dumps({"state": "not resumable", "reason": words.SPAWNED}).encode())
-        os.fsync(fd)
-        os.link(mine, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.close(fd)
-        os.unlink(mine)
+    mine = f"{STATE}.{os.getpid()}"
+    own.make(folder)
+    own.write(os.path.join(folder, mine), json.dumps({"state": "not resumable", "reason": words.SPAWNED}).encode(), sync=True)
+    with own.Folder(folder) as here:
+        try:
+            os.link(f"{here}/{mine}", f"{here}/{STATE}")
+        except FileExistsError:
+            pass
+        finally:
+            os.unlink(f"{here}/{mine}")

@@ -13,6 +13,7 @@ import os
 import zlib
 
 from ..looks import isinstance
+from . import own
 
 FORMAT = 2
 CHUNK = 8 << 20
@@ -31,11 +32,7 @@ def folder(root: str, n: int) -> str:
 
 def numbers(root: str) -> list:
     """The images that are there, newest first, those marked bad included."""
-    try:
-        names = os.listdir(os.path.join(root, "images"))
-    except OSError:
-        return []
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    return sorted((int(name) for name in own.folders(os.path.join(root, "images")) if name.isdigit()), reverse=True)
 
 
 def memory(address: int, length: int):
@@ -62,30 +59,32 @@ def room(root: str, needed: int) -> str:
 def write(root: str, n: int, data, meta: dict, facts: dict) -> int:
     """Write image `n` from a buffer and a dict of plain values; returns its size in bytes. Raises OSError; then nothing is left of it."""
     images = os.path.join(root, "images")
-    if os.path.islink(images):  # what it leads to is not Stoker's
-        os.unlink(images)
-    os.makedirs(images, mode=0o700, exist_ok=True)
     beside = os.path.join(images, f"new-{n}")
-    _remove(beside)
-    os.mkdir(beside, 0o700)
+    own.make(images)
+    own.remove(beside)
+    own.make(beside)
     try:
-        told = {"data": _write_file(os.path.join(beside, "data"), data)}
-        text = marshal.dumps(meta, 2)
-        told["meta"] = _write_file(os.path.join(beside, "meta"), memoryview(text))
-        manifest = json.dumps({"format": FORMAT, "n": n, **facts, "files": told}).encode("ascii")
-        _write_file(os.path.join(beside, "manifest.json"), memoryview(manifest))
-        sync_folder(beside)
-        _rename(beside, folder(root, n))
-        sync_folder(images)
+        with own.Folder(beside) as here:
+            told = {"data": _write_file(f"{here}/data", data)}
+            text = marshal.dumps(meta, 2)
+            told["meta"] = _write_file(f"{here}/meta", memoryview(text))
+            manifest = json.dumps({"format": FORMAT, "n": n, **facts, "files": told}).encode("ascii")
+            _write_file(f"{here}/manifest.json", memoryview(manifest))
+            sync_folder(here)
+        if str(n) not in own.folders(images):
+            own.remove(folder(root, n))  # whatever it is, it is no image
+        with own.Folder(images) as here:
+            _rename(f"{here}/new-{n}", f"{here}/{n}")
+            sync_folder(here)
     except BaseException:
-        _remove(beside)
+        own.remove(beside)
         raise
     return sum(size for size, _ in told.values())
 
 
 def _write_file(path: str, view) -> list:
     value, size = 0, len(view)
-    fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         for at in range(0, size, CHUNK):
             part = view[at : at + CHUNK]
@@ -109,44 +108,26 @@ def sync_folder(path: str) -> None:
 def prune(root: str) -> None:
     """Keep the last two good images, and what is newer than them; leftovers of a killed writer go too."""
     images = os.path.join(root, "images")
-    for name in os.listdir(images):
+    for name in own.folders(images):
         if name.startswith(("new-", "old-")):
-            _remove(os.path.join(images, name))
+            own.remove(os.path.join(images, name))
     good = [n for n in numbers(root) if not is_bad(root, n)]
     for n in numbers(root):
         if n not in good[:KEEP] and (len(good) >= KEEP and n < good[KEEP - 1]):
             aside = os.path.join(images, f"old-{n}")
-            _remove(aside)
-            _rename(folder(root, n), aside)  # never a half removed image under its number
-            _remove(aside)
-
-
-def _remove(path: str) -> None:
-    if os.path.islink(path):  # never followed
-        os.unlink(path)
-        return
-    for name in ("manifest.json", "meta", "data", "bad"):
-        try:
-            os.unlink(os.path.join(path, name))
-        except OSError:
-            pass
-    try:
-        os.rmdir(path)
-    except OSError:
-        pass
+            own.remove(aside)
+            with own.Folder(images) as here:
+                _rename(f"{here}/{n}", f"{here}/old-{n}")  # never a half removed image under its number
+            own.remove(aside)
 
 
 def is_bad(root: str, n: int) -> bool:
-    return os.path.exists(os.path.join(folder(root, n), "bad"))
+    return own.lies(os.path.join(folder(root, n), "bad"))
 
 
 def mark_bad(root: str, n: int, why: str) -> None:
     """Image `n` is not used again."""
-    fd = _open(os.path.join(folder(root, n), "bad"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _write(fd, why.encode(errors="replace"))
-    finally:
-        _close(fd)
+    own.write(os.path.join(folder(root, n), "bad"), why.encode(errors="replace"))
 
 
 def manifest(root: str, n: int) -> dict:
@@ -192,7 +173,7 @@ def _checked(root: str, n: int, told: dict, name: str):
 
 
 def _read_file(path: str) -> bytearray:
-    fd = _open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = own.open_file(path, os.O_RDONLY)
     try:
         data = bytearray(os.fstat(fd).st_size)
         view, at = memoryview(data), 0

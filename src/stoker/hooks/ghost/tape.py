@@ -10,7 +10,7 @@ from _thread import get_ident
 
 from ..entry.methods import Method, Of, replace  # noqa: F401  # for whoever makes events
 from ..looks import isinstance
-from . import life, words
+from . import life, own, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
 EARLY = "early-"  # and a number made of the command line, in life.folder: the events of a life before its torch was there
@@ -114,7 +114,7 @@ def spoil(why: str) -> None:
         life.folder = os.environ["STOKER_RESUME_DIR"]
         fate.remember_start()
         fate.write_state(tried=[*(fate.state().get("tried") or ())[-9:], {"image": None, "why": why}])
-        os.unlink(_early_path(life.folder))
+        own.remove(_early_path(life.folder))
         fate.again()
     early, lost = PASS, why
     _events.clear()
@@ -137,15 +137,15 @@ def begin() -> None:
         return
     early, _pid = RECORD, os.getpid()
     folder = os.environ.get("STOKER_RESUME_DIR", "")
-    if folder and os.path.exists(os.path.join(folder, PUT_BACK)):
+    if folder and own.lies(os.path.join(folder, PUT_BACK)):
         from . import as_found
 
         as_found.begin(folder)
     try:
-        with open(_early_path(folder), "rb") as f:
-            import marshal
+        data = own.read(_early_path(folder))
+        import marshal
 
-            called, events = marshal.loads(f.read())
+        called, events = marshal.loads(data)
         if called == _called() and resumable(folder):
             early, _events = GHOST, events
     except (OSError, ValueError, EOFError, TypeError):
@@ -155,13 +155,9 @@ def begin() -> None:
 def resumable(folder: str) -> bool:
     """Whether there is an image that nobody has called bad. A look from far: image.choose() decides."""
     images = os.path.join(folder, "images")
-    try:
-        names = os.listdir(images)
-    except OSError:
-        return False
-    for name in names:
+    for name in own.folders(images):
         image = os.path.join(images, name)
-        if name.isdigit() and os.path.exists(os.path.join(image, "manifest.json")) and not os.path.exists(os.path.join(image, "bad")):
+        if name.isdigit() and own.lies(os.path.join(image, "manifest.json")) and not own.lies(os.path.join(image, "bad")):
             return True
     return False
 
@@ -176,7 +172,7 @@ def end() -> str:
     if was == GHOST and life.target is None:
         from . import fate
 
-        os.unlink(_early_path(life.folder))
+        own.remove(_early_path(life.folder))
         fate.again()
     if was == GHOST and _next < len(_events):
         return words.EARLY_LESS
@@ -185,12 +181,7 @@ def end() -> str:
     if was == RECORD and life.folder:
         import marshal
 
-        path = _early_path(life.folder)
-        with open(path + ".new", "wb") as f:
-            f.write(marshal.dumps((_called(), _events)))
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(path + ".new", path)
+        own.write(_early_path(life.folder), marshal.dumps((_called(), _events)), sync=True)
     early_names.update(name for name, _ in _events)
     _events = []
     return ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from . import copies, journal, life, words
+from . import copies, journal, life, own, words
 from .journal import ABSENT, END, FOLDER, KEEP, LINK, PARTS, SIZE, SIZED, Impossible
 
 _BESIDE = ".stoker-undo"
@@ -109,7 +109,7 @@ def clear(path: str) -> None:
 def remove(path: str) -> None:
     """Nothing is at `path` any more; all that was is kept elsewhere."""
     if os.path.isdir(path) and not os.path.islink(path):
-        journal.remove(path)
+        own.remove(path)
     elif os.path.lexists(path):
         os.unlink(path)
 
@@ -131,13 +131,15 @@ def put_aside(path: str, ending: str = "", stays: bool = False) -> None:
         else:
             shutil.copy2(path, aside, follow_symlinks=False)
         if not stays:
-            journal.remove(path) if folder else os.unlink(path)
+            own.remove(path) if folder else os.unlink(path)
 
 
 def place_aside(path: str, ending: str = "") -> str:
     """A free name in this attempt's folder of things aside: the path below it, and a number if it was put aside before."""
-    base = os.path.join(aside_folder(life.attempt), path.lstrip(os.sep) + ending)
-    os.makedirs(os.path.dirname(base), 0o700, exist_ok=True)
+    folder = aside_folder(life.attempt)
+    base = os.path.join(folder, path.lstrip(os.sep) + ending)
+    own.make(folder)
+    own.make(os.path.dirname(base), links=True)
     place, n = base, 1
     while os.path.lexists(place):
         n += 1

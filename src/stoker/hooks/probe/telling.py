@@ -49,7 +49,7 @@ def progress(text: str) -> None:
 def line(name: str, **said: object) -> None:
     """One line into a file of the room, at once: the next moment may be the last."""
     try:
-        fd = os.open(os.path.join(_state["room"], name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(os.path.join(_state["room"], name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, (json.dumps(said) + "\n").encode())
         finally:

@@ -17,7 +17,7 @@ _moment = time.monotonic_ns
 
 def stepper(seconds: float, steps: int) -> object:
     """What is called at the end of each step, as of now."""
-    fd, pauses = (os.open(os.path.join(order.room, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd, pauses = (os.open(os.path.join(order.room, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                   for name in ("steps.bin", "pauses.bin"))
     windows.watch_the_clock()
     known = windows.spent()[marks.EVALUATION]

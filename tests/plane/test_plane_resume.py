@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from stoker.base.errors import InvalidSpec
 from stoker.base.spec import Spec
+from stoker.hooks.ghost import store
 from stoker.plane import resume
 
 IMAGE = {"n": 3, "step": 12310, "at": 1000.0, "bytes": 2_000_000, "stall_s": 0.03, "every_s": 60.0, "cost": 0.004}
@@ -32,6 +34,18 @@ def test_a_run_that_is_not():
 def test_a_run_that_can_only_come_back_to_before():
     told = resume.sentence({"state": "resumable", "reason": "it started a process", "image": IMAGE}, 1040)
     assert told.startswith("image taken, not yet checked; 40s ago") and told.endswith("recording ended: it started a process")
+
+
+def test_a_file_edited_since_the_image_is_named(tmp_path):
+    """The image is written by the hooks themselves: their manifest.json is another file than the list of the code of the same name."""
+    script, root = tmp_path / "train.py", tmp_path / "resume"
+    script.write_text("print('epoch')")
+    code = {str(script): hashlib.blake2b(script.read_bytes(), digest_size=16).hexdigest()}
+    store.write(str(root), 3, b"data", {"step": 7}, {"step": 7, "events": 9, "at": 1.0, "stall_s": 0.1, "attempt": 1, "code": code})
+    (root / "state.json").write_text(json.dumps({"state": "resumable", "image": {**IMAGE, "step": 7}}))
+    assert resume.edited(tmp_path) == ([], 7)
+    script.write_text("print('Epoch')")
+    assert resume.edited(tmp_path) == ([str(script)], 7)
 
 
 def test_programs_that_each_life_starts():

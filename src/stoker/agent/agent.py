@@ -36,7 +36,7 @@ STEPS, STILL = "steps.jsonl", "still.json"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
 PROCESSES, IMAGE_ASK, IMAGE_DONE = "processes.jsonl", "image.ask", "image.done"  # in HOOKS
-RESUME_STATE, OWNER = "state.json", "owner"  # in RESUME
+RESUME_STATE, OWNER, PUT_BACK = "state.json", "owner", "put_back"  # in RESUME
 AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
 CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
 # blocks kept back so that last words, and the wish for them, fit on a full disk
@@ -79,6 +79,7 @@ LINE_MAX = 1 << 20  # of one of two logs, until it is shown in parts
 PIECE = 128 * 1024  # copied at a time where the kernel does not move pages itself
 OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04  # small pieces so close together, so many: more is gathered, for so long at most
 GAPS_MAX = 100
+GIVE_BACK_S = 60.0
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
 SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
@@ -2566,6 +2567,7 @@ class Agent:
         self.auditor.close()
         self._drain()
         self._sync_logs()
+        give_files_back(self.att)
         ladder = self.ladder
         reason = ladder.reason if ladder is not None and ladder.signalled_run else self.begun
         if not reason and self._warning_ended_it():
@@ -3865,6 +3867,46 @@ def forget_images(att: Attempt) -> None:
     os.close(resume)
 
 
+def files_stand_back(att: Attempt) -> bool:
+    """Whether a life on its way to an image has put the user's files back, and was killed before it was certain of the image."""
+    try:
+        resume = att.open_folder(RESUME)
+    except OSError:
+        return False
+    try:
+        return stat.S_ISREG(os.stat(PUT_BACK, dir_fd=resume, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+    finally:
+        os.close(resume)
+
+
+def give_files_back(att: Attempt) -> None:
+    """The user's files are again as that life found them: by the run's own hooks, in a process that belongs to the run. Where that cannot
+    be, the first process of the next attempt does it."""
+    hooks = os.path.realpath(os.path.join(att.run_dir, HOOKS))
+    if not files_stand_back(att) or not os.path.isdir(hooks):
+        return
+    import subprocess
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from stoker_hooks.ghost import as_found; as_found.at_the_end(sys.argv[2])"
+    env = {**{name: os.environ[name] for name in LOGIN_ENV if name in os.environ}, RUN_MARK: att.id, RUN_DIR_MARK: att.run_dir,
+           "STOKER_ATTEMPT": str(att.n)}
+    try:
+        subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code, hooks, os.path.join(att.run_dir, RESUME)], cwd="/", env=env,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=GIVE_BACK_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        log_exception()
+
+
+def mind_files(att: Attempt) -> None:
+    """Raises Problem where the run folder has the only copy of a file of the user's."""
+    give_files_back(att)
+    resume = os.path.join(att.run_dir, RESUME)
+    if files_stand_back(att):
+        raise Problem("state", "the folder of the script holds older files of a resume that was cut short, and the newer ones, in %s/undo, could "
+                      "not be given back; start the run once more for that, or remove %s/%s to lose them" % (resume, resume, PUT_BACK))
+
+
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
     """Reason and evidence of an end."""
     if failed_start is not None and not reason:
@@ -4382,6 +4424,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     run = record.get("run") if same_boot(record.get("machine"), here) else None
     tree = Tree(att, None, 0, run if isinstance(run, dict) else None)
     survivors, found = end_tree(tree)
+    give_files_back(att)
     status = att.json(STATUS)
     beat = att.json(HEARTBEAT) or {}
     used = number((status or beat).get("used_s"))
@@ -5186,6 +5229,8 @@ def verb_rm(args: list[str]) -> None:
     runs_on = same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))
     if phase != "ended" or runs_on:  # it may have spoilt its folder
         end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
+    if newest:
+        mind_files(newest)
     try:
         runs = open_folder(root, "runs")
     except FileNotFoundError:

@@ -24,11 +24,12 @@ FILES = {  # name -> kinds of the fields that are looked at, as in the agent
                    "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
                    "not_given_back": {"attempt": int, "files": [str]},
                    "again": [{"what": str, "where": str}]},
-    "manifest.json": {"code": {"*": str}, "complete": bool, "bulk": [str],
+    "manifest.json": {"complete": bool, "bulk": [str],
                       "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]},
     "commit.json": {"commit": str, "dirty": bool},
     "rehearsal.json": {"verdict": str, "lines": [str], "warnings": [str], "not_checked": [str]},
 }
+IMAGE = {"code": {"*": str}}  # an image's manifest.json: another file of the same name
 LINES = {
     "telemetry.jsonl": agent.SAMPLE,
     "processes.jsonl": {"pid": int, "torch": str, "why": str, "other": str, "settings": {"applied": [str], "left": {"*": str}},
@@ -39,16 +40,18 @@ LINES = {
 }
 
 
-def load_json(path: Path | str) -> dict:
-    """The JSON object in a file. Raises FileNotFoundError, OSError, and Broken with half a sentence for what cannot be used."""
+def load_json(path: Path | str, kinds: object = None) -> dict:
+    """The JSON object in a file, whose fields are of these kinds; without them those that FILES has for its name. Raises FileNotFoundError,
+    OSError, and Broken with half a sentence for what cannot be used."""
     name = os.path.basename(os.fspath(path))
-    return agent.load_json(os.fspath(path), FILES.get(name), MANIFEST_MAX if name == "manifest.json" else agent.JSON_MAX)
+    wanted = FILES.get(name) if kinds is None else kinds
+    return agent.load_json(os.fspath(path), wanted, MANIFEST_MAX if name == "manifest.json" else agent.JSON_MAX)
 
 
-def read_json(path: Path | str) -> dict | None:
-    """The JSON object in a file; None when it is missing, torn, or not what it should be."""
+def read_json(path: Path | str, kinds: object = None) -> dict | None:
+    """The JSON object in a file, as `load_json`; None when it is missing, torn, or not what it should be."""
     try:
-        return load_json(path)
+        return load_json(path, kinds)
     except (OSError, Broken):
         return None
 

@@ -171,7 +171,7 @@ def edited(run_folder: Path) -> tuple[list[str], int]:
     image = state.get("image") or {}
     if state.get("state") != "resumable" or not image:
         return [], 0
-    told = rundir.read_json(run_folder / IMAGES / str(image.get("n")) / "manifest.json") or {}
+    told = reading.read_json(run_folder / IMAGES / str(image.get("n")) / "manifest.json", reading.IMAGE) or {}
     return [path for path, digest in (told.get("code") or {}).items() if _digest(path) != digest], image.get("step") or 0
 
 

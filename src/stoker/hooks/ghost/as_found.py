@@ -102,6 +102,16 @@ def begin(folder: str) -> None:
         life.folder, life.attempt, life.depth = before
 
 
+def at_the_end(folder: str) -> None:
+    """`begin`, by the agent, once an attempt has ended: what state.json says of it stays."""
+    from . import fate
+
+    before, life.folder = life.folder, folder
+    fate.passed.update(fate._state().get("points_passed") or {})
+    life.folder = before
+    begin(folder)
+
+
 def give_back() -> None:
     """All files as they were found, where a life has put some back and no image was accepted; nothing otherwise, or while that life goes on
     in another process."""
@@ -132,6 +142,8 @@ def _of_mark(number: int, attempt: int, pid: int, began: int) -> None:
                 os.rename(f"{here}/{number}", undo.place_aside("/not-given-back"))
         else:
             journal.drop(number)
+    if not mine:
+        _tell_given_back(attempt)
     _found.clear()
     _remove_mark()
 
@@ -142,6 +154,7 @@ def _all_as_found(states: dict, mine: bool) -> list[str]:
 
     def one(path: str, state: tuple) -> None:
         try:
+            undo.beside(path)
             changed = state[0] in (ABSENT, KEEP, LINK) and undo.differs(path, state) and not _is(path, state)
             if changed and not mine and os.path.lexists(path):
                 undo.put_aside(path, stays=state[0] != ABSENT)
@@ -166,7 +179,6 @@ def _as_found(path: str, state: tuple) -> None:
     if state[0] == "time":
         os.utime(path, ns=(state[2], state[2]))
     elif state[0] == ABSENT:
-        undo.beside(path)
         undo.remove(path)
     elif state[0] == KEEP:
         _file_as_found(path, state)
@@ -202,6 +214,14 @@ def _tell(failed: list[str]) -> None:
     from . import fate
 
     fate.write_state(not_given_back={"attempt": life.attempt, "files": failed[:20]})
+
+
+def _tell_given_back(attempt: int) -> None:
+    """That the files were given back after that attempt, and in which attempt's folder of things aside is what stood in their place."""
+    from . import fate
+
+    told = [each for each in fate._state().get("given_back") or () if each["attempt"] != attempt]
+    fate.write_state(given_back=[*told, {"attempt": attempt, "aside": life.attempt}])
 
 
 # ---- the mark

@@ -3903,8 +3903,9 @@ def mind_files(att: Attempt) -> None:
     give_files_back(att)
     resume = os.path.join(att.run_dir, RESUME)
     if files_stand_back(att):
-        raise Problem("state", "the folder of the script holds older files of a resume that was cut short, and the newer ones, in %s/undo, could "
-                      "not be given back; start the run once more for that, or remove %s/%s to lose them" % (resume, resume, PUT_BACK))
+        raise Problem("state", "the folder of the script holds older files of a resume that was cut short. The newer ones are in %s/undo "
+                      "and could not be given back. Start the run once more for that, or remove %s/%s to lose them"
+                      % (resume, resume, PUT_BACK))
 
 
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import os
-import sys
 
 from ..entry import by_hand, deep, now, unnumbered
 from ..looks import named_parameters

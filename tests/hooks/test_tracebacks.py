@@ -253,6 +253,22 @@ for each in threads:
 train(net(most))
 """
 
+ENDLESS = """
+import sys, traceback
+import torch
+
+class Node(torch.nn.Module):
+    def forward(self, x):
+        return self(x)
+
+for more in range(6):
+    sys.setrecursionlimit(400 + more)
+    try:
+        Node()(torch.ones(2))
+    except RecursionError as e:
+        print(e.__context__, sorted({frame.filename for frame in traceback.extract_tb(e.__traceback__)}))
+"""
+
 STACKS = """
 import inspect, sys, traceback
 import torch
@@ -285,7 +301,7 @@ Net()(torch.ones(2, requires_grad=True)).backward()
 
 
 @pytest.mark.inside
-@pytest.mark.parametrize("script", [DEEP, STACKS], ids=["deep", "stacks"])
+@pytest.mark.parametrize("script", [DEEP, STACKS, ENDLESS], ids=["deep", "stacks", "endless"])
 def test_the_stack_is_as_deep_and_reads_as_under_plain_python(tmp_path: Path, script: str):
     (tmp_path / "train.py").write_text(script)
     plain, hooked, _ = beside.both(tmp_path, "train.py")

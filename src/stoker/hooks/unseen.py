@@ -15,13 +15,16 @@ _bootstrap = sys.modules["_frozen_importlib_external"]
 _AST_ONLY = 0x400
 _BEFORE_3_11 = sys.hexversion < 0x30B0000
 _trace = BaseException.__traceback__
-# No call in it: at the limit of recursion none would succeed.
+# No call in it: at the limit of recursion none would succeed. Reading `tb_frame` calls audit hooks, so the first entry, which is always the
+# function's own, is not asked for it.
 _HANDLER = f"""
 try:
     pass
 except BaseException as unseen_error:
     if type(unseen_error).__setattr__ is BaseException.__setattr__:
         unseen_trace = unseen_error.__traceback__
+        if unseen_on and unseen_trace is not None:
+            unseen_trace = unseen_trace.tb_next
         while unseen_trace is not None and {MARK!r} in unseen_trace.tb_frame.f_globals:
             unseen_trace = unseen_trace.tb_next
         unseen_error.__traceback__ = unseen_trace
@@ -101,7 +104,8 @@ class _Loader(_bootstrap.SourceFileLoader):
         for folder in getattr(module, "__path__", ()):
             _load_from(folder)
         module.unseen_cut = _cut
-        if not os.environ.get("STOKER_RESUME_DEBUG"):
+        module.unseen_on = not os.environ.get("STOKER_RESUME_DEBUG")
+        if module.unseen_on:
             vars(module)[MARK] = True
         super().exec_module(module)
 

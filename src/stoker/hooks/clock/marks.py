@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import _thread
 import os
-import sys
 
 from ..entry import by_hand, deep, now, unnumbered
 from ..looks import named_parameters
@@ -16,7 +15,7 @@ from . import roots
 from .passes import Pass, forget, length_of, size_of
 from .passes import passes as _passes
 from .passes import trained as _trained
-from .wrapping import dressed, wrap
+from .wrapping import wrap
 
 KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
 DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHER = range(len(KINDS))
@@ -61,6 +60,7 @@ def install() -> None:
     from torch.utils.data import dataloader
     _grad_enabled = torch.is_grad_enabled
     _compiling = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)  # the first calls nothing further
+    roots.learning = _module_call(None).__code__
     wrap(torch.nn.Module, "__call__", _module_call)
     wrap(torch.autograd, "backward", _backward)
     wrap(torch.autograd, "grad", lambda real: _backward(real, False))
@@ -154,9 +154,7 @@ def _learn(module: object) -> None:
         if not named_parameters(module) or len(_roots) >= ROOTS_MAX:
             return
         _roots[(kind := type(module))] = True
-        base = sys.modules["torch"].nn.Module
-        if kind.__call__ is base.__call__ and roots.is_learning(base):
-            kind.__call__ = dressed(base.__call__, _root_call(base))
+        roots.watch(kind, _root_call)
     except Exception as e:
         broke(e)
 
@@ -192,9 +190,6 @@ def _root_call(base: object) -> object:
             spent[kind] += moment - last
             last, _after, _inside = moment, CALLED, False
     return __call__
-
-
-roots.learning = _module_call(None).__code__
 
 
 def _call_begins(module: object) -> int:

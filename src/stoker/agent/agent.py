@@ -3903,7 +3903,7 @@ def mind_files(att: Attempt) -> None:
     give_files_back(att)
     resume = os.path.join(att.run_dir, RESUME)
     if files_stand_back(att):
-        raise Problem("state", "the folder of the script holds older files of a resume that was cut short, and the newer ones, in %s/undo, "
+        raise Problem("state", "the script's folder holds older files of a resume that was cut short, and the newer ones, in %s/undo, "
                       "could not be given back; start the run once more for that, or remove %s/%s to lose them" % (resume, resume, PUT_BACK))
     for n in attempt_numbers(att.run_dir):
         kept = os.path.join(resume, "aside", str(n), "not-given-back")

@@ -3904,7 +3904,7 @@ def mind_files(att: Attempt) -> None:
     resume = os.path.join(att.run_dir, RESUME)
     if files_stand_back(att):
         raise Problem("state", "the script's folder holds older files of a resume that was cut short, and the newer ones, in %s/undo, "
-                      "could not be given back; start the run once more for that, or remove %s/%s to lose them" % (resume, resume, PUT_BACK))
+                      "could not be given back; start the run again for that, or remove %s/%s to lose them" % (resume, resume, PUT_BACK))
     for n in attempt_numbers(att.run_dir):
         kept = os.path.join(resume, "aside", str(n), "not-given-back")
         if os.path.isdir(kept):

@@ -40,6 +40,7 @@ def test_a_file_edited_since_the_image_is_named(tmp_path):
     """The image is written by the hooks themselves: their manifest.json is another file than the list of the code of the same name."""
     script, root = tmp_path / "train.py", tmp_path / "resume"
     script.write_text("print('epoch')")
+    root.mkdir()
     code = {str(script): hashlib.blake2b(script.read_bytes(), digest_size=16).hexdigest()}
     store.write(str(root), 3, b"data", {"step": 7}, {"step": 7, "events": 9, "at": 1.0, "stall_s": 0.1, "attempt": 1, "code": code})
     (root / "state.json").write_text(json.dumps({"state": "resumable", "image": {**IMAGE, "step": 7}}))

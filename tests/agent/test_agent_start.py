@@ -25,7 +25,7 @@ def test_a_run_from_start_to_exit_on_every_python(new_run, python):
     assert (end["code"], end["signal"], end["reason"]) == (3, None, "nonzero_exit")
     assert run.out() == "héllo\n".encode() and run.err() == b"bad\n"
     assert (end["out_bytes"], end["err_bytes"]) == (7, 4)
-    assert end["leftovers"] == {"found": [], "survivors": []} and end["restart"] is None
+    assert end["leftovers"] == {"found": [], "survivors": [], "spared": []} and end["restart"] is None
     seen = run.wait_phase("ended")
     assert seen["exit"] == end and seen["attempts"] == [1]
     assert (run.attempt() / "caretaker.log").read_text() == ""
@@ -245,7 +245,7 @@ def test_odd_files_in_the_folder_hurt_nobody(new_run):
 
 def test_usage_errors_exit_2(new_run):
     run = new_run(["true"])
-    for args in ([], ["nonsense"], ["start"], ["start", str(run.dir), "x"], ["stop", str(run.dir), "--grace", "1"], ["read", str(run.dir), "1", "both", "0"]):
+    for args in ([], ["nonsense"], ["start"], ["start", str(run.dir), "x"], ["stop", str(run.dir), "--grace", "1"], ["read", str(run.dir), "1", "all", "0"]):
         done = subprocess.run(run.argv(*args), capture_output=True, check=False)
         assert done.returncode == 2, args
         assert json.loads(done.stdout or done.stderr)["error"] == "usage"

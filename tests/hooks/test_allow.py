@@ -36,7 +36,7 @@ CASES = {
     "compile": ("", "torch.compile(torch.nn.Linear(1, 1))", "", "torch.compile"),
     "jit": ("", "torch.jit.script(torch.nn.Linear(1, 1))", "", "torch.jit"),
     "signal": ("import signal", "signal.signal(signal.SIGUSR1, lambda *a: None)", "os.kill(os.getpid(), signal.SIGUSR1)", "signal handler"),
-    "interrupt": ("import signal", "", "try:\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(1)\nexcept KeyboardInterrupt: pass", "signal"),
+    "interrupt": ("import signal", "", "try:\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(1)\nexcept KeyboardInterrupt: pass", "it was interrupted (KeyboardInterrupt)"),
 }
 
 

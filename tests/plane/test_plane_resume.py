@@ -40,6 +40,7 @@ def test_a_file_edited_since_the_image_is_named(tmp_path):
     """The image is written by the hooks themselves: their manifest.json is another file than the list of the code of the same name."""
     script, root = tmp_path / "train.py", tmp_path / "resume"
     script.write_text("print('epoch')")
+    root.mkdir()
     code = {str(script): hashlib.blake2b(script.read_bytes(), digest_size=16).hexdigest()}
     store.write(str(root), 3, b"data", {"step": 7}, {"step": 7, "events": 9, "at": 1.0, "stall_s": 0.1, "attempt": 1, "code": code})
     (root / "state.json").write_text(json.dumps({"state": "resumable", "image": {**IMAGE, "step": 7}}))
@@ -74,7 +75,22 @@ def test_a_run_that_began_anew():
     assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert resume.began_anew(lost).endswith("left them, except for a (Permission denied): their content is in resume/aside/2")
+    third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
+    assert resume.began_anew(third).endswith("It found the files as attempt 2 had found them before it put them back to an image")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
+
+
+def test_a_run_that_was_cut_short_on_its_way_back(tmp_path):
+    assert resume.given_back({}, tmp_path, 2, "t") is None
+    returned = {"given_back": [{"attempt": 2, "aside": 2}]}
+    assert "they are again as it found them" in resume.given_back(returned, tmp_path, 2, "t")
+    assert resume.given_back(returned, tmp_path, 3, "t") is None
+    lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
+    assert "Not given back: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, tmp_path, 2, "t")
+    (tmp_path / "resume").mkdir()
+    (tmp_path / "resume" / "put_back").write_text("2 2 99 99")
+    told = resume.given_back({}, tmp_path, 2, "t")
+    assert "the folder holds older files" in told and "stoker start t or stoker rm t gives the newer ones back" in told
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:

@@ -138,6 +138,7 @@ def test_new_and_changed_files(folder, tmp_path):
     _write(folder / "out/model.pt", "weights")
     os.utime(folder / "out/model.pt", (1e9, 1e9))  # unpacked files keep old times
     _write(folder / "__pycache__/train.pyc")
+    _write(folder / "last.pt.stoker-undo", "of a resume that was killed")
     found = {f["path"]: (f["kind"], f["size"]) for f in stage.changed_files(folder, tmp_path / "code", since)}
     assert found == {"ckpt.pt": ("changed", 18), "out/model.pt": ("new", 7)}
     assert len(stage.changed_files(folder, tmp_path / "code", since, limit=1)) == 1

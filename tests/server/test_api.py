@@ -170,7 +170,7 @@ def test_a_log_comes_whole_and_in_parts(client: Client, tmp_path: Path):
     assert b"".join(client.logs(run["id"], offset=5_000_000)) == expected[5_000_000:]
     assert b"".join(client.logs(run["id"], tail=3)) == b"1999997\n1999998\n1999999\n"
     with pytest.raises(StokerError):
-        list(client.logs(run["id"], stream="both"))
+        list(client.logs(run["id"], stream="all"))
     with pytest.raises(StokerError):
         list(client.logs(run["id"], attempt=7))
 

@@ -22,7 +22,7 @@ _RESUMED = {"attempt": int, "step": int, "seconds": float, "lost_steps": int, "v
 FILES = {  # name -> kinds of the fields that are looked at, as in the agent
     "state.json": {"state": str, "reason": str, "step": int, "image": _IMAGE, "tried": [{"image": int, "why": str}], "resumed": _RESUMED,
                    "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
-                   "not_given_back": {"attempt": int, "files": [str]},
+                   "not_given_back": {"attempt": int, "files": [str]}, "given_back": [{"attempt": int, "aside": int}],
                    "again": [{"what": str, "where": str}]},
     "manifest.json": {"complete": bool, "bulk": [str],
                       "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]},

@@ -119,6 +119,8 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield "came back", output.shown(resume["came_back"])
     if resume.get("began_anew"):
         yield "began anew", output.shown(resume["began_anew"])
+    if resume.get("files"):
+        yield "files", output.shown(resume["files"])
     if resume.get("sentence"):
         yield "now", output.shown(resume["sentence"])
     if resume.get("way_back"):

@@ -15,7 +15,7 @@ from stoker.base.state import State, known_reason
 from stoker.base.units import iso
 from stoker.plane import resume, stage, steps
 from stoker.plane.lifecycle import exit_code
-from stoker.plane.present import begun
+from stoker.plane.present import begun, typed_ref
 from stoker.plane.record import Run
 from stoker.plane.targets import Target
 
@@ -78,7 +78,12 @@ def _resume(run: Run, target: Target, folder: _Folder, attempts: list[dict]) -> 
             "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
             "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
             "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "starts_again": resume.starts_again(stands),
-            "edited": edited(run, target)[0]}
+            "edited": edited(run, target)[0], "files": _given_back(run, target, state)}
+
+
+def _given_back(run: Run, target: Target, state: dict) -> str | None:
+    here = Path(target.run_folder(run.id)) if target.here else None
+    return resume.given_back(state, here, begun(run), typed_ref(run.name)) if run.state.final else None
 
 
 def _hooks(run: Run, target: Target) -> dict | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from stoker.base import reading, rundir
 from stoker.base.units import format_duration, format_size
 
-STATE, AUDITS, IMAGES = "resume/state.json", "resume/audits.json", "resume/images"
+STATE, AUDITS, IMAGES, PUT_BACK = "resume/state.json", "resume/audits.json", "resume/images", "resume/put_back"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
 SCRIPT_MAX = 64 << 20  # bytes of a file of code
 STEPS_TOLD = 4  # the newest audits
@@ -148,11 +148,31 @@ def began_anew(state: dict | None) -> str | None:
     if ((state or {}).get("resumed") or {}).get("attempt") == last["attempt"]:
         return None  # where its output goes on cannot be told on a terminal
     why = "no image could be used" if state.get("tried") else "there was no image"
-    told = f"attempt {last['attempt']} began from the start: {why}. It found the files as attempt {last['attempt'] - 1} left them"
+    returned = {each.get("attempt") for each in (state or {}).get("given_back") or ()}
+    before = last["attempt"] - 1
+    told = f"attempt {last['attempt']} began from the start: {why}. It found the files as attempt {before} "
+    told += "had found them before it put them back to an image" if before in returned else "left them"
     lost = state.get("not_given_back") or {}
-    if lost.get("attempt") != last["attempt"]:
+    if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
     return f"{told}, except for {', '.join(lost.get('files') or ())}: their content is in resume/aside/{lost['attempt']}"
+
+
+def given_back(state: dict | None, run_folder: Path | None, attempt: int, ref: str) -> str | None:
+    """Of a run whose newest attempt ended on its way to an image: whether the files of the script's are again as it had found them."""
+    if run_folder is not None and (run_folder / PUT_BACK).is_file():
+        return (f"attempt {attempt} was cut short on its way back: the folder holds older files, as they were at an image. "
+                f"stoker start {ref} or stoker rm {ref} gives the newer ones back; they are in resume/undo")
+    known = (state or {}).get("given_back") or ()
+    of = next((each for each in known if each.get("attempt") == attempt), None)
+    if of is None:
+        return None
+    told = (f"attempt {attempt} was cut short on its way back, and had put files back to an image: they are again as it found them. What "
+            f"stood in their place, if anything, is in resume/aside/{of.get('aside')}")
+    lost = (state or {}).get("not_given_back") or {}
+    if lost.get("attempt") != of.get("aside"):
+        return told
+    return f"{told}. Not given back: {', '.join(lost.get('files') or ())}; their content is in resume/aside/{lost['attempt']}"
 
 
 def starts_again(state: dict | None) -> str | None:

@@ -19,6 +19,7 @@ from stoker.base.units import iso
 from stoker.plane import stage_git
 from stoker.plane.stage_list import JUNK, is_environment
 
+_UNDO = ".stoker-undo"  # beside a file that hooks put back; one that a kill left there goes when the files are given back
 MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
 MAX_FILES = 20_000
 MAX_IN_FOLDER = 2_000  # a folder with more is data; the rest of it is not listed
@@ -89,6 +90,8 @@ def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, 
     found = []
     for path, info in seen.files.items():
         before = known.get(_text(path))
+        if _text(path).endswith(_UNDO):
+            continue
         if until is not None and info.st_mtime > until + _LATE_S:
             continue
         if before is not None:

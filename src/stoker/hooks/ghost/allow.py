@@ -446,9 +446,11 @@ class _Quiet:
 
 
 class _Heard(_Quiet):
-    """The script's handler, and a word about it before it runs."""
+    """The script's handler, or Python's own for Ctrl-C, and a word about it before it runs."""
 
     def __call__(self, number: int, frame: object) -> object:
         if life.phase == life.RECORD or (life.phase == life.SETUP and life.target is None):
-            _refuse(words.SIGNAL.format(number=number))
+            import signal
+
+            _refuse(words.INTERRUPT if self.handler is signal.default_int_handler else words.SIGNAL.format(number=number))
         return super().__call__(number, frame)

@@ -142,10 +142,10 @@ def _of_mark(number: int, attempt: int, pid: int, began: int) -> None:
                 os.rename(f"{here}/{number}", undo.place_aside("/not-given-back"))
         else:
             journal.drop(number)
-    if not mine:
-        _tell_given_back(attempt)
     _found.clear()
     _remove_mark()
+    if not mine:
+        _tell_given_back(attempt)
 
 
 def _all_as_found(states: dict, mine: bool) -> list[str]:
@@ -220,7 +220,7 @@ def _tell_given_back(attempt: int) -> None:
     """That the files were given back after that attempt, and in which attempt's folder of things aside is what stood in their place."""
     from . import fate
 
-    told = [each for each in fate._state().get("given_back") or () if each["attempt"] != attempt]
+    told = [each for each in fate._state().get("given_back") or () if each.get("attempt") != attempt]
     fate.write_state(given_back=[*told, {"attempt": attempt, "aside": life.attempt}])
 
 

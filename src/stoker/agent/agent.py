@@ -3906,6 +3906,10 @@ def mind_files(att: Attempt) -> None:
         raise Problem("state", "the folder of the script holds older files of a resume that was cut short. The newer ones are in %s/undo "
                       "and could not be given back. Start the run once more for that, or remove %s/%s to lose them"
                       % (resume, resume, PUT_BACK))
+    for n in attempt_numbers(att.run_dir):
+        kept = os.path.join(resume, "aside", str(n), "not-given-back")
+        if os.path.isdir(kept):
+            raise Problem("state", "what some files of the script's held at a kill is only in %s; take it from there, or remove it" % kept)
 
 
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:

@@ -30,7 +30,7 @@ def test_a_run_from_start_to_exit_on_every_python(new_run, python):
     assert seen["exit"] == end and seen["attempts"] == [1]
     assert (run.attempt() / "caretaker.log").read_text() == ""
     wait_for(lambda: not run.processes(), "the caretakers leave")
-    assert {p.name for p in run.attempt().iterdir()} == {"agent.json", "heartbeat", "out.log", "err.log", "moves", "telemetry.jsonl",
+    assert {p.name for p in run.attempt().iterdir()} == {"agent.json", "heartbeat", "out.log", "err.log", "moves", "turns", "telemetry.jsonl",
                                                           "events.jsonl", "exit.json", "status.json", "caretaker.log"}
 
 

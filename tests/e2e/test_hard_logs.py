@@ -62,8 +62,8 @@ def test_a_log_that_is_not_text(ground: Ground):
     run = ground.detach("--", "cat", "noise")
     ground.wait_state(run["id"])
     assert ground.log(run["id"]) == noise
-    assert ground.stoker("logs", run["id"]).ok().stdout == noise
-    assert ground.stoker("logs", "-f", run["id"]).ok().stdout == noise
+    assert ground.stoker("logs", "--raw", run["id"]).ok().stdout == noise
+    assert ground.stoker("logs", "--raw", "-f", run["id"]).ok().stdout == noise
     assert ground.stoker("run", "--", "cat", "noise").ok().stdout == noise
     for verb in ("show", "ps"):
         assert ground.stoker(verb, *([run["id"]] if verb == "show" else ["-a"])).code == 0

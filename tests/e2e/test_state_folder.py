@@ -116,7 +116,7 @@ def test_a_database_that_is_deleted_under_a_live_server_is_made_again(ground: Gr
     ground.wait_state(run["id"], "running")
     for path in (ground.home / "server").glob("stoker.db*"):
         path.unlink()
-    until(lambda: run["id"] in ground.stoker("ps").out, 20, "the run in ps")
+    until(lambda: "living" in ground.stoker("ps").out, 20, "the run in ps")
     assert ground.stoker("run", "--", "true").code == 0
     ground.stoker("stop", "--force", "living").ok()
     assert ground.wait_state(run["id"])["reason"] == "stopped_by_user"

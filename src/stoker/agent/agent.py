@@ -4972,11 +4972,11 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
 
 
 def obeyed(att: Attempt) -> bool:
-    """Within FORCE_S after a wish: has the attempt ended, or are its caretakers at work on it?"""
+    """Within FORCE_S after a wish: has the attempt ended, has a restart begun another, or are its caretakers at work on it?"""
     before = att.json(HEARTBEAT) or {}
     deadline = time.monotonic() + FORCE_S
     while time.monotonic() < deadline:
-        if phase_of(att, att.json(AGENT) or {}, att.json(EXIT), {}) == "ended":
+        if phase_of(att, att.json(AGENT) or {}, att.json(EXIT), {}) == "ended" or max(attempt_numbers(att.run_dir)) != att.n:
             return True
         time.sleep(0.05)
     beat = att.json(HEARTBEAT) or {}

@@ -30,6 +30,7 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
         run.stdout.close()
         run.stderr.close()
         ground.stoker("server", "stop").ok()  # the run that waits would be stopped for as long as its machine is silent
+        until(lambda: not ground.server_pids(), 20, "the end of the server")
 
 
 def test_a_stop_that_takes_long_says_so(ground: Ground):

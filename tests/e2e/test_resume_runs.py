@@ -116,7 +116,7 @@ def test_an_edited_script_does_not_cost_the_image(ground: Ground, python: str, s
     for words, code in ((["start", run["id"]], 6), (["run", "--name", run["name"], *words_of(python)], 125)):
         refused = ground.stoker(*words)
         assert refused.code == code and "train.py was edited since the image at step " in refused.err, refused.err
-        assert f"stoker start --edited {run['id']}" in refused.err and ground.show(run["id"])["attempts"] == 1
+        assert f"stoker start --edited {run['name']}" in refused.err and ground.show(run["id"])["attempts"] == 1
     assert "train.py, since that image" in ground.stoker("show", run["id"]).ok().out
     (ground.work / "train.py").write_text(TRAIN)
     assert ground.show(run["id"])["resume"]["edited"] == []

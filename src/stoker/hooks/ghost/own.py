@@ -17,7 +17,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RUN = os.environ.get("STOKER_RUN_DIR", "")
 _open, _close, _read, _write, _fsync = os.open, os.close, os.read, os.write, os.fsync
 _stat, _fstat, _mkdir, _unlink, _rmdir, _replace, _rename = os.stat, os.fstat, os.mkdir, os.unlink, os.rmdir, os.replace, os.rename
-_scandir, _chmod, _getpid, _makedirs = os.scandir, os.chmod, os.getpid, os.makedirs
+_scandir, _chmod, _getpid = os.scandir, os.chmod, os.getpid
 
 
 class Folder:
@@ -37,9 +37,13 @@ def open_folder(path: str, make: bool = False, links: bool = False) -> int:
     """A descriptor of a folder of Stoker's. `make`: it and those above it in the run folder are made where they are not; a link in the
     place of one goes, unless `links` says that links there are the user's. Raises OSError."""
     top, names, firm = _way(path)
-    if make and not firm:  # outside of a run
-        _makedirs(top, 0o700, exist_ok=True)
-    fd = _open(top, FOLDER & ~os.O_NOFOLLOW)
+    try:
+        fd = _open(top, FOLDER & ~os.O_NOFOLLOW)
+    except FileNotFoundError:
+        if firm or not make:
+            raise
+        _make(top)  # outside of a run; only where it is not there: each call is seen by the recording
+        fd = _open(top, FOLDER & ~os.O_NOFOLLOW)
     for number, name in enumerate(names):
         try:
             inner = _open(name, FOLDER, dir_fd=fd) if not make or number < firm else _made(fd, name, links)
@@ -47,6 +51,17 @@ def open_folder(path: str, make: bool = False, links: bool = False) -> int:
             _close(fd)
         fd = inner
     return fd
+
+
+def _make(path: str) -> None:
+    """The folder and those above it. Not `os.makedirs`: that calls functions that are recorded."""
+    try:
+        _mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        _make(os.path.dirname(path))
+        _mkdir(path, 0o700)
 
 
 def _way(path: str) -> tuple:

@@ -131,7 +131,7 @@ def _poison(ground: Ground, named: str, lines: str) -> None:
 
 
 def _still_served(ground: Ground, healthy: str, run_id: str) -> None:
-    listed = _timed(ground, "ps", "-a")
+    listed = _timed(ground, "ps", "-a", "--json")
     assert healthy in listed and run_id in listed, "a run is missing in ps"
     _timed(ground, "show", healthy)
     _timed(ground, "logs", healthy)

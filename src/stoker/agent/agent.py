@@ -4214,7 +4214,8 @@ def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
         if header.search(text):
             previous = ended.get(rank)
             chain = [previous] + previous["from"] if previous is not None and previous.get("chained") else []
-            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored, "quoted": "Original Traceback" in text}
+            quoted = "Original Traceback" in text or bool(chain and chain[0]["quoted"])  # what a quoted one led to is quoted too
+            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored, "quoted": quoted}
             ignored.discard(rank)
             continue
         at = frame.match(text)

@@ -117,9 +117,7 @@ def _module_call(real: object) -> object:
     """Until it is known which modules the script calls itself: those within are not slowed down later. Exact resume comes here for all."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
-        if _get_ident() != owner:
-            return real(self, *args, **kwargs)
-        if _inside:
+        if _inside or _get_ident() != owner:
             at = deep.level
             if at >= deep.FROM:
                 deep.goes_in(at)
@@ -163,9 +161,9 @@ def _root_call(base: object) -> object:
     """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
-        if _compiling() or _get_ident() != owner:
+        if _compiling():
             return base.__call__(self, *args, **kwargs)
-        if _inside:
+        if _inside or _get_ident() != owner:
             at = deep.level
             if at >= deep.FROM:
                 deep.goes_in(at)

@@ -10,7 +10,7 @@ import sys
 
 FROM = 16  # so many are not worth the work
 _MORE = FROM + 8  # those, the outermost wrappers, and the calls that raise and lower
-level = 0  # our frames around nested calls, on the stack of the main thread now
+level = 0  # our frames around nested calls, on the stacks of all threads now
 _wanted = _in_force = 0  # of all threads; the second is part of the interpreter's limit
 _real_get, _real_set = sys.getrecursionlimit, sys.setrecursionlimit
 _lock = _thread.RLock()

@@ -113,8 +113,6 @@ def _module_call(real: object) -> object:
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
         if life.depth or not life.phase or _get_ident() != life.main:
             call = within if life.depth else real  # the clock does not look within a call either
-            if _get_ident() != life.main:
-                return call(self, *args, **kwargs)
             at = deep.level
             if at >= deep.FROM:
                 deep.goes_in(at)

@@ -29,8 +29,10 @@ def python(hooks: Path, code: str, *flags: str, path: str = "", **env: str) -> s
                           env={**kept, "PYTHONPATH": where, "STOKER_HOOKS": str(records), **env})
 
 
-def lines(hooks: Path) -> list[dict]:
-    return [json.loads(line) for line in (hooks.parent / "records" / "processes.jsonl").read_text().splitlines()]
+def lines(hooks: Path, folder: str = "records") -> list[dict]:
+    """What the processes said of themselves while they ran; how each ended has a line of its own."""
+    every = [json.loads(line) for line in (hooks.parent / folder / "processes.jsonl").read_text().splitlines()]
+    return [line for line in every if "uncaught" not in line]
 
 
 def test_each_process_says_that_it_is_hooked(hooks):
@@ -43,7 +45,7 @@ def test_odd_words_on_the_command_line_are_valid_json(hooks):
     done = subprocess.run([sys.executable, "-c", "1", 'a"b\n\\', b"\xff\xe4", "ä"], timeout=60, check=True,
                           env={"PYTHONPATH": str(hooks), "STOKER_HOOKS": str(hooks.parent)})
     assert done.returncode == 0
-    (line,) = [json.loads(each) for each in (hooks.parent / "processes.jsonl").read_text().splitlines()]
+    (line,) = lines(hooks, ".")
     assert line["argv"][3] == 'a"b\n\\' and line["argv"][5] == "ä"
 
 
@@ -87,7 +89,7 @@ def test_the_roles_of_multiprocessing(hooks):
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True,
                           env={**os.environ, "PYTHONPATH": str(hooks), "STOKER_HOOKS": str(hooks.parent)})
     assert done.stdout == "5\n5\n5\n", done.stderr
-    roles = [json.loads(line)["role"] for line in (hooks.parent / "processes.jsonl").read_text().splitlines()]
+    roles = [line["role"] for line in lines(hooks, ".")]
     assert roles[0] == "script" and "worker" in roles and "service" in roles and roles.count("script") == 1
 
 

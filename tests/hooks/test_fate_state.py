@@ -11,7 +11,7 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parents[2] / "src"
 HEAD = """
 import _thread, json, os, signal, sys, threading, time, types
-from stoker.hooks.ghost import fate, journal, life, words
+from stoker.hooks.ghost import fate, journal, life, own, words
 life.folder = sys.argv[1]
 def told():
     with open(life.folder + "/state.json") as f:
@@ -98,7 +98,7 @@ def test_a_signal_handler_may_tell_in_the_middle_of_telling(tmp_path: Path) -> N
     run(tmp_path, """
         import signal
         signal.signal(signal.SIGALRM, lambda *a: fate.write_state(inner=fate._wanted))
-        real, inside = os.replace, []
+        real, inside = own._replace, []
         def replace(*paths):
             if not inside:
                 inside.append(1)
@@ -106,7 +106,7 @@ def test_a_signal_handler_may_tell_in_the_middle_of_telling(tmp_path: Path) -> N
                 for _ in range(10):
                     pass
             return real(*paths)
-        os.replace = replace
+        own._replace = replace
         fate.write_state(outer=1)
         found = told()
         assert found["outer"] == 1 and found["inner"] == 1, found

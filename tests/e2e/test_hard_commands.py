@@ -155,8 +155,7 @@ def test_another_stoker_first_started_inside_a_run_survives_it(ground: Ground):
         body = json.loads((ground.work / "inner.json").read_text())
         log = inner / "runs" / body["id"] / "attempts" / "1" / "out.log"
         until(lambda: log.exists() and b"inner begun" in log.read_bytes(), 15, "the inner run's output")
-        shown = ground.stoker("show", "within", "--json", env=env).json()
-        assert shown["state"] == "running", shown
+        until(lambda: ground.stoker("show", "within", "--json", env=env).json()["state"] == "running", 30, "the inner run in state running")
         within = json.loads((log.parent / "agent.json").read_text())
         assert alive(within["run"]["pid"]) and alive(within["holder"]["pid"]) and alive(within["agent"]["pid"])
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 
-from ..looks import WeakKeys
+from ..looks import WeakKeys, isinstance
 
 passes: dict = {}  # id of an iterator -> its Pass
 trained = WeakKeys()  # loaders whose batches were trained on

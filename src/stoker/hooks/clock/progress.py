@@ -10,6 +10,7 @@ import ast
 import os
 import sys
 
+from ..looks import isinstance
 from . import marks
 
 FILE_MAX = 400_000  # bytes of a script that is read: some 80 ms, once

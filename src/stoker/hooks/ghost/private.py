@@ -13,6 +13,8 @@ import random
 import sys
 from array import array
 
+from ..looks import isinstance
+
 PYTHONS = (3, 9), (3, 13)  # the first and the last CPython whose frames, bytecode and objects are known
 _WORDS = 624  # of a Mersenne twister; its state is these words and a position
 _RAW = 4 * _WORDS + 4  # bytes

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 
+from ..looks import isinstance
 from . import fate, generators, gradients, image, image_memory, image_tree, joined, private, reopen, walk, walk_closed, walk_values, words
 
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)

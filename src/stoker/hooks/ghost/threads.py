@@ -13,6 +13,7 @@ import sys
 import threading
 import types
 
+from ..looks import isinstance
 from . import leaves
 from .leaves import PLAIN
 

@@ -18,7 +18,7 @@ from .leaves import PLAIN
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
 _MODULE_WORDS = frozenset("__builtins__ __loader__ __spec__ __cached__ __doc__ __file__ __package__ __name__ __warningregistry__".split())
-_modules: tuple = ((), ())
+_modules: tuple = ((), (), frozenset())  # the modules by id, names of those of the script, ids of the variables of all
 
 
 class Walk:
@@ -41,7 +41,7 @@ class Walk:
         self.heap = None  # all that the garbage collector knows, when a whole walk was done
         self.inside = set()  # then also: ids of what only iterators of loaders hold
         self.dicts = set()  # ids of the dictionaries of attributes that were gone through
-        self.module_dicts = set()
+        self.module_dicts = frozenset()
         self.snapshots: list = []
         self.traced = False  # this walk runs in a trace function of ours
         self._by_path: dict = {}
@@ -148,8 +148,9 @@ class Walk:
         global _modules
         now = tuple(map(id, sys.modules.values()))
         if _modules[0] != now:
-            _modules = (now, tuple(name for name, _ in leaves.user_modules()))  # held here, they would outlive Python's own end
-        self.module_dicts = {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}
+            spaces = frozenset(id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType)
+            _modules = (now, tuple(name for name, _ in leaves.user_modules()), spaces)  # held here, they would outlive Python's own end
+        self.module_dicts = _modules[2]
         self.seen[id(vars(builtins))] = ""
         return [(name, sys.modules[name]) for name in _modules[1]]
 

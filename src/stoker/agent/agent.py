@@ -3401,6 +3401,11 @@ def told_ends(att: Attempt) -> list[dict]:
     return found
 
 
+def told_begins(att: Attempt) -> frozenset:
+    """The pids of the processes of an attempt in which Stoker's hooks were."""
+    return frozenset(said["pid"] for said in told_lines(att) if "argv" in said)
+
+
 def busy_since(att: Attempt) -> bool:
     """Has a process of the run begun an evaluation or a save since the newest line of its steps?"""
     try:
@@ -3922,7 +3927,7 @@ def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None,
     out, err = read_tail(att.path(OUT), TAIL_BYTES), read_tail(att.path(ERR), TAIL_BYTES)
     lines = clean_lines(out) + clean_lines(err)
     spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
-    words = LastWords(lines, stderr_at=len(clean_lines(out)), cwd=cwd_of(att, record), ends=told_ends(att),
+    words = LastWords(lines, stderr_at=len(clean_lines(out)), cwd=cwd_of(att, record), ends=told_ends(att), hooked=told_begins(att),
                       pid=(record.get("run") or {}).get("pid"), in_order=bool(spec.get("unbuffered")))
     lines = lines[words.handled:]
     text = "\n".join(lines[-400:])
@@ -4063,9 +4068,13 @@ class LastWords:
     raised from. child_signal: the signal that killed the first failing rank, or 0.
     """
 
-    def __init__(self, lines: list[str], *, stderr_at: int, cwd: str, ends: list[dict], pid: int | None, in_order: bool) -> None:
+    def __init__(self, lines: list[str], *, stderr_at: int, cwd: str, ends: list[dict], pid: int | None, in_order: bool,
+                 hooked: frozenset = frozenset()) -> None:
+        self.hooked = hooked
         self.lines, self.stderr_at, self.cwd, self.ends, self.pid, self.in_order = lines, stderr_at, cwd, ends, pid, in_order
-        self.found, self.aside = parse_exceptions(lines, cwd)
+        every, self.aside = parse_exceptions(lines, cwd)
+        self.found = [e for e in every if not e["thread"]]
+        self.threads = [e for e in every if e["thread"]]
         self.handled = 0  # lines up to here tell of exceptions that the script handled
         self.root_rank: int | None = None
         self.child_signal = 0
@@ -4144,9 +4153,14 @@ class LastWords:
             counted = [e for e in self.found if self._printed_last(e) or (main is None and self._ended_a_process(e))]
             if self.found and not counted:
                 self.handled = self.found[-1]["at"] + 1
-            own = [e for e in counted if not e["launcher"]]
-            return (own or counted or [None])[-1]
-        return own[-1] if own else (self.found[-1] if self.found else None)
+            return self._last([e for e in counted if not e["launcher"]] or counted, main)
+        return self._last(own or self.found, main)
+
+    def _last(self, found: list[dict], main: dict | None) -> dict | None:
+        """Of a hooked process that left by os._exit the log alone can tell: there a thread's exception that was printed last counts too."""
+        silent = main is None and self.pid in self.hooked
+        threads = [e for e in self.threads if self._printed_last(e)] if silent else []
+        return (found or threads or [None])[-1]
 
     def _as_told(self, told: dict) -> dict:
         """The exception that a process says it ended by, with what the log has of it: chain, all lines of the message, and a traceback of
@@ -4192,11 +4206,11 @@ def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
     prefix = re.compile(r"^\[(?:rank|default|[a-z_]+)(\d+)\]:\s?")
     frame = re.compile(r'^\s*File "(.+)", line (\d+)(?:, in .*)?$')
     final = re.compile(r"^((?:(?:[^\W\d]\w*|<locals>)\.)*[^\W\d]\w*)(?::(?: (.*))?)?$")
-    told_only = re.compile(r"Exception ignored |Exception in thread |Error in atexit\._run_exitfuncs")
+    told_only = re.compile(r"Exception ignored |(Exception in thread )|Error in atexit\._run_exitfuncs")
     chained = re.compile(r"^(During handling of the above exception|The above exception was the direct cause)")
     open_: dict[int | None, dict] = {}
     ended: dict[int | None, dict] = {}  # the last one of each rank: for chains and message lines
-    ignored: set[int | None] = set()  # ranks whose next traceback is of an error that Python only tells of, or a thread's
+    ignored: dict[int | None, bool] = {}  # ranks whose next traceback is of an error that Python only tells of; True: a thread's
     aside: set[int] = set()
     found: list[dict] = []
     for at_line, line in enumerate(lines):
@@ -4205,8 +4219,9 @@ def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
         text = line[m.end():] if m else line
         if text.startswith(("  | ", "  +-")):  # a group of exceptions: what is within it stands further in
             text = text[4:]
-        if told_only.match(text):
-            ignored.add(rank)
+        only = told_only.match(text)
+        if only:
+            ignored[rank] = bool(only.group(1))
             aside.add(at_line)
             continue
         if rank in ignored or (rank in open_ and open_[rank]["ignored"]):
@@ -4215,14 +4230,13 @@ def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
             previous = ended.get(rank)
             chain = [previous] + previous["from"] if previous is not None and previous.get("chained") else []
             quoted = "Original Traceback" in text or bool(chain and chain[0]["quoted"])  # what a quoted one led to is quoted too
-            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored, "quoted": quoted}
-            ignored.discard(rank)
+            open_[rank] = {"frames": [], "from": chain, "ignored": rank in ignored, "thread": ignored.pop(rank, False), "quoted": quoted}
             continue
         at = frame.match(text)
         block = open_.get(rank)
         if at:
             if block is None:  # a SyntaxError at the top has no header
-                block = open_[rank] = {"frames": [], "from": [], "ignored": False, "quoted": False}
+                block = open_[rank] = {"frames": [], "from": [], "ignored": False, "thread": False, "quoted": False}
             block["frames"].append((at.group(1), int(at.group(2))))
             continue
         if block is None:
@@ -4243,10 +4257,11 @@ def parse_exceptions(lines: list[str], cwd: str) -> tuple[list[dict], set[int]]:
         if not m or not block["frames"] and "." not in m.group(1) and not m.group(1)[0].isupper():
             continue
         del open_[rank]
+        e = dict(make_exception(m.group(1), m.group(2) or "", block, rank, cwd), at=at_line, quoted=block["quoted"], thread=block["thread"])
         if block["ignored"]:  # of a `__del__`: it ends nothing
             ended.pop(rank, None)
+            found += [e] if e["thread"] else []
             continue
-        e = dict(make_exception(m.group(1), m.group(2) or "", block, rank, cwd), at=at_line, quoted=block["quoted"])
         found.append(e)
         ended[rank] = e
     return found, aside

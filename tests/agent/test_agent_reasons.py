@@ -355,7 +355,7 @@ def test_the_error_of_a_rank_counts_more_than_its_abort(new_run, tmp_path):
     end = ended(new_run([*torchrun(), script(tmp_path, RANKS)], env={"OMP_NUM_THREADS": "1"}))
     found = end["evidence"]["exception"]
     assert end["reason"] == "nonzero_exit" and (found["type"], found["rank"], found["line"]) == ("FileNotFoundError", 1, 8)
-    assert sentence(end["reason"], end["evidence"]).startswith("It ended with exit code 1: rank 1 failed with FileNotFoundError")
+    assert sentence(end["reason"], end["evidence"]).startswith("Failed with exit code 1: rank 1 failed with FileNotFoundError")
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
             line = run.stderr.readline()
             assert line, said
             said += line
-        assert b"a second Ctrl-C leaves at once; Ctrl-Z detaches" in said
+        assert b"second Ctrl-C: leave at once; Ctrl-Z: detach" in said
         run.send_signal(signal.SIGTERM)
         until(lambda: run.poll() is not None or run.send_signal(signal.SIGTERM), 30, "the end of the waiting")
         assert run.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)

@@ -93,7 +93,7 @@ def sentence(run: Run, waits_for: str | None = None) -> str:
         told = f"It ended before its end and is started again at {iso(run.restart_at)}."
     else:
         told = STATE_SENTENCES[run.state]
-        told = f"{told[0].upper()}{told[1:]}." if told.startswith("its ") else f"It {told.removeprefix('it ')}."
+        told = f"{told[0].upper()}{told[1:]}."
     if run.evidence.get("retrying"):
         told += f" That did not work yet and is tried again: {run.evidence['retrying']}"
     if run.reachability == Reachability.UNREACHABLE:

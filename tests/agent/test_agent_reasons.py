@@ -229,7 +229,7 @@ def test_a_full_disk_under_the_run_folder_never_stops_a_run_and_the_gap_is_marke
     lost = 30000 * (len("first 0000000 ") + 81) - size
     assert b"\n[stoker: %d bytes of output lost here: disk full]\nafter\n" % lost in out
     cut, gap = end["gaps"]
-    assert (cut["why"], cut["bytes"], cut["offset"]) == ("somebody cut the log", size - 200_000, 200_000)
+    assert (cut["why"], cut["bytes"], cut["offset"]) == ("another program truncated the log", size - 200_000, 200_000)
     assert (gap["bytes"], gap["log"]) == (lost, "out.log") and [e["bytes"] for e in run.events() if e["event"] == "gap"] == [cut["bytes"], lost]
 
 

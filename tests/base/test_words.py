@@ -80,7 +80,7 @@ def test_the_sentence_names_the_error_and_its_place():
 
 
 @pytest.mark.parametrize(("tail", "told"), [
-    (None, "its last output is unknown"),
+    (None, "last output not known"),
     ("", "no output"),
     ("\n \n----\n", "no output"),
     ("usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 1", 'last output: "train.py: error: unrecognized arguments: --lrr 1"'),

@@ -19,7 +19,7 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
         ground.script("x.py", "print(1)\n")
         run = ground.start_stoker("run", "--target", "far", "x.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         said = b""
-        while b"sshd does not answer" not in said:
+        while b"sshd is not running" not in said:
             line = run.stderr.readline()
             assert line, said
             said += line

@@ -46,7 +46,7 @@ def test_files_with_a_time_in_their_names():
         return {**_run(b""), "files": {f"runs/{when}/events.{when}.{n}": events + when for n in range(1 + more)} | {f"runs/{when}/model.pt": weights}}
     plain = run("10-15", "e", "w")
     known = compare.noise(plain, run("10-16", "e", "w"))
-    assert known.names() == ["what is in runs/#-#/events.#-#.#"]
+    assert known.names() == ["the content of runs/#-#/events.#-#.#"]
     assert not compare.differences(plain, run("10-17", "e", "w"), known)
     assert compare.differences(plain, run("10-17", "e", "other"), known) == ["file runs/#-#/model.pt"]
     assert compare.differences(plain, run("10-17", "e", "w", more=1), known) == ["file runs/#-#/events.#-#.#: 2 of them, 1 in the baseline run"]

@@ -94,7 +94,7 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker budget"),
     Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
     Reason("agent_lost", State.FAILED, "Stoker's processes for this run were killed, so the run was ended too.", True, "stoker start {id}"),
-    Reason("lost", State.FAILED, "The run folder is missing on the machine, so the reason of the end is unknown.", False, "stoker rm {id}"),
+    Reason("lost", State.FAILED, "The run folder is missing on the machine, so the reason of its end is not known.", False, "stoker rm {id}"),
 )}
 
 UNKNOWN = "unknown"  # what is told in the place of a reason that the table lacks
@@ -153,7 +153,7 @@ def _fields(evidence: dict) -> dict:
         named = {"who": f"rank {rank}", "killed": f"Rank {rank} was killed", "crashed": f"Rank {rank} crashed"}
     sizes = {name.replace("_bytes", "") + ("_size" if name in ("disk_bytes", "limit_bytes") else ""): format_size(value)
              for name, value in evidence.items() if name.endswith("_bytes") and isinstance(value, int | float)}
-    told = {"error": _error(evidence), "place": "position unknown", **named}
+    told = {"error": _error(evidence), "place": "position not known", **named}
     return _Fields({**told, **sizes, **evidence})
 
 
@@ -186,7 +186,7 @@ def _said(evidence: dict) -> str:
     if words:
         cut = words if len(words) <= SENTENCE_MESSAGE_MAX else words[:SENTENCE_MESSAGE_MAX - 3] + "..."
         return f'last output: "{cut}"'
-    return "no output" if "tail" in evidence else "its last output is unknown"
+    return "no output" if "tail" in evidence else "last output not known"
 
 
 class _Fields(dict):

@@ -139,7 +139,7 @@ def state_words(run: dict) -> str:
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
         extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
     if state == State.PENDING and run.get("waits_for"):
-        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (`')[0])}", WHY_COLUMNS))
+        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
     if state == State.STARTING and run.get("restart_at"):
         extra.append("waiting to restart")
     if not State(state).final and run.get("reachability") == "unreachable":

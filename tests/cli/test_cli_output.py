@@ -61,10 +61,10 @@ def test_the_opening_sentence_of_a_run_that_waits():
 
 
 def test_what_a_rehearsal_found():
-    told = {"verdict": "rehearsed well", "lines": ["ran: 2 ranks"], "warnings": [], "not_checked": ["speed", "NCCL"]}
+    told = {"verdict": "rehearsal passed", "lines": ["ran: 2 ranks"], "warnings": [], "not_checked": ["speed", "NCCL"]}
     run = {"id": "x", "command": ["a"], "state": "done", "created_at": iso(10)}
     shown = dict(sections({**run, "rehearsal": told}))["Rehearsal"]
-    assert shown == [("verdict", "rehearsed well"), ("found", "ran: 2 ranks"), ("warnings", ""), ("not checked", "speed\nNCCL")]
+    assert shown == [("verdict", "rehearsal passed"), ("found", "ran: 2 ranks"), ("warnings", ""), ("not checked", "speed\nNCCL")]
     for nothing in (None, {"verdict": "ended well", "lines": None}):
         assert not dict(sections({**run, "rehearsal": nothing}))["Rehearsal"]
 

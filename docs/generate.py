@@ -24,31 +24,31 @@ WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / 
 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
-    Reachability.UNREACHABLE: "the machine does not answer; the run keeps its last known state and continues there",
-    Reachability.UNKNOWN: "not checked yet",
+    Reachability.UNREACHABLE: "the machine does not answer; the run keeps its last known state, and goes on there",
+    Reachability.UNKNOWN: "nobody has asked yet",
 }
 
 WORDS = {
-    "run": "A command that Stoker starts, with an id, a name, a run folder and one or more attempts.",
-    "attempt": "One start of a run. A restart, or `stoker start` after the end, adds an attempt to the same run.",
-    "run folder": "The folder with everything about a run: request, log, state, reason. The database is only an index of run folders.",
+    "run": "Everything Stoker starts. It has an id, a name, a run folder and one or more attempts.",
+    "attempt": "One start of a run. A restart, or `stoker start` after it ended, adds one to the same run and folder.",
+    "run folder": "The folder that holds everything a run is, was asked and did. It is the truth; the database is only a list of them.",
     "target": "A named place to run, from `config.toml`. `local` is this machine.",
-    "host": "A machine that Stoker can reach: this machine, or another by `ssh`.",
-    "backend": "The way Stoker starts runs on a host. Today: plain processes.",
-    "spec": "The request for a run. The spec never changes.",
-    "limits": "The part of a request that may change while the run is active: its time limit.",
-    "state": "The status of a run, from `pending` to `done`, `failed` or `stopped`. Reachability and billing are separate facts.",
-    "reason": "Why a run ended. The table of reasons gives the state, a sentence, and whether `--restarts` retries.",
-    "evidence": "The facts for a reason: exit code, signal, memory counters, the last exception with file and line.",
-    "holder": "The parent process of a run's command. The holder keeps the terminal and learns the exit code.",
-    "agent": "A process next to the holder that measures, enforces limits, stops processes and finds the reason. The holder restarts it if it dies.",
-    "server": "The background program that lists runs and decides which run starts. Commands start the server; runs continue without it.",
-    "in place": "A run in place works in the current folder, as plain python does.",
-    "frozen copy": "A copy of your folder, made at submission, so that later edits do not change a waiting run.",
-    "wish": "A request that a verb stores; the server carries it out and retries until done.",
-    "stop ladder": "The steps of a stop: an image, SIGTERM or SIGINT, then SIGTERM and SIGKILL to every process, each after its grace.",
-    "slot": "One unit of CPU capacity. Counted only if the configuration sets the number of slots.",
-    "pinned": "Kept by `stoker gc` at any age.",
+    "host": "A machine that can be reached: this one, or one behind `ssh`.",
+    "backend": "What holds compute on a host. Today: plain processes.",
+    "spec": "What was asked for. It never changes.",
+    "limits": "What may change while a run lives: its time.",
+    "state": "Where a run is, from `pending` to `done`, `failed` or `stopped`. Three facts are never merged: state, reachability, billing.",
+    "reason": "Why a run got into its state. A table maps it to a state, a sentence, and whether `--restarts` tries again.",
+    "evidence": "What the reason was read from: exit code, signal, memory counters, the last exception with file and line.",
+    "holder": "The small process that is the parent of a run's command: it keeps its terminal and learns how it ended.",
+    "agent": "Beside the holder: it samples, enforces limits, stops the tree, says why it ended. If it dies, the holder starts another.",
+    "server": "The background program that keeps the list of runs and decides what starts. It starts by itself; runs do not need it.",
+    "in place": "A run that works in the folder where you stand, as plain python would.",
+    "frozen copy": "A copy of your folder in the run folder, taken when you asked, so that later edits do not change a run that waits.",
+    "wish": "What a verb writes down; the server makes it true, and tries again until it is.",
+    "stop ladder": "How a run is ended: an image, SIGTERM or SIGINT, then SIGTERM and SIGKILL to every process, each after its grace.",
+    "slot": "One unit of CPU capacity. Counted only when you say how many there are.",
+    "pinned": "Kept by `stoker gc` whatever its age.",
 }
 
 
@@ -151,19 +151,19 @@ def _option(option: click.Option, context: click.Context) -> str:
 def _states() -> Iterator[str]:
     yield from ["## States", "", "`pending -> staging -> starting -> running -> stopping -> done | failed | stopped`", ""]
     yield from _table(("state", "means", "final"), ((f"`{s}`", STATE_SENTENCES[s], "yes" if s.final else "") for s in State))
-    yield from ["Reachability of the machine is a separate fact and never changes the state:", ""]
+    yield from ["Whether the machine can be seen is another fact, and never changes the state:", ""]
     yield from _table(("reachability", "means"), ((f"`{r}`", REACHABILITY_SENTENCES[r]) for r in Reachability))
 
 
 def _reasons() -> Iterator[str]:
-    yield from ["## Reasons", "", "Why a run ended. How to solve each: [troubleshooting](troubleshooting.md).", ""]
+    yield from ["## Reasons", "", "Why a run ended. What to do about each: [troubleshooting](troubleshooting.md).", ""]
     yield from _table(("reason", "state", "`stoker show` says", "`--restarts` tries again", "type next"), (
         (f"`{r.name}`", f"`{r.state}`", r.sentence, "yes" if r.retry else "", r.next) for r in REASONS.values()))
 
 
 def _exit_codes() -> Iterator[str]:
-    yield from ["## Exit codes", "", "`stoker run` and `stoker wait` return the exit code of the run (128 + N if signal N",
-                "ended it). Stoker's own codes:", ""]
+    yield from ["## Exit codes", "", "`stoker run` and `stoker wait` end with the exit code of the run itself (128 + the signal's number",
+                "if a signal ended it). Stoker's own codes:", ""]
     yield from _table(("code", "means"), EXIT_CODES.items())
 
 
@@ -174,8 +174,8 @@ def _errors() -> Iterator[str]:
 
 
 def _lints() -> Iterator[str]:
-    yield from ["## Lints", "", "What `stoker doctor train.py` reports about training code, with the line. How the lints work:",
-                "[doctor](doctor.md). A `warn` may spoil a run; a `note` costs only time or memory.", ""]
+    yield from ["## Lints", "", "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
+                "[doctor](doctor.md). A `warn` may spoil a run; a `note` only costs time, memory or comfort.", ""]
     yield from _table(("lint", "level", "why", "do", "looks for"), (
         (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0]) for n in LINTS.values()))
 

@@ -230,7 +230,7 @@ def test_what_was_tried_is_no_forecast_any_more():
     told = _told("fused", "no gain", ms=8.5)
     assert "lready good" in told.verdict and "by forecast" not in told.verdict
     tip = next(each for each in told.tips if each.name == "optimizer")
-    assert tip.state == "NO EFFECT" and "raced" in tip.text
+    assert tip.state == "NO EFFECT" and "no gain" in tip.text
 
 
 def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_nothing():

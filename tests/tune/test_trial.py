@@ -85,7 +85,7 @@ def test_the_network_is_told_unless_it_is_allowed(run):
 
 def test_a_signal(run):
     ended = run("import signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    assert (ended.how, ended.why, ended.signal) == ("killed", "SIGSEGV ended it", 11)
+    assert (ended.how, ended.why, ended.signal) == ("killed", "killed by SIGSEGV", 11)
 
 
 def test_no_torch_no_step_no_hooks(run):

@@ -86,7 +86,7 @@ class Spec:
         if not self.command or not self.command[0]:
             raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
         if any("\0" in part for part in self.command):
-            raise InvalidSpec("The command contains a NUL byte; no program can receive one.")
+            raise InvalidSpec("The command contains a NUL byte, which programs cannot receive.")
         if self.stdin not in ("none", "attached", "file"):
             raise InvalidSpec(f"'{self.stdin}' is not a valid kind of standard input.")
         if self.resume not in ("off", "auto"):

@@ -149,8 +149,8 @@ class _Bench:
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch next to the files that "
-                                "it had written, and did not end equal", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch with its old "
+                                "files present, and ended different", notes, 1, trials)
         if self._own is None and not came_back:
             return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal", notes, 1, trials)
         from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch" if len(came_back) < len(trials) else ""
@@ -294,8 +294,8 @@ def _leads_out(command: list[str]) -> str:
     texts = [*command, *(Path(word).read_text("utf-8", "replace") for word in scripts)]
     found = next((match[0] for text in texts if (match := re.search(r"(?<![\w./])\.\./[\w./-]*", text))), "")
     higher = f"cd .. && stoker verify-resume -- sh -c 'cd {shlex.quote(Path.cwd().name)} && exec python ...'"
-    return found and (f"It names {found}, which is outside of this folder: the copy that it runs in has none. Give it an absolute path, or "
-                      f"begin one folder higher: {higher}")
+    return found and (f"The command or script uses {found}, which is outside of this folder and missing in the copy. "
+                      f"Use an absolute path, or start one folder higher: {higher}")
 
 
 def _lines(path: Path) -> list[bytes]:

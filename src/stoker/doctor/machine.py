@@ -169,7 +169,7 @@ def clock(folder: Path, now: float | None = None) -> Iterator[Finding]:
                 at = entry.stat(follow_symlinks=False).st_mtime
                 newest, name = max((newest, name), (at, entry.name))
     if newest > now + 120:
-        yield Finding("warn", "clock", f"{name} was changed {int(newest - now)} s in the future: this machine's clock is behind, or was.",
+        yield Finding("warn", "clock", f"{name} was changed {int(newest - now)} s in the future: the clock of this machine is or was wrong.",
                       "To check the network time: timedatectl")
 
 

@@ -95,7 +95,8 @@ class Spec:
             raise InvalidSpec("--audit checks exact resume, which is off.",
                               hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)")
         if self.stall_do not in ("warn", "stop", "restart"):
-            raise InvalidSpec(f"'{self.stall_do}' is not a valid action for a stalled run.", hint="--stall 10m:stop   or   --stall 10m:restart")
+            raise InvalidSpec(f"'{self.stall_do}' is not a valid action for a stalled run.",
+                              hint="--stall 10m:stop   or   --stall 10m:restart")
         for what, name in (("stop_signal", self.stop_signal), ("warn_signal", self.warn_signal)):
             if name and name not in SIGNALS:
                 raise InvalidSpec(f"'{name}' is not a signal that Stoker can send to a run ({what}).", hint=f"One of {', '.join(SIGNALS)}.")
@@ -161,5 +162,5 @@ def check_name(name: str) -> None:
         return
     if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or name.startswith("-") or set(name) == {"."}:
         raise InvalidSpec(
-            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no leading '-', no spaces around the name.",
+            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no leading '-', no outer spaces.",
             hint="stoker run --name baseline-1 ...")

@@ -216,7 +216,8 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
-@click.group("server", help="Start, stop and inspect the background server. Commands start the server when they need it; runs continue without it.")
+@click.group("server", help=
+             "Start, stop and inspect the background server. Commands start the server when they need it; runs continue without it.")
 def server() -> None:
     pass
 

@@ -47,7 +47,8 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 
 @click.command("verify-resume", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N", help="Number of trials, with a kill in each.")
+@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
+              help="Number of trials, with a kill in each.")
 @click.option("--for", "for_s", type=Duration(), default="2m", show_default=True, metavar="2m", help="Compare after this much training.")
 @click.option("--image-every", default="", metavar="20s", help="Interval between images: 20s, 50steps. [default: 8 images per run]")
 @click.option("--resume-args", metavar="WORDS",
@@ -149,11 +150,13 @@ class _Bench:
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch with its old "
-                                "files present, and ended different", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch with its "
+                                "old files present, and ended different", notes, 1, trials)
         if self._own is None and not came_back:
-            return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal", notes, 1, trials)
-        from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch" if len(came_back) < len(trials) else ""
+            return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal",
+                                notes, 1, trials)
+        from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch"
+        from_image = from_image if len(came_back) < len(trials) else ""
         return self._report(f"{way}: bit-exact (verified: {len(same)} of {len(trials)} kills in {steps}"
                             f"{from_image if self._own is None else ''})", notes, 0, trials)
 

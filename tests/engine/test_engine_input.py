@@ -28,23 +28,23 @@ print("END", engine.steps)
 # what: (script, what is said)
 REFUSED = {
     "a word that is not known": ("stoker.Engine(acumulate=2)", "Engine has no argument 'acumulate'. It takes: folder, seed"),
-    "a bad duration": ("stoker.Engine(save='often')", "save is a duration such as"),
+    "a bad duration": ("stoker.Engine(save='often')", "save must be a duration such as"),
     "a model without parameters": (SET + "engine.setup(nn.ReLU())", "ReLU has no parameters: there is nothing to train."),
     "something without state": (SET + "engine.setup(model, 5)", "Argument 2 of setup is a int: it has no state_dict"),
     "LBFGS": (SET + "engine.setup(model, torch.optim.LBFGS(model.parameters()))", "LBFGS calls the model several times per step"),
     "a wrapped model": (SET + "engine.setup(nn.DataParallel(model))", "Argument 1 of setup is a DataParallel."),
-    "an optimizer of a stranger": (SET + "engine.setup(opt)", "moves 2 parameters of no model that was set up"),
-    "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "The loss does not depend on any parameter"),
+    "an optimizer of a stranger": (SET + "engine.setup(opt)", "has 2 parameters of models not given to setup"),
+    "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "it does not depend on any parameter"),
     "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); it must be a scalar."),
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
     "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "update(SGD) without a backward before it."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
-                                  "The loss of step 3 is not finite (inf). Seen from the loss, the first bad gradient is that of model1.bias. Samples of its last micro-batch: 16, 17,"),
+                                  "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is that of model1.bias. Samples of its last micro-batch: 16, 17,"),
     "state that cannot be saved": (SET + "class S:\n    def state_dict(self): return {'f': open}\n    def load_state_dict(self, s): pass\n" +
                                    "engine.setup(model, opt, S())" + LOOP.format(body="engine.step(loss)"), "object1.f is a builtins.builtin_function_or_method"),
     "a negative number of epochs": (SET + "engine.epochs(-1)", "the number of epochs must be an integer"),
     "a world that contradicts the launcher": ("import torch.distributed as dist\nos.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='0', WORLD_SIZE='1', RANK='0')\n"
-                                              "dist.init_process_group('gloo')\nos.environ['WORLD_SIZE'] = '4'\nstoker.Engine(folder='run')", "the launcher says WORLD_SIZE=4"),
+                                              "dist.init_process_group('gloo')\nos.environ['WORLD_SIZE'] = '4'\nstoker.Engine(folder='run')", "the launcher set WORLD_SIZE=4"),
 }
 
 

@@ -101,7 +101,7 @@ def test_changed_code_resumes_only_when_told(made):
     code, text = one.start()
     assert code == 1
     assert "the code changed" in text
-    assert "STOKER_RESUME=1 resumes it" in text
+    assert "STOKER_RESUME=1 resumes" in text
     assert "state-only (the code changed)" in one.good(STOKER_RESUME="1")
 
 
@@ -120,7 +120,7 @@ def test_a_finished_run_is_trained_longer_when_asked(made):
     one.end()
     script(one.folder, usual(epochs=5))
     text = one.good(STOKER_EXTEND="1")
-    assert "the run goes on from epoch 3 to 5" in text
+    assert "the run continues from epoch 3 to 5" in text
     assert straight in text
 
 
@@ -246,7 +246,7 @@ def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number):
 def test_carried_variables_are_named(made):
     text = usual().replace("for epoch in", "best, losses, kept, names = 0.0, [], 0, {}\nfor epoch in").replace(
         "        if DIE", "        losses.append(1)\n        temporary = a.sum()\n        best = max(best, float(temporary))\n        kept = engine.keep(kept=kept + 1)\n        if DIE")
-    assert "not kept: best, losses" in made(text).good()
+    assert "not saved: best, losses" in made(text).good()
 
 
 def test_what_the_folder_rule_makes_under_stoker(made):

@@ -102,7 +102,7 @@ def test_a_planted_mistake_is_found(rehearse, name):
 
 LINTS = {
     "set_epoch": ([("sampler.set_epoch(epoch)", "pass")], "set_epoch"),
-    "map_location": ([(', map_location={"cuda:0": f"cuda:{local_rank}"})', ")"), ("== device", "is not None")], "without map_location brings tensors to cuda:0"),
+    "map_location": ([(', map_location={"cuda:0": f"cuda:{local_rank}"})', ")"), ("== device", "is not None")], "without map_location loads tensors to cuda:0"),
     "no_sampler": ([("sampler=sampler, ", "shuffle=True, ")], "same first batch"),
 }
 

@@ -77,4 +77,4 @@ def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str,
             return InvalidSpec(message,
                                hint=f"The environment {name} in this folder has torch: source {name}/bin/activate, then repeat the command.")
     return InvalidSpec(message,
-                       hint=f"Activate an environment with torch, or install torch: {reading.interpreter} -m pip install torch")
+                       hint=f"Activate an environment with torch, or: {reading.interpreter} -m pip install torch")

@@ -356,7 +356,8 @@ class Search:
                 self._state(c.actions, "not shown")
                 self._report.state = "noisy"
                 self._report.sentence = (f"With {', '.join(keep.words(c.settings))}, training may be faster "
-                                         f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), but this is too uncertain to keep.")
+                                         f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), "
+                                         "but this is too uncertain to keep.")
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
                 self._state(c.actions, NO_GAIN)

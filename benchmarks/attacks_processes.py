@@ -242,7 +242,7 @@ def both_frozen(ground: Ground) -> None:
     for pid in pids[:2]:
         kill(pid, signal.SIGSTOP)
     told = until(lambda: r if (r := ground.show(run["id"]))["still_s"] else None, 60, "the stillness is told")
-    assert "no sign of life" in told["sentence"]
+    assert "has been silent" in told["sentence"]
     ground.stoker("stop", "--force", run["id"]).ok()
     assert ground.wait_state(run["id"])["reason"] == "stopped_by_user"
     assert not any(map(alive, pids)), "processes are left"

@@ -1,7 +1,7 @@
 """Does the tuner name the right cause? `python benchmarks/diagnosis.py [--half dev] [--short] [--seconds S] [--json FILE] [NAME ...]`.
 
 Each script of tests/faults is probed as `stoker tune` does it (no race, no setting tried in the end), and what the rules say is compared
-with the truth beside it. On a machine that others use "another process has the cores" is true of every script, and passed over where it
+with the truth beside it. On a machine that others use "another process uses the cores" is true of every script, and passed over where it
 was not planted. The sealed half is for one run, when no rule is changed any more.
 """
 

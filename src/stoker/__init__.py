@@ -1,4 +1,4 @@
-"""Stoker takes training code to any machine, keeps its GPU fed, and never loses its work."""
+"""Stoker runs trainings, resumes them exactly, and says why they ended."""
 
 __version__ = "0.1.0"
 

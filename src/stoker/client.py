@@ -141,7 +141,7 @@ class Client:
         info = self._find()
         if info is None:
             if not self._start:
-                raise ServerError("The Stoker server does not run.", hint="Any command starts it, for example: stoker ps")
+                raise ServerError("The Stoker server is not running.", hint="To start it: stoker server start")
             info = self._bring_up()
         ours, theirs = _version(__version__), _version(str(info.get("version")))
         self._newer = str(info.get("version")) if theirs > ours else ""
@@ -153,8 +153,8 @@ class Client:
         return info
 
     def _too_old(self) -> ServerError:
-        return ServerError(f"The running Stoker server is version {self._newer}, and this command is the older {__version__}.",
-                           hint="Use the newer stoker; or `stoker server stop`, then this again: runs go on.")
+        return ServerError(f"The running Stoker server is version {self._newer}; this command is the older version {__version__}.",
+                           hint="Use the newer stoker. Or: stoker server stop, then the same command again. Runs continue.")
 
     def _find(self) -> dict | None:
         """What the running server says of itself; None when none listens."""
@@ -178,7 +178,7 @@ class Client:
         raise ServerError(f"The Stoker server did not answer within {START_S:g} s.", hint=_who_has_it(self.home))
 
     def _replace(self, info: dict) -> None:
-        self._say(f"stoker: the server {info.get('version')} is replaced by {__version__}; runs go on.")
+        self._say(f"stoker: replacing the server {info.get('version')} by {__version__}; runs continue.")
         try:
             self._exchange("POST", "/v1/server/stop", json.dumps({"pid": info.get("pid")}).encode(), LOOK_MAX_S)
         except (_NotThere, _Cut, StokerError):
@@ -189,7 +189,7 @@ class Client:
             if now is None or now.get("pid") != info.get("pid"):
                 return
             time.sleep(LOOK_S)
-        raise ServerError("The old Stoker server does not end.", hint=_who_has_it(self.home))
+        raise ServerError("The old Stoker server did not stop.", hint=_who_has_it(self.home))
 
     # --- one request -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Client:
 
     def _call(self, method: str, path: str, query: dict, body: bytes | None = None, *, patience_s: float = ANSWER_S):
         if body is not None and len(body) > BODY_MAX:
-            raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Let the script read large input from a file.")
+            raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Read large input from a file in the script.")
         changes = method != "GET" and path not in KNOWN_TO_ALL
         return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s), changes=changes)
 
@@ -227,10 +227,10 @@ class Client:
                 pass  # nothing was sent
             except _Cut as e:
                 if method != "GET":
-                    raise ServerError("The Stoker server went away before it answered; what was asked may have been done or not.",
-                                      hint="Look with `stoker ps`, then ask again if need be.") from e
+                    raise ServerError("The Stoker server ended before it answered; it is unknown whether the request was carried out.",
+                                      hint="Check with stoker ps, then repeat the command if needed.") from e
             self.reach()
-        raise ServerError("The Stoker server goes away again and again.", hint=f"See the end of {self.home.server_log}.")
+        raise ServerError("The Stoker server ended repeatedly.", hint=f"See the end of {self.home.server_log}.")
 
     def _exchange(self, method: str, path: str, body: bytes | None, patience_s: float):
         answer, link = self._send(method, path, body, patience_s)
@@ -275,11 +275,11 @@ class Client:
             except BlockingIOError:  # its queue of connections is full at the moment
                 if time.monotonic() > deadline:
                     link.close()
-                    raise ServerError("The Stoker server takes no connections.", hint=_who_has_it(self.home)) from None
+                    raise ServerError("The Stoker server does not accept connections.", hint=_who_has_it(self.home)) from None
                 time.sleep(0.01)
             except PermissionError as e:
                 link.close()
-                raise Denied(f"{self.home.socket} may not be opened by you.", hint="Whose STOKER_HOME is that?") from e
+                raise Denied(f"{self.home.socket} cannot be opened by your user.", hint="Check the owner of STOKER_HOME.") from e
             except OSError as e:
                 link.close()
                 raise _NotThere from e
@@ -305,7 +305,7 @@ class Pieces:
         except (OSError, ValueError, HTTPException) as e:
             if not self._closed:
                 self.close()
-                raise ServerError("The Stoker server went away in the middle of its answer.", hint="Ask again; nothing is lost.") from e
+                raise ServerError("The Stoker server ended while it was answering.", hint="Repeat the command; nothing is lost.") from e
             piece = b""
         if not piece:
             self.close()
@@ -385,7 +385,7 @@ def _json(raw: bytes):
     try:
         return json.loads(raw)
     except ValueError as e:
-        raise ServerError("What answers at the Stoker server's socket is not a Stoker server.") from e
+        raise ServerError("The program at the Stoker server's socket is not a Stoker server.") from e
 
 
 def _told(status: int, raw: bytes) -> StokerError:
@@ -405,8 +405,8 @@ def _older_server(error: InvalidSpec) -> StokerError:
     known = {field.name for field in fields(Spec)}
     if not said or not known.issuperset(names.rstrip(".").split(", ")):  # nonsense for us too: the server is right
         return error
-    return ServerError(f"The running Stoker server was started by an older Stoker, which does not know {names.rstrip('.')} yet.",
-                       hint="stoker server stop   and the same command again: it starts a new server. Runs go on.")
+    return ServerError(f"The running Stoker server is older and does not know {names.rstrip('.')}.",
+                       hint="stoker server stop   then the same command again. Runs continue.")
 
 
 def _near(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
@@ -440,7 +440,7 @@ def _who_has_it(home: config.Home) -> str:
         pid = int(json.loads(home.lock.read_bytes())["server"]["pid"])
     except (OSError, ValueError, LookupError, TypeError):
         pid = 0
-    kill = f" If process {pid} is stuck: kill -9 {pid}   (runs go on)" if pid else ""
+    kill = f" If process {pid} is stuck: kill -9 {pid}   (runs continue)" if pid else ""
     return f"See the end of {home.server_log}.{kill}"
 
 

@@ -51,12 +51,12 @@ class Attached:
         with self._writing:
             with self._thinking:
                 if self._protocol.state is not State.OPEN:
-                    raise ServerError("The connection to the run is closed.", hint="stoker attach brings it back.")
+                    raise ServerError("The connection to the run is closed.", hint="To return: stoker attach")
                 self._protocol.send_binary(kind.encode("ascii") + payload)
             try:
                 self._flush()
             except OSError as e:
-                raise ServerError("The connection to the run is closed.", hint="stoker attach brings it back.") from e
+                raise ServerError("The connection to the run is closed.", hint="To return: stoker attach") from e
 
     def recv(self, timeout_s: float | None = None) -> tuple[str, bytes | dict] | None:
         """The next frame; None after `timeout_s`. Raises the error that the server tells of.
@@ -117,7 +117,7 @@ class Attached:
         while not self._waiting and not self._closed and self._protocol.handshake_exc is None:
             self._read()
         if not self._waiting:
-            raise ServerError("The Stoker server went away before it answered, or refused the attachment.")
+            raise ServerError("The Stoker server ended before it answered, or refused the connection.")
         if self._waiting[0][0] == "error":
             raise from_json(self._waiting[0][1])
         self._link.settimeout(None)

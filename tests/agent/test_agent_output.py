@@ -262,7 +262,7 @@ def test_a_log_that_somebody_cuts_goes_on_at_its_new_end_and_is_told_so(new_run,
     end = run.end()
     assert run.out() == b"new\nend\n" and end["code"] == 0
     assert [(g["log"], g["bytes"], g["offset"]) for g in end["gaps"]] == [("out.log", cut, 0)]
-    assert [e["why"] for e in run.events() if e["event"] == "gap"] == ["somebody cut the log"]
+    assert [e["why"] for e in run.events() if e["event"] == "gap"] == ["another program truncated the log"]
 
 
 def test_a_log_that_is_cut_after_the_last_word_is_told_so(new_run, tmp_path):

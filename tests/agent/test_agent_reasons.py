@@ -229,7 +229,7 @@ def test_a_full_disk_under_the_run_folder_never_stops_a_run_and_the_gap_is_marke
     lost = 30000 * (len("first 0000000 ") + 81) - size
     assert b"\n[stoker: %d bytes of output lost here: disk full]\nafter\n" % lost in out
     cut, gap = end["gaps"]
-    assert (cut["why"], cut["bytes"], cut["offset"]) == ("somebody cut the log", size - 200_000, 200_000)
+    assert (cut["why"], cut["bytes"], cut["offset"]) == ("another program truncated the log", size - 200_000, 200_000)
     assert (gap["bytes"], gap["log"]) == (lost, "out.log") and [e["bytes"] for e in run.events() if e["event"] == "gap"] == [cut["bytes"], lost]
 
 
@@ -355,7 +355,7 @@ def test_the_error_of_a_rank_counts_more_than_its_abort(new_run, tmp_path):
     end = ended(new_run([*torchrun(), script(tmp_path, RANKS)], env={"OMP_NUM_THREADS": "1"}))
     found = end["evidence"]["exception"]
     assert end["reason"] == "nonzero_exit" and (found["type"], found["rank"], found["line"]) == ("FileNotFoundError", 1, 8)
-    assert sentence(end["reason"], end["evidence"]).startswith("It ended with exit code 1: rank 1 failed with FileNotFoundError")
+    assert sentence(end["reason"], end["evidence"]).startswith("Failed with exit code 1: rank 1 failed with FileNotFoundError")
 
 
 @pytest.mark.slow

@@ -74,29 +74,29 @@ def test_every_reason_leads_to_a_final_state_and_says_what_to_type():
 
 def test_the_sentence_names_the_error_and_its_place():
     seen = {"code": 1, "exception": {"type": "ValueError", "message": "boom\nat the end.", "file": "/a/b/t.py", "line": 4}}
-    assert state.sentence("nonzero_exit", seen) == "It ended with exit code 1: ValueError: boom at the end (t.py, line 4)."
+    assert state.sentence("nonzero_exit", seen) == "Failed with exit code 1: ValueError: boom at the end (t.py, line 4)."
     seen["exception"] |= {"rank": 1, "message": "", "file": None}
-    assert state.sentence("nonzero_exit", seen) == "It ended with exit code 1: rank 1 failed with ValueError."
+    assert state.sentence("nonzero_exit", seen) == "Failed with exit code 1: rank 1 failed with ValueError."
 
 
 @pytest.mark.parametrize(("tail", "told"), [
-    (None, "what it said last is not known"),
-    ("", "it said nothing"),
-    ("\n \n----\n", "it said nothing"),
-    ("usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 1", 'its last words were "train.py: error: unrecognized arguments: --lrr 1"'),
-    ("no data in /data\n", 'its last words were "no data in /data"'),
-    ("sh: 1: nonsuch: not found\n======\n", 'its last words were "sh: 1: nonsuch: not found"'),
-    ("Error: No such option: --lrr\nTry 'train --help' for help.", 'its last words were "Error: No such option: --lrr"'),
-    ("error: it is broken.\nhint: repair it\n 12%|###     | 3/30", 'its last words were "error: it is broken."'),
-    (["hint: repair it"], 'its last words were "hint: repair it"'),
-    ("Tryout data is missing", 'its last words were "Tryout data is missing"'),
-    ("cc: fatal error\nmake: *** [all] Error 2", 'its last words were "cc: fatal error"'),
-    ("x" * 500, f'its last words were "{"x" * 157}..."'),
-    ("a\x07b\tc", 'its last words were "ab c"'),
+    (None, "last output not known"),
+    ("", "no output"),
+    ("\n \n----\n", "no output"),
+    ("usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --lrr 1", 'last output: "train.py: error: unrecognized arguments: --lrr 1"'),
+    ("no data in /data\n", 'last output: "no data in /data"'),
+    ("sh: 1: nonsuch: not found\n======\n", 'last output: "sh: 1: nonsuch: not found"'),
+    ("Error: No such option: --lrr\nTry 'train --help' for help.", 'last output: "Error: No such option: --lrr"'),
+    ("error: it is broken.\nhint: repair it\n 12%|###     | 3/30", 'last output: "error: it is broken."'),
+    (["hint: repair it"], 'last output: "hint: repair it"'),
+    ("Tryout data is missing", 'last output: "Tryout data is missing"'),
+    ("cc: fatal error\nmake: *** [all] Error 2", 'last output: "cc: fatal error"'),
+    ("x" * 500, f'last output: "{"x" * 157}..."'),
+    ("a\x07b\tc", 'last output: "ab c"'),
 ])
 def test_without_an_exception_the_sentence_gives_the_last_words(tail, told):
     evidence = {"code": 2} if tail is None else {"code": 2, "tail": tail}
-    assert state.sentence("nonzero_exit", evidence) == f"It ended with exit code 2: {told}."
+    assert state.sentence("nonzero_exit", evidence) == f"Failed with exit code 2; {told}."
 
 
 def test_write_whole_leaves_the_old_file_when_it_fails(tmp_path):

@@ -33,7 +33,7 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground) == ["active", "old-2", "old-1", "old-0"]
     assert names(ground, "-n", "1") == ["active", "old-2"]
     left_out = ground.stoker("ps", "--state", "failed").ok()
-    assert left_out.err == "stoker: 2 more not listed. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
+    assert left_out.err == "stoker: 2 more. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
     assert names(ground, "--grep", "EXIT 2") == ["old-2"]
     ground.stoker("tag", "old-1", "lr-study", "keep").ok()
     ground.stoker("note", "old-1", "too slow, see the loader").ok()

@@ -47,24 +47,24 @@ def test_states_in_words():
     assert state_words(run) == "failed (exit 3)"
     assert when_words(run, 160) == "1m ago"
     assert state_words({"state": "running", "reachability": "unreachable", "pinned": True}) == "running (unreachable, pinned)"
-    assert state_words({"state": "running", "still_s": 65.2}) == "running (no sign of life for 1m 5s)"
+    assert state_words({"state": "running", "still_s": 65.2}) == "running (agent silent for 1m 5s)"
     assert state_words({"state": "stopped", "reason": "limit_time"}) == "stopped (limit time)"
     assert state_words({"state": "pending", "waits_for": "1 GPU: 2 of 2 are used by base"}) == "pending (waits for 1 GPU: 2 of 2 are used by base)"
-    after = "base, which ended as failed (`stoker start k` tries it again, `stoker start m` starts this run anyway)"
+    after = "base, which ended as failed (to retry it: `stoker start k`; to start this run anyway: `stoker start m`)"
     assert state_words({"state": "pending", "waits_for": after}) == "pending (waits for base, which ended as failed)"
     assert len(state_words({"state": "pending", "waits_for": "x" * 500})) < 80
 
 
 def test_the_opening_sentence_of_a_run_that_waits():
-    assert opening({"state": "pending", "waits_for": "1 GPU: 1 of 1 is used by base"}) == "It waits for 1 GPU: 1 of 1 is used by base."
-    assert opening({"state": "running"}) == "It runs."
+    assert opening({"state": "pending", "waits_for": "1 GPU: 1 of 1 is used by base"}) == "Waiting for 1 GPU: 1 of 1 is used by base."
+    assert opening({"state": "running"}) == "Running."
 
 
 def test_what_a_rehearsal_found():
-    told = {"verdict": "rehearsed well", "lines": ["ran: 2 ranks"], "warnings": [], "not_checked": ["speed", "NCCL"]}
+    told = {"verdict": "rehearsal passed", "lines": ["ran: 2 ranks"], "warnings": [], "not_checked": ["speed", "NCCL"]}
     run = {"id": "x", "command": ["a"], "state": "done", "created_at": iso(10)}
     shown = dict(sections({**run, "rehearsal": told}))["Rehearsal"]
-    assert shown == [("verdict", "rehearsed well"), ("found", "ran: 2 ranks"), ("look at", ""), ("not checked", "speed\nNCCL")]
+    assert shown == [("verdict", "rehearsal passed"), ("found", "ran: 2 ranks"), ("warnings", ""), ("not checked", "speed\nNCCL")]
     for nothing in (None, {"verdict": "ended well", "lines": None}):
         assert not dict(sections({**run, "rehearsal": nothing}))["Rehearsal"]
 

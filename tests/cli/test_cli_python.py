@@ -20,7 +20,7 @@ def own(ground: Ground) -> str:
 
 def test_a_script_runs_with_the_environment_of_its_folder(ground: Ground, own: str):
     done = ground.stoker("run", "where.py").ok()
-    assert (done.out, done.err) == (f"{own}\n", "stoker: python of .venv (another: --python)\n")
+    assert (done.out, done.err) == (f"{own}\n", "stoker: using python of .venv (to change: --python)\n")
     (ground.work / "below").mkdir()
     below = ground.stoker("run", "--new", "../where.py", cwd=ground.work / "below").ok()
     assert below.out == f"{own}\n" and "python of ../.venv" in below.err

@@ -50,7 +50,7 @@ def test_show_opens_with_a_sentence_and_what_to_type(ground: Ground):
     ground.stoker("run", "--name", "mine", "--env", "SECRET=abc", "train.py")
     text = ground.stoker("show", "mine").ok().out
     first, second = text.splitlines()[:2]
-    assert first.startswith("mine: It ended with exit code 1")
+    assert first.startswith("mine: Failed with exit code 1")
     assert second.startswith("Next: stoker logs")
     for fact in ("ValueError: the loss is nan", "train.py:3", "model.bin", "2.0 kB", "exit code 1", "run folder", str(ground.work)):
         assert fact in text, text
@@ -61,10 +61,10 @@ def test_show_opens_with_a_sentence_and_what_to_type(ground: Ground):
 
 LAST_WORDS = {
     "parser.py --lrr 1": ("import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\nprint('begun', flush=True)\np.parse_args()\n", 2,
-                          'its last words were "parser.py: error: unrecognized arguments: --lrr 1".'),
-    "says.py": ("import sys\nprint('begun')\nsys.exit('no data in /data')\n", 1, 'its last words were "no data in /data".'),
-    "silent.py": ("import os\nos._exit(3)\n", 3, "it said nothing."),
-    "out.py": ("import os, sys\nprint('epoch 1: giving up', flush=True)\nos._exit(4)\n", 4, 'its last words were "epoch 1: giving up".'),
+                          'last output: "parser.py: error: unrecognized arguments: --lrr 1".'),
+    "says.py": ("import sys\nprint('begun')\nsys.exit('no data in /data')\n", 1, 'last output: "no data in /data".'),
+    "silent.py": ("import os\nos._exit(3)\n", 3, "no output."),
+    "out.py": ("import os, sys\nprint('epoch 1: giving up', flush=True)\nos._exit(4)\n", 4, 'last output: "epoch 1: giving up".'),
 }
 
 
@@ -74,17 +74,17 @@ def test_an_end_without_an_exception_is_told_by_its_last_words(ground: Ground, w
     ground.script(words.split(maxsplit=1)[0], text)
     detached = ground.detach("--name", "b", *words.split())
     ended = ground.wait_state(detached["id"])
-    assert ended["sentence"] == f"It ended with exit code {code}: {told}"
+    assert ended["sentence"] == f"Failed with exit code {code}; {told}"
     done = ground.stoker("run", "--new", *words.split())
-    assert done.code == code and f"stoker: It ended with exit code {code}: {told} Next: stoker logs" in done.err
+    assert done.code == code and f"stoker: Failed with exit code {code}; {told} Next: stoker logs" in done.err
     assert ground.stoker("show", "b").ok().out.splitlines()[0].endswith(told)
 
 
 def test_a_mistyped_run_is_answered_with_what_was_meant(ground: Ground):
     ground.detach("--name", "baseline", "--", "true")
     missing = ground.stoker("logs", "base")
-    assert (missing.code, missing.err.splitlines()[1]) == (3, "hint: Did you mean baseline? `stoker ps -a` lists all runs.")
-    assert ground.stoker("show", "something-else").err.splitlines()[1] == "hint: `stoker ps -a` lists all runs."
+    assert (missing.code, missing.err.splitlines()[1]) == (3, "hint: Did you mean baseline? List all runs: stoker ps --all")
+    assert ground.stoker("show", "something-else").err.splitlines()[1] == "hint: List all runs: stoker ps --all"
 
 
 def test_logs_of_attempts_streams_and_ends(ground: Ground):
@@ -102,7 +102,7 @@ def test_logs_of_attempts_streams_and_ends(ground: Ground):
 
 def test_logs_of_a_restarted_run_say_on_a_terminal_which_attempt_it_is(ground: Ground):
     ground.stoker("run", "--name", "two", "--restarts", "1", "--backoff", "0.1s", "--", "sh", "-c", "echo attempt $STOKER_ATTEMPT; exit 1")
-    note = b"attempt 2 of 2; the one before it: stoker logs --attempt 1 two"
+    note = b"attempt 2 of 2; previous attempt: stoker logs --attempt 1 two"
     for words, seen, told in ((["two"], b"attempt 2\r\n", True), (["-f", "two"], b"attempt 2\r\n", True), (["--attempt", "1", "two"], b"attempt 1\r\n", False)):
         term = ground.terminal("logs", *words)
         assert term.wait() == 0
@@ -121,7 +121,7 @@ def test_logs_follow_from_attempt_to_attempt(ground: Ground):
     (ground.work / "go").touch()
     out, err = following.communicate(timeout=60)
     assert (following.returncode, out) == (0, b"attempt 2\nattempt 3\n")
-    assert b"attempt 1 has ended; attempt 2" in err and b"attempt 2 has ended; attempt 3" in err
+    assert b"attempt 1 ended; starting attempt 2" in err and b"attempt 2 ended; starting attempt 3" in err
     assert ground.wait_state(run["id"])["state"] == "done"
 
 
@@ -238,7 +238,7 @@ def test_top_once_and_live(ground: Ground):
     assert term.seen.rstrip().endswith(b"\x1b[?25h\x1b[?1049l") and b"Traceback" not in term.seen
     term.close()
     term = ground.terminal("top")
-    term.expect(b"q leaves")
+    term.expect(b"q: leave")
     until(lambda: not term.settings()[3] & 0o10, 20, "keys without echo")
     term.send(b"q")
     assert term.wait() == 0
@@ -250,7 +250,7 @@ def test_the_same_name_and_command_says_whether_anything_was_started(ground: Gro
     ground.script("train.py", SLEEPER)
     words = ("run", "-d", "--name", "mine", "train.py")
     assert ground.stoker(*words).ok().err == ""
-    assert ground.stoker(*words).ok().err == "stoker: mine is this command and has not ended; nothing new was started\n"
+    assert ground.stoker(*words).ok().err == "stoker: mine is already running this command; no new run was started\n"
     ground.wait_state("mine", "running")  # stopped before its first attempt began, it would continue with attempt 1
     ground.stoker("stop", "--force", "mine").ok()
     assert ground.stoker(*words).ok().err == "stoker: continuing mine, attempt 2\n"

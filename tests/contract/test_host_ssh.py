@@ -130,7 +130,7 @@ class TestRefused:
 
     def test_an_account_without_a_shell(self, other_sshd: Callable[..., Sshd]) -> None:
         error = refusal(other_sshd("ForceCommand=echo This account is currently not available.; exit 1").options)
-        assert not error.retry and "did not run our command" in error.message
+        assert not error.retry and "did not run the command" in error.message
 
     def test_no_ssh_on_this_machine(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
@@ -334,21 +334,21 @@ def test_words_of_a_command_are_quoted() -> None:
 
 
 @pytest.mark.parametrize(("said", "code", "retry", "words"), [
-    ("ssh: connect to host box port 22: Connection refused", 255, True, "does not answer"),
+    ("ssh: connect to host box port 22: Connection refused", 255, True, "refused the connection"),
     ("ssh: connect to host box port 22: Connection timed out", 255, True, "does not answer"),
     ("ssh: connect to host box port 22: No route to host", 255, True, "does not answer"),
-    ("ssh: Could not resolve hostname box: Name or service not known", 255, False, "no machine called"),
-    ("ssh: Could not resolve hostname box: Temporary failure in name resolution", 255, True, "cannot be looked up"),
-    ("me@box: Permission denied (publickey,password).", 255, False, "does not let us in"),
-    ("Received disconnect from 1.2.3.4 port 22:2: Too many authentication failures", 255, False, "does not let us in"),
-    ("Host key verification failed.", 255, False, "not known yet"),
-    ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", 255, False, "another host key"),
+    ("ssh: Could not resolve hostname box: Name or service not known", 255, False, "no machine with the name"),
+    ("ssh: Could not resolve hostname box: Temporary failure in name resolution", 255, True, "name lookup for"),
+    ("me@box: Permission denied (publickey,password).", 255, False, "refused the ssh key"),
+    ("Received disconnect from 1.2.3.4 port 22:2: Too many authentication failures", 255, False, "refused the ssh key"),
+    ("Host key verification failed.", 255, False, "is unknown"),
+    ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", 255, False, "has changed"),
     ("/home/me/.ssh/config: line 3: Bad configuration option: foo", 255, False, "configuration"),
-    ("Unable to negotiate with 1.2.3.4 port 22: no matching host key type found.", 255, False, "do not understand"),
+    ("Unable to negotiate with 1.2.3.4 port 22: no matching host key type found.", 255, False, "no common algorithm"),
     ("kex_exchange_identification: Connection closed by remote host", 255, True, "cannot be reached"),
     ("client_loop: send disconnect: Broken pipe", 255, True, "cannot be reached"),
     ("", 255, True, "cannot be reached"),
-    ("This account is currently not available.", 1, False, "did not run our command"),
+    ("This account is currently not available.", 1, False, "did not run the command"),
 ])
 def test_what_ssh_says(said: str, code: int, retry: bool, words: str) -> None:
     error = explain(said, "box", code)

@@ -78,7 +78,7 @@ def test_a_wrong_resume_is_found_while_the_run_is_young(ground: Ground):
     told = audited(ground, run)[0]
     assert told["verdict"] == "different" and "running_mean" in told["why"], told
     shown = ground.show(run["id"])["resume"]
-    assert shown["sentence"].startswith(f"not resumable: an audit of steps {told['from_step']:,} to {told['step']:,} came to another state"), shown
+    assert shown["sentence"].startswith(f"not resumable: an audit of steps {told['from_step']:,} to {told['step']:,} ended in a different state"), shown
     until(lambda: ground.show(run["id"])["resume"]["state"] == "not resumable", 20, "the run's own word")
     os.kill(ground.run_pid(run["id"]), signal.SIGKILL)
     ground.wait_state(run["id"])

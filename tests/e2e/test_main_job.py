@@ -396,6 +396,6 @@ def test_every_verb_has_help(common: Ground, verb: str):
 def test_a_run_that_asks_a_question_is_told_from_a_busy_one(ground: Ground):
     asks = ground.detach("--tty", "--", "python", "-c", "input('name? ')")
     seen = until(lambda: (s := ground.show(asks["id"]))["waits_for_input"] and s, 20, "it is seen to wait")
-    assert seen["sentence"] == "It waits for somebody to type something." and seen["next"] == f"stoker attach {asks['name']}"
+    assert seen["sentence"] == "Waiting for input at the terminal." and seen["next"] == f"stoker attach {asks['name']}"
     ground.stoker("stop", asks["id"]).ok()
     assert ground.show(asks["id"])["reason"] == "stopped_by_user"

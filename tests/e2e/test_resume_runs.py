@@ -80,7 +80,7 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
     resume = Path(run["folder"]) / "resume"
     until(lambda: not any((resume / name).exists() for name in ("images", "log")), 10, "images and log to go: it ended well")
-    assert shown["resume"]["sentence"] == "ended well; there is nothing to come back to"
+    assert shown["resume"]["sentence"] == "finished; nothing to resume"
     ground.stoker("start", run["id"]).ok()
     assert ground.wait_state(run["id"], timeout_s=120)["attempts"] == 3
     again = ground.show(run["id"])["resume"]
@@ -115,9 +115,9 @@ def test_an_edited_script_does_not_cost_the_image(ground: Ground, python: str, s
     (ground.work / "train.py").write_text(TRAIN + "print('edited')\n")
     for words, code in ((["start", run["id"]], 6), (["run", "--name", run["name"], *words_of(python)], 125)):
         refused = ground.stoker(*words)
-        assert refused.code == code and "train.py was edited since the image at step " in refused.err, refused.err
+        assert refused.code == code and "train.py was edited after the image at step " in refused.err, refused.err
         assert f"stoker start --edited {run['name']}" in refused.err and ground.show(run["id"])["attempts"] == 1
-    assert "train.py, since that image" in ground.stoker("show", run["id"]).ok().out
+    assert "train.py, after that image" in ground.stoker("show", run["id"]).ok().out
     (ground.work / "train.py").write_text(TRAIN)
     assert ground.show(run["id"])["resume"]["edited"] == []
     ground.stoker("start", run["id"]).ok()

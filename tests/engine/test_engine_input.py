@@ -35,14 +35,14 @@ REFUSED = {
     "a wrapped model": (SET + "engine.setup(nn.DataParallel(model))", "Argument 1 of setup is a DataParallel."),
     "an optimizer of a stranger": (SET + "engine.setup(opt)", "moves 2 parameters of no model that was set up"),
     "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "The loss does not depend on any parameter"),
-    "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); one number is needed."),
+    "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); it must be a scalar."),
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
     "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "update(SGD) without a backward before it."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
                                   "The loss of step 3 is not finite (inf). Seen from the loss, the first bad gradient is that of model1.bias. Samples of its last micro-batch: 16, 17,"),
     "state that cannot be saved": (SET + "class S:\n    def state_dict(self): return {'f': open}\n    def load_state_dict(self, s): pass\n" +
                                    "engine.setup(model, opt, S())" + LOOP.format(body="engine.step(loss)"), "object1.f is a builtins.builtin_function_or_method"),
-    "a negative number of epochs": (SET + "engine.epochs(-1)", "the number of epochs is a whole number"),
+    "a negative number of epochs": (SET + "engine.epochs(-1)", "the number of epochs must be an integer"),
     "a world that contradicts the launcher": ("import torch.distributed as dist\nos.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='0', WORLD_SIZE='1', RANK='0')\n"
                                               "dist.init_process_group('gloo')\nos.environ['WORLD_SIZE'] = '4'\nstoker.Engine(folder='run')", "the launcher says WORLD_SIZE=4"),
 }
@@ -77,7 +77,7 @@ CHANGED = {
                                 "optimizer1 has 2 parameter groups; the checkpoint has 1."),
     "an object less": ("engine.setup(model, opt, train)", "engine.setup(model, train)", "The checkpoint has optimizer1, which this script does not set up"),
     "an object more": ("engine.setup(model, opt, train)", "engine.setup(model, opt, train, torch.optim.lr_scheduler.StepLR(opt, 1))", "The checkpoint has no object1"),
-    "a split drawn again": ("HALF", "torch.manual_seed(2)", "holds other samples than the run began with: its split was drawn again."),
+    "a split drawn again": ("HALF", "torch.manual_seed(2)", "has different samples than at the start of the run: the split is random."),
 }
 
 
@@ -123,9 +123,9 @@ class Kept(Flow):
     def load_state_dict(self, state): self.at = state["at"]
 """
 GRADES = {
-    "Private()": ("state-only (two fetches of one sample of Private differ: it draws from a generator of its own)", False),
-    "Whole()": ("Whole fetches whole batches: random numbers are derived per batch", True),
-    "Flow()": ("state-only (Flow has no state_dict: its batches are read again up to the position)", True),
+    "Private()": ("state-only (two fetches of one sample of Private differ: the data set uses its own random generator)", False),
+    "Whole()": ("Whole fetches whole batches, so random numbers are derived per batch", True),
+    "Flow()": ("state-only (Flow has no state_dict, so its batches are read again up to the position)", True),
     "Kept()": ("a resume will be bit-exact", True),
     "torch.utils.data.Subset(data, range(3, 30))": ("a resume will be bit-exact", True),
 }

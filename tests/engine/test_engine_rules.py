@@ -70,7 +70,7 @@ def test_the_same_command_resumes_and_says_what_it_is_worth(made):
     assert one.start(DIE="7")[0] == -signal.SIGKILL
     text = one.good()
     assert "resumes run at step 6, bit-exact; " in text
-    assert "8 samples are done again" in text
+    assert "8 samples are repeated" in text
     assert "batch 8 = 1 rank x 8 x 1" in text
     assert straight in text
 

@@ -77,7 +77,7 @@ def test_it_learns_the_same_under_stoker(ground: Ground, mode):
     assert (folder == here) == (mode == ())
     shown = ground.stoker("show", run["id"]).ok().out
     assert "mine.pt" in shown
-    assert "It ran to its end." in shown
+    assert "Finished successfully." in shown
 
 
 def numbers(text: str) -> list[str]:

@@ -377,7 +377,7 @@ def script_iterable_own_rng():
     return read(DataLoader(Numbers(random.Random(2).random), 4))
 
 
-@expect("workers that keep their state")
+@expect("persistent workers read an iterable data set")
 def script_iterable_persistent():
     return read(DataLoader(Numbers(), 4, num_workers=2, persistent_workers=True))
 
@@ -650,7 +650,7 @@ def script_sampler_draws_for_workers():
     return by_workers(Augmented(), sampler=Lazy(), persistent_workers=True)
 
 
-@expect("draws random numbers too often")
+@expect("uses a random generator too often")
 def script_sampler_draws_too_often():
     return read(DataLoader(Augmented(), 1, sampler=Lazy(1020)), 1)
 
@@ -666,7 +666,7 @@ class HoldsIterator(Sampler):
         return itertools.islice(self.numbers, 12)
 
 
-@expect("a sampler cannot be kept")
+@expect("a sampler cannot be saved")
 def script_sampler_holds_iterator():
     return read(DataLoader(Augmented(), 4, sampler=HoldsIterator()))
 

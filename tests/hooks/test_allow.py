@@ -36,7 +36,7 @@ CASES = {
     "compile": ("", "torch.compile(torch.nn.Linear(1, 1))", "", "torch.compile"),
     "jit": ("", "torch.jit.script(torch.nn.Linear(1, 1))", "", "torch.jit"),
     "signal": ("import signal", "signal.signal(signal.SIGUSR1, lambda *a: None)", "os.kill(os.getpid(), signal.SIGUSR1)", "signal handler"),
-    "interrupt": ("import signal", "", "try:\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(1)\nexcept KeyboardInterrupt: pass", "it was interrupted (KeyboardInterrupt)"),
+    "interrupt": ("import signal", "", "try:\n    os.kill(os.getpid(), signal.SIGINT); time.sleep(1)\nexcept KeyboardInterrupt: pass", "the script was interrupted (KeyboardInterrupt)"),
 }
 
 
@@ -67,10 +67,10 @@ THREADS = {
     "an event": ("stop.wait", "()", "", ""),
     "sends": ("sends", "(near.getsockname(),)", "lines.put((1, 0.5)); assert near.recv(99) == b'[1, 0.5]'", ""),
     "calls what it is given": ("sends", "(near.getsockname(),)", "lines.put(type('Own', (str,), {'__reduce__': print, 'format': print})('a')); near.recv(9)", ""),
-    "writes a variable": ("counts", "()", "", "works beside training"),
-    "writes through an alias": ("adds", "(seen,)", "", "works beside training"),
-    "moves an iterator": ("moves", "()", "", "works beside training"),
-    "a method of what it is given": ("formats", "()", "lines.put(Own()); done.wait(20)", "works beside training"),
+    "writes a variable": ("counts", "()", "", "works during training"),
+    "writes through an alias": ("adds", "(seen,)", "", "works during training"),
+    "moves an iterator": ("moves", "()", "", "works during training"),
+    "a method of what it is given": ("formats", "()", "lines.put(Own()); done.wait(20)", "works during training"),
 }
 
 

@@ -142,7 +142,7 @@ def test_state_that_does_not_come_back_and_that_no_value_tells_of_is_found(besid
     assert told["verdict"] == "different" and "running_mean" in told["why"], told
     beside.until(lambda: beside.state()["state"] == "not resumable", "a word of the run about it", 20)
     reason = beside.state()["reason"]
-    assert reason.startswith("an audit of steps 60 to 120 came to another state than the run") and "running_mean" in reason
+    assert reason.startswith("an audit of steps 60 to 120 ended in a different state than the run") and "running_mean" in reason
     n = beside.state()["image"]["n"]
     time.sleep(3.0)  # two intervals
     assert max(int(p.name) for p in beside.resume.glob("images/*") if p.name.isdigit()) <= n + 1
@@ -172,7 +172,7 @@ def test_a_script_that_talks_before_it_trains_is_not_audited(beside: Beside):
 def test_what_no_sandbox_holds_back_ends_it(beside: Beside):
     beside.start('if n % 10 == 0:\n            open("mine", "w").close(); os.chown("mine", -1, os.getgid())')
     told = beside.audit(beside.room())
-    assert told == {**told, "verdict": "not audited", "why": "the script calls os.chown, which no sandbox of ours holds back"}
+    assert told == {**told, "verdict": "not audited", "why": "the script calls os.chown, which Stoker's sandbox cannot block"}
 
 
 def test_a_file_that_the_run_changes_again_is_not_taken_for_what_it_was(beside: Beside):

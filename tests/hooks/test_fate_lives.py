@@ -126,7 +126,7 @@ def test_a_script_that_goes_another_way_starts_from_its_beginning(trial: Trial) 
     first.wait()
     assert trial.start(script, attempt=2, every="1000steps", STOP="5").wait(150) == 3
     assert trial.state()["tried"] and trial.state().get("resumed") is None
-    assert "Trying" in trial.err(2) and trial.out(2).startswith("0 ")
+    assert "Retrying from" in trial.err(2) and trial.out(2).startswith("0 ")
 
 
 FOLDS = """

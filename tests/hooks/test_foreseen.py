@@ -46,5 +46,5 @@ def test_other_bytes_do_not(trial: Trial, held: str, saved: str) -> None:  # noq
 
 def test_a_clock_that_is_not_recorded_refuses_the_image(trial: Trial) -> None:  # noqa: F811
     trial.start(_script("0", before="import numpy as np\nrun = f'out/{np.datetime64(\"now\")}'\n"), every="5steps")
-    trial.until(lambda: "of a clock that is not recorded" in str(trial.state().get("points_passed")))
+    trial.until(lambda: "from a clock that is not recorded" in str(trial.state().get("points_passed")))
     assert not trial.state().get("image") and "run in the script" in str(trial.state()["points_passed"])

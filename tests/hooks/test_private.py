@@ -38,7 +38,7 @@ def test_what_torch_no_longer_has_is_a_sentence(monkeypatch, owner, name, told) 
 def test_a_torch_that_works_otherwise_is_a_sentence(monkeypatch) -> None:
     with monkeypatch.context() as other:
         other.setattr(torch.optim.Optimizer, "_patch_step_function", lambda self: None)
-        assert "optimizers hook their steps otherwise" in private.self_test()
+        assert "optimizers hook their steps differently" in private.self_test()
     with monkeypatch.context() as other:
         real = torch.library.get_kernel("aten::_local_scalar_dense", "CPU")
         other.setattr(torch.library, "get_kernel", lambda op, device: type("K", (), {"call_boxed": lambda _, keys, t: real.call_boxed(keys, t + 1)})())

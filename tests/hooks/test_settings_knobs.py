@@ -136,4 +136,4 @@ tell(found=found)
              "no convolutions": "no 2-D", "adadelta": "Adadelta", "scaler": "scales"}
     for name, part in parts.items():
         assert found[name] and part in found[name], (name, found[name])
-    assert told.applied == [] and "other shapes" in told.left["threads"] and "other shapes" in told.left["precision"]
+    assert told.applied == [] and "shapes have changed" in told.left["threads"] and "shapes have changed" in told.left["precision"]

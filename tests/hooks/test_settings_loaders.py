@@ -53,7 +53,7 @@ def test_more_workers_and_kept_workers_leave_samples_and_random_numbers_as_they_
     assert told.said == plain.said
     assert f"{names[1]} workers=2" in told.applied and f"{names[1]} persistent_workers=True" in told.applied
     assert "scale" in told.left[f"{names[3]} persistent_workers"]
-    assert told.left["train.py:1#0"] == told.left[names[0]] == "no loader was made there"
+    assert told.left["train.py:1#0"] == told.left[names[0]] == "no loader was created there"
 
 
 KINDS = """
@@ -128,7 +128,7 @@ def test_workers_are_kept_only_where_torch_seeds_them_as_we_know(monkeypatch):
     monkeypatch.setattr(dataloader._MultiProcessingDataLoaderIter, "_reset", reset)
     assert not loaders._seeds_are_known()
     loader = dataloader.DataLoader(range(8), num_workers=1)
-    assert loaders._keep_workers(loader, True) == "this torch gives its workers their seeds in another way" and not loader.persistent_workers
+    assert loaders._keep_workers(loader, True) == "this version of torch seeds workers differently" and not loader.persistent_workers
 
 
 def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):
@@ -149,7 +149,7 @@ def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):
     assert [knobs[f"fold {n}"][2] for n in range(3)] == [True, False, False]
     assert ids["mine"] == f"train.py:{at['mine']}#0" and ids["fold 2"] == f"{fold}#0"
     assert told.said["facts"]["library"]["framework"] and told.said["facts"]["fold 1"]["rebuilt"] and told.said["facts"]["own"]["own_iter"]
-    parts = {"own": "__iter__", "stream": "stream", "sampler": "Order", "other": "not the loader"}
+    parts = {"own": "__iter__", "stream": "stream", "sampler": "Order", "other": "differs from the measured"}
     for name, part in parts.items():
         assert part in left[f"{ids[name]} workers"], name
     assert "no workers" in left[f"{ids['fewer']} prefetch"] and "no device" in left[f"{ids['pinned']} pin_memory"]

@@ -268,12 +268,12 @@ print(len(seen))
 
 def test_a_run_that_trains_nothing(hooks, tmp_path):
     told = train(hooks, tmp_path, "for epoch in range(0):\n    o.step()\n")
-    assert steps.trained_nothing(told.attempt) == "an optimizer was made, but no step"
+    assert steps.trained_nothing(told.attempt) == "an optimizer was created, but made no step"
 
 
 def test_a_script_that_starts_no_ranks_trains_nothing(hooks, tmp_path):
     told = train(hooks, tmp_path, "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=0)\n", optimizer="")
-    assert steps.trained_nothing(told.attempt).startswith("it started 0 ranks")
+    assert steps.trained_nothing(told.attempt).startswith("the script started 0 ranks")
 
 
 def test_a_fault_of_ours_takes_the_clock_out_and_nothing_else(hooks, tmp_path):

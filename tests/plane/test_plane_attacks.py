@@ -273,8 +273,8 @@ def test_caretakers_that_stand_still_are_told_and_force_ends_the_run_without_the
         for pid in frozen:
             os.kill(pid, signal.SIGSTOP)
         told = until(lambda: r if (r := service.run(run_id))["still_s"] else None, "the stillness", 40)
-        assert "no sign of life for" in told["sentence"] and told["next"] == f"stoker stop --force {told['name']}"
-        assert service.show(run_id)["sentence"].startswith("It runs.")
+        assert "has been silent for" in told["sentence"] and told["next"] == f"stoker stop --force {told['name']}"
+        assert service.show(run_id)["sentence"].startswith("Running.")
         service.stop(run_id)
         assert service.wait(run_id, 1)["state"] == "stopping"
         service.stop(run_id, force=True)

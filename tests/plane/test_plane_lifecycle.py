@@ -249,8 +249,8 @@ def test_admission():
     assert (full.verdict, full.why) == ("wait", "1 GPU: 2 of 2 are used by base, train")
     slots = admit(2, 3, Usage({"GPU-a": "base"}, 2, ("base",)), ROOM)
     assert (slots.verdict, slots.why) == ("wait", "2 GPUs: 1 of 2 is used by base and 3 CPU slots: 2 of 4 are used by base")
-    assert admit(3, 0, Usage(), ROOM) == Admission("never", "3 GPUs, and the machine has 2")
-    assert admit(1, 0, Usage(), Room()) == Admission("never", "1 GPU, and the machine has none")
+    assert admit(3, 0, Usage(), ROOM) == Admission("never", "3 GPUs; the machine has 2")
+    assert admit(1, 0, Usage(), Room()) == Admission("never", "1 GPU; the machine has none")
     assert admit(0, 5, Usage(), ROOM).verdict == "never"
     assert admit(0, 500, Usage(), Room()).verdict == "yes"  # not counted there
     assert admit(1, 0, Usage(), Room(gpus=None)).verdict == "wait"
@@ -258,7 +258,7 @@ def test_admission():
 
 def test_gpus_of_a_run_found_again_are_learnt_and_none_is_given_away_until_then():
     lost = a_run(gpus=1, gpu_uuids=())
-    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: it is not known yet which are used by train"
+    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: not known yet which GPUs train uses"
     seen = seen_of("running", 2)
     seen.telemetry = {"gpus": [{"uuid": "GPU-b", "index": 1}]}
     assert facts_of(decide(lost, seen, NOW))["gpu_uuids"] == ("GPU-b",)
@@ -299,5 +299,5 @@ def test_what_a_run_after_another_waits_for():
     live, failed = waiting("base"), a_run(State.FAILED)
     assert waits_after([("base", live)], "me") == "base to end"
     text = waits_after([("tavo-miku", failed), ("gone", None)], "me")
-    assert text == ("train, which ended as failed (`stoker start tavo-miku` tries it again, `stoker start me` starts this run anyway), "
-                    "and for gone, which was removed (`stoker start me` starts this run anyway)")
+    assert text == ("train, which ended as failed (to retry it: `stoker start tavo-miku`; to start this run anyway: `stoker start me`), "
+                    "and for gone, which was removed (to start this run anyway: `stoker start me`)")

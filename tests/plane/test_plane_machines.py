@@ -137,10 +137,10 @@ def test_a_gpu_that_somebody_else_uses_is_handed_out_only_by_name(played):
     second = plane.submit(SHOW_GPU, gpus=1, name="second")
     assert second["state"] == "pending"
     assert second["waits_for"] == ("1 GPU: 1 of 2 is used by first, GPU 0 is used by process 4711 (25.1 GB of 25.8 GB) "
-                                   "(`--gpus id:0` takes it all the same)")
+                                   "(to use it anyway: `--gpus id:0`)")
     named = plane.submit(SHOW_GPU, gpus=1, gpu_ids=["0"], name="named")
     assert plane.text(named).strip() == A and any("GPU 0 is used by process 4711" in line for line in named["warnings"])
-    with pytest.raises(InvalidSpec, match="the GPUs 7, and the machine has 0, 1"):
+    with pytest.raises(InvalidSpec, match="the GPUs 7; the machine has 0, 1"):
         plane.submit("pass", gpus=1, gpu_ids=["7"])
 
 
@@ -225,7 +225,7 @@ def test_gpus_are_handed_out_by_uuid_and_never_twice(gpus):
     gpus.state("pair", "running")
     assert set(gpus.text(gpus.service.run("pair")).strip().split(",")) == {A, B}
     assert gpus.service.run(late["id"])["state"] == "pending"
-    with pytest.raises(InvalidSpec, match="3 GPUs, and the machine has 2"):
+    with pytest.raises(InvalidSpec, match="3 GPUs; the machine has 2"):
         gpus.submit("pass", gpus=3)
 
 

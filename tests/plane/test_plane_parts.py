@@ -163,4 +163,4 @@ def test_runs_are_found_again(tmp_path):
 ])
 def test_a_run_that_is_not_there_was_meant_to_be_one_that_is(ref: str, meant: str):
     known = [("train-3", "zeda-sufo"), ("train-2", "kogi-daza"), ("base", "gige-labi"), ("two words", "mima-topo"), ("train", "fuve-sila")]
-    assert names.meant(ref, known) == (meant and f"{meant}`stoker ps -a` lists all runs.")
+    assert names.meant(ref, known) == (meant and f"{meant}List all runs: stoker ps --all")

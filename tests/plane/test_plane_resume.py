@@ -33,7 +33,7 @@ def test_a_run_that_is_not():
 
 def test_a_run_that_can_only_come_back_to_before():
     told = resume.sentence({"state": "resumable", "reason": "it started a process", "image": IMAGE}, 1040)
-    assert told.startswith("image taken, not yet checked; 40s ago") and told.endswith("recording ended: it started a process")
+    assert told.startswith("image taken, not yet checked; 40s ago") and told.endswith("recording ended, no more images: it started a process")
 
 
 def test_a_file_edited_since_the_image_is_named(tmp_path):
@@ -55,7 +55,7 @@ def test_programs_that_each_life_starts():
     assert resume.starts_again(state) is None
     told = resume.starts_again({**state, "lives": [{"attempt": 1}, {"attempt": 2}]})
     assert told == resume.starts_again({**state, "state": "resumable"})
-    assert told == "set-up starts tensorboard (train.py:12) in each life; what that appends to a file stands there twice after a kill"
+    assert told == "its setup starts tensorboard (train.py:12) in each attempt; text that they append to a file appears twice after a kill"
 
 
 def test_a_run_that_came_back():
@@ -67,30 +67,30 @@ def test_a_run_that_came_back():
 
 def test_a_run_that_began_anew():
     lives = [{"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 0, "out_bytes": 0}]
-    left = "It found the files as attempt 1 left them"
-    assert resume.began_anew({"lives": lives}) == f"attempt 2 began from the start: there was no image. {left}"
-    assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 began from the start: no image could be used. {left}"
+    left = "Its files were as attempt 1 left them"
+    assert resume.began_anew({"lives": lives}) == f"attempt 2 restarted from scratch: there was no image. {left}"
+    assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 restarted from scratch: no image was usable. {left}"
     assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
     assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
     assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert resume.began_anew(lost).endswith("left them, except for a (Permission denied): their content is in resume/aside/2")
     third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
-    assert resume.began_anew(third).endswith("It found the files as attempt 2 had found them before it put them back to an image")
+    assert resume.began_anew(third).endswith("Its files were as attempt 2 found them, before it restored files of an image")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
 def test_a_run_that_was_cut_short_on_its_way_back(tmp_path):
     assert resume.given_back({}, tmp_path, 2, "t") is None
     returned = {"given_back": [{"attempt": 2, "aside": 2}]}
-    assert "they are again as it found them" in resume.given_back(returned, tmp_path, 2, "t")
+    assert "Its changes to files were undone" in resume.given_back(returned, tmp_path, 2, "t")
     assert resume.given_back(returned, tmp_path, 3, "t") is None
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert "Not given back: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, tmp_path, 2, "t")
+    assert "Not restored: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, tmp_path, 2, "t")
     (tmp_path / "resume").mkdir()
     (tmp_path / "resume" / "put_back").write_text("2 2 99 99")
     told = resume.given_back({}, tmp_path, 2, "t")
-    assert "the folder holds older files" in told and "stoker start t or stoker rm t gives the newer ones back" in told
+    assert "the folder has older files" in told and "to restore them: stoker start t or stoker rm t" in told
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
@@ -109,18 +109,18 @@ def test_a_run_that_was_audited():
     assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
     two = {**state, "audited": [audit(4100), audit(8020)]}
     assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); "
-                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps since are not checked yet")
+                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after that are not checked yet")
     assert resume.word(two) == "resumable" and resume.checked(two)
     many = [audit(step) for step in (1, 2, 3, 4, 5)]
     assert resume.audits({**state, "audited": many}) == "audited 5 times, last at steps 2, 3, 4 and 5: bit-exact"
-    assert resume.audits({**state, "audited": [audit(7), audit(9, "not audited", "no memory")]}) == "audited at step 7: bit-exact; not again: no memory"
-    assert resume.audits({**state, "audited": [audit(7, spare=False)]}).endswith("(no core was spare: it took time from training)")
+    assert resume.audits({**state, "audited": [audit(7), audit(9, "not audited", "no memory")]}) == "audited at step 7: bit-exact; last audit failed: no memory"
+    assert resume.audits({**state, "audited": [audit(7, spare=False)]}).endswith("(no spare core: audits took time from training)")
 
 
 def test_a_run_whose_audit_came_to_something_else():
     """Also before the run itself has heard of it."""
     told = resume.sentence({"state": "resumable", "image": IMAGE, "audited": [audit(4100), audit(8020, "different", "x was 1, is 2")]}, 1040)
-    assert told == "not resumable: an audit of steps 7,920 to 8,020 came to another state than the run: x was 1, is 2"
+    assert told == "not resumable: an audit of steps 7,920 to 8,020 ended in a different state than the run: x was 1, is 2"
 
 
 def test_an_audit_needs_a_recording():
@@ -158,13 +158,13 @@ def test_hooks_that_could_not_come_in(tmp_path):
 def test_another_framework_is_said(tmp_path):
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks" / "processes.jsonl").write_text('{"pid": 1, "role": "script"}\n{"pid": 1, "other": "tensorflow"}\n')
-    assert resume.hooked(tmp_path, ["python3"])["why"].startswith("it computes with tensorflow, which is not looked into")
+    assert resume.hooked(tmp_path, ["python3"])["why"].startswith("uses tensorflow, which Stoker does not measure")
 
 
 def test_the_way_back_is_foretold():
     image = {**IMAGE, "back_s": 12.3, "setup_s": 8.1, "trained_s": 600.0}
     state = {"state": "resumable", "image": image}
-    assert resume.way_back(state) == "to step 12,310: about 12s, after its set-up of 8s"
+    assert resume.way_back(state) == "to step 12,310: about 12s, after a setup of 8s"
     assert resume.dear(state) is None
     assert resume.way_back({**state, "image": {**image, "back_s": 0.3, "setup_s": 0.4}}) == "to step 12,310: less than 1s"
     assert resume.way_back({"state": "resumable", "image": IMAGE}) is None  # nothing was timed
@@ -177,6 +177,6 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("that is 34 % of the 10m of training that it saves; with checkpoints of its own the script may be there "
-                                  "sooner (stoker run, and its own words to resume)")
-    assert told(700.0, 600.0) == "it has trained 10m for that: from its start it is there sooner (stoker run)"
+    assert told(204.0, 600.0) == ("that is 34 % of the 10m of training that it saves; the script's own checkpoints may be faster "
+                                  "(stoker run with its arguments to resume)")
+    assert told(700.0, 600.0) == "the run has trained 10m so far: a new run reaches this step sooner (stoker run)"

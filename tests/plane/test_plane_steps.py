@@ -44,12 +44,12 @@ def test_torn_and_strange_lines_are_passed_over(tmp_path):
 
 @pytest.mark.parametrize(("ended", "why"), [
     ([], None),
-    ([{"ended": 0, "optimizers": 1}], "an optimizer was made, but no step"),
+    ([{"ended": 0, "optimizers": 1}], "an optimizer was created, but made no step"),
     ([{"ended": 0, "optimizers": 1, "loaders": 1, "batches": 3, "backward": 2}], "gradients were computed, but no optimizer made a step"),
     ([{"ended": 0, "optimizers": 1, "loaders": 1, "batches": 3}], "batches were read, but no optimizer made a step"),
     ([{"ended": 0, "optimizers": 1, "batches": 3, "evaluated": 3}], None),
     ([{"ended": 0, "loaders": 1, "batches": 3}], None),
-    ([{"ended": 0, "loaders": 1}], "a loader was made, but gave no batch"),
+    ([{"ended": 0, "loaders": 1}], "a DataLoader was created, but no batch was read"),
     ([{"ended": 0, "optimizers": 1}, {"ended": 5, "optimizers": 1}], None),
     ([{"torch": "2"}], None),
 ])

@@ -89,13 +89,13 @@ def test_each_state_has_a_sentence_and_a_next_step(state):
 
 
 def test_sentences_that_say_more():
-    assert present.sentence(a_run(State.PENDING), "base to end") == "It waits for base to end."
-    assert "started again at 1970-01-01T00:00:09.000Z" in present.sentence(a_run(State.STARTING, restart_at=9.0))
-    assert present.sentence(a_run(reachability="unreachable")).endswith("Its machine cannot be reached now; this is what was known last.")
-    assert present.sentence(a_run(State.STAGING, evidence={"retrying": "The disk is full."})).endswith("tried again: The disk is full.")
-    assert present.sentence(a_run(State.STOPPED, reason="stopped_by_user", started_at=None)) == "You stopped it before it began."
-    assert present.sentence(a_run(State.STOPPED, reason="limit_time", limits=Limits(time_s=2.0))) == "It reached its time limit of 2s."
-    assert present.sentence(a_run(State.FAILED, reason="eaten")).startswith("It ended for a reason this version does not know")
+    assert present.sentence(a_run(State.PENDING), "base to end") == "Waiting for base to end."
+    assert "restarts at 1970-01-01T00:00:09.000Z" in present.sentence(a_run(State.STARTING, restart_at=9.0))
+    assert present.sentence(a_run(reachability="unreachable")).endswith("The machine cannot be reached; this is the last known state.")
+    assert present.sentence(a_run(State.STAGING, evidence={"retrying": "The disk is full."})).endswith("Stoker retries: The disk is full.")
+    assert present.sentence(a_run(State.STOPPED, reason="stopped_by_user", started_at=None)) == "Stopped by you before it started."
+    assert present.sentence(a_run(State.STOPPED, reason="limit_time", limits=Limits(time_s=2.0))) == "Reached its time limit of 2s."
+    assert present.sentence(a_run(State.FAILED, reason="eaten")).startswith("Ended for a reason that this version does not know")
 
 
 def test_attempts_are_those_that_have_begun():

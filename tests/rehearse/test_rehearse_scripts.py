@@ -51,8 +51,8 @@ def changed(name: str, *changes: tuple[str, str]) -> str:
 def test_a_script_for_torchrun(rehearse):
     seen = rehearse("ddp_torchrun.py")
     assert seen.code == 0, seen.err
-    assert seen.report["verdict"] == "rehearsed well" and seen.report["ranks"] == 2 and seen.report["steps"] == [4, 4]
-    assert "a pretended GPU (rehearsal on a CPU)" in seen.out and not seen.report["warnings"]
+    assert seen.report["verdict"] == "rehearsal passed" and seen.report["ranks"] == 2 and seen.report["steps"] == [4, 4]
+    assert "simulated GPU (rehearsal on a CPU)" in seen.out and not seen.report["warnings"]
     assert (seen.folder / "last.pt").exists()
     assert "memory of the GPU" in seen.err
 
@@ -68,7 +68,7 @@ def test_the_same_by_the_launchers_themselves(rehearse):
 def test_usual_styles(rehearse, name, ranks):
     seen = rehearse(name, ranks=ranks)
     assert seen.code == 0, seen.err
-    assert seen.report["verdict"] == "rehearsed well"
+    assert seen.report["verdict"] == "rehearsal passed"
     assert not seen.report["warnings"], seen.report["warnings"]
 
 
@@ -81,7 +81,7 @@ MISTAKES = {
     "weights_not_moved": ([("cross_entropy(model(x), y)", "cross_entropy(model(x), y, weight=torch.ones(3))")], "at least two devices"),
     "numpy_of_a_gpu_tensor": ([(STEP, STEP + "            loss.detach().numpy()\n")], "can't convert cuda:"),
     "unequal_calls": ([(STEP, STEP + "            if rank == 0:\n                dist.all_reduce(total)\n")], "wait for each other"),
-    "one_rank_leaves": ([("        dist.barrier()\n", "        if rank == 0:\n            dist.barrier()\n        else:\n            return\n")], "another still waits for it"),
+    "one_rank_leaves": ([("        dist.barrier()\n", "        if rank == 0:\n            dist.barrier()\n        else:\n            return\n")], "another rank waits for it"),
     "no_such_gpu": ([("torch.cuda.set_device(local_rank)", "torch.cuda.set_device(local_rank + 1)")], "invalid device ordinal"),
     "collective_on_the_cpu": ([("torch.zeros(1, device=device)", "torch.zeros(1)"), ("total += loss.detach()", "total += loss.detach().cpu()")],
                               "No backend type associated with device type cpu"),

@@ -82,7 +82,7 @@ def test_an_error_of_the_script_comes_before_those_it_causes_in_others():
 def test_a_rank_that_left_is_named():
     closed = {"e": "error", "kind": "RuntimeError", "text": "Connection closed by peer [127.0.0.1]:1", "at": "train.py:9", "rank": "0"}
     said = judged({1: told(0, into(1, "barrier"), closed), 2: told(1)}, {0: 1, 1: 0})
-    assert said["code"] == report.MISTAKE and "another still waits" in said["verdict"]
+    assert said["code"] == report.MISTAKE and "another rank waits" in said["verdict"]
     assert "rank 0 waits in barrier, its call number 1, at train.py:9" in said["lines"]
 
 

@@ -43,7 +43,7 @@ TAIL_S = 3.0  # what is not flushed is printed late: by then there is a tail
 MASKED = re.compile(rb"\x1b\[[0-9;]*m")
 
 GOOD = ("exact", "refused", "restart", "unhurt")
-FAULT = "a fault of the hooks themselves"  # of ours, whatever it did to the script
+FAULT = "an internal error of Stoker's hooks"  # of ours, whatever it did to the script
 BAD = ("WRONG", "BROKEN", "HANGS", "RECORDING CHANGED IT")
 
 

@@ -168,7 +168,7 @@ class Version:
         ran = self.run("self test", epochs=1, STOKER_RESUME="auto", STOKER_RESUME_DIR=str(self.base / "asked"), STOKER_ATTEMPT="1", STOKER_RUN_DIR=str(self.base / "asked run"))
         why = next((each["why"] for each in ran.records if "why" in each), "")
         self.sentence = why
-        known = ran.rc == 0 and not ran.faults() and (not why or why.startswith("exact resume does not know"))
+        known = ran.rc == 0 and not ran.faults() and (not why or why.startswith("exact resume does not support"))
         self.row("self test", why or "all parts are there", known, "; ".join(ran.faults()) or ("" if ran.rc == 0 else ran.err[-300:]))
 
     def beside(self) -> None:
@@ -219,8 +219,8 @@ class Version:
                 continue
             plans = [[harness.Kill("image", 0.1)], [harness.Kill("image", 0.0), harness.Kill("image", 0.1)]]
             trials = [stage.trial(plan, straight) for plan in plans[self.brief:]]
-            faults = sorted({line for trial in trials for life in trial.lives for line in life.err.decode("utf-8", "replace").splitlines() if "hook failed" in line or "fault of the hooks" in line})
-            faults += [trial.reason for trial in trials if "fault of the hooks" in trial.reason]
+            faults = sorted({line for trial in trials for life in trial.lives for line in life.err.decode("utf-8", "replace").splitlines() if "hook failed" in line or "internal error of Stoker's hooks" in line})
+            faults += [trial.reason for trial in trials if "internal error of Stoker's hooks" in trial.reason]
             came = ", ".join(trial.outcome for trial in trials)
             good = all(trial.good for trial in trials) and not faults
             good &= script.expected == "either" or bool(self.sentence) or all((trial.outcome == "exact") == (script.expected == "exact") for trial in trials)

@@ -46,7 +46,7 @@ def _home() -> Iterator[Home]:
 
 @pytest.fixture
 def client(home: Home) -> Iterator[Client]:
-    """A client of a fresh server; the runs that a test leaves going are ended after it."""
+    """A client of a fresh server; the runs that a test leaves going are ended with the run."""
     made = connect(home)
     yield made
     left = made.runs(limit=1000)

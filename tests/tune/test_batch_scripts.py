@@ -60,4 +60,4 @@ def test_data_made_anew_for_each_epoch(tmp_path, data):
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [p["size"] for p in told["probes"]][:2] == [16, 32] and 16 <= told["chosen"] <= 2000
-    assert told["lr"] == 0.5 and not any("come to an end" in (p["failed"] or "") for p in told["probes"])
+    assert told["lr"] == 0.5 and not any("did not end" in (p["failed"] or "") for p in told["probes"])

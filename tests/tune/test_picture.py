@@ -22,7 +22,7 @@ def found(card=CARD):
 def test_the_svg_is_well_formed_and_says_what_it_shows():
     root = ET.fromstring(picture.svg(found(), "a < b & c"))
     said = " ".join(root.itertext())
-    for word in ("now", "after", "floor", "waiting for data", "what the training can take", "2 cores", "advised", "a < b & c"):
+    for word in ("now", "after", "floor", "waiting for data", "needed by the training", "2 cores", "advised", "a < b & c"):
         assert word in said, word
     assert root.tag.endswith("svg") and "script" not in {e.tag.rpartition("}")[2] for e in root.iter()}
 
@@ -49,7 +49,7 @@ def test_the_terminal_picture_fits(width, colour):
 
 
 def test_nothing_measured_is_still_a_picture():
-    assert "Not tuned" in picture.svg(Findings("Not tuned: it asks at the terminal."))
+    assert "Not tuned" in picture.svg(Findings("Not tuned: the script asks for input."))
     assert picture.terminal(Findings("Not tuned."), 80).strip() == ""
     ET.fromstring(picture.svg(Findings("x", curve=Curve(dots=((1, 10.0),)))))
 

@@ -93,7 +93,7 @@ def test_a_short_training_is_started_again(command, parent):
 @pytest.mark.slow
 def test_death_in_the_race_is_a_result(command, parent):
     outcome = Race(command, [Entry("now", {}), Entry("dies", {"threads": 7})], parent).run(2)
-    assert outcome.of("dies").died == "SIGSEGV ended it"
+    assert outcome.of("dies").died == "killed by SIGSEGV"
     assert outcome.of("now").died == ""
     assert left_of(parent) == []
 
@@ -102,7 +102,7 @@ def test_death_in_the_race_is_a_result(command, parent):
 def test_a_hang_is_a_result(command, parent, monkeypatch):
     monkeypatch.setattr(race, "HANGS_S", 1.0)
     outcome = Race(command, [Entry("now", {}), Entry("hangs", {"threads": 9})], parent).run(2)
-    assert outcome.of("hangs").died.startswith("it hangs")
+    assert outcome.of("hangs").died.startswith("hanging")
     assert left_of(parent) == []
 
 

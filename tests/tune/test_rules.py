@@ -143,7 +143,7 @@ def test_kept_samples_need_no_workers_unless_the_first_epoch_would_take_long_wit
     made = facts(*STARVED, samples=slow(same=True, work=1e-5, wait=wait) | {"bytes": 4096}, loader={"workers": 4, "prefetch": 2, "persistent": True})
     action = next(a for a in judged(made, reading.Reading(epochs=True)).actions if a.name == "cache")
     assert action.settings["loaders"]["train.py:40#0"] == {"feed": "cache", **({} if workers is None else {"workers": workers})}
-    assert ("need no workers" in action.text) is (workers == 0)
+    assert ("No workers are needed" in action.text) is (workers == 0)
 
 
 def test_no_cache_that_does_not_fit():
@@ -230,7 +230,7 @@ def test_what_was_tried_is_no_forecast_any_more():
     told = _told("fused", "no gain", ms=8.5)
     assert "lready good" in told.verdict and "by forecast" not in told.verdict
     tip = next(each for each in told.tips if each.name == "optimizer")
-    assert tip.state == "NO EFFECT" and "raced" in tip.text
+    assert tip.state == "NO EFFECT" and "no gain" in tip.text
 
 
 def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_nothing():
@@ -240,12 +240,12 @@ def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_not
     raced = tuple(dataclasses.replace(a, state="no gain") if a.name == "workers" else a for a in found.actions)
     told = rules.told_again(dataclasses.replace(found, actions=raced), made, CARD)
     assert "too_many_workers" not in {x.name for x in (*told.causes, *told.actions)} and "workers share" not in told.verdict
-    assert told.causes and "though it hardly waits: workers have the cores" in told.verdict and told.curve.advised is None
+    assert told.causes and "is data loading: the workers use the cores" in told.verdict and told.curve.advised is None
 
 
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
     verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
-    assert "bf16 would win 9% by forecast, with your consent: --allow precision." in verdict
+    assert "bf16 would gain 9% by forecast, with your consent: --allow precision." in verdict
 
 
 @pytest.mark.parametrize(("state", "total", "after"), [("kept", 0.8, 0.8), ("no gain", None, 1.0), ("needs consent: --allow precision", None, 1.0)])

@@ -63,7 +63,7 @@ def test_facts_of_a_script_that_does_not_end(run):
 
 def test_an_error_of_its_own_is_told_as_such(run):
     ended = run("def deep():\n    raise ValueError('the data is not here')\ndeep()")
-    assert ended.how == "error" and ended.why == "it ends with an error of its own: ValueError: the data is not here (train.py:12)"
+    assert ended.how == "error" and ended.why == "the script fails: ValueError: the data is not here (train.py:12)"
     assert ended.lines[-1] == "ValueError: the data is not here" and any("in deep" in line for line in ended.lines)
 
 
@@ -85,7 +85,7 @@ def test_the_network_is_told_unless_it_is_allowed(run):
 
 def test_a_signal(run):
     ended = run("import signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    assert (ended.how, ended.why, ended.signal) == ("killed", "SIGSEGV ended it", 11)
+    assert (ended.how, ended.why, ended.signal) == ("killed", "killed by SIGSEGV", 11)
 
 
 def test_no_torch_no_step_no_hooks(run):
@@ -99,7 +99,7 @@ def test_no_torch_no_step_no_hooks(run):
 def test_a_hang(run, monkeypatch):
     monkeypatch.setattr(trial, "IDLE_S", 1.5)
     ended = run("time.sleep(100)")
-    assert ended.how == "hang" and "did nothing" in ended.why
+    assert ended.how == "hang" and "no activity" in ended.why
 
 
 def test_no_step_in_the_time_there_is(run):

@@ -215,7 +215,7 @@ def open_regular(path: str) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Broken("it is not a regular file")
+        raise Broken("not a regular file")
     os.set_blocking(fd, True)
     return fd
 
@@ -225,7 +225,7 @@ def read_regular(path: str, limit: int) -> bytes:
     with open(open_regular(path), "rb") as f:
         data = f.read(limit + 1)
     if len(data) > limit:
-        raise Broken("it holds more than %d bytes" % limit)
+        raise Broken("larger than %d bytes" % limit)
     return data
 
 
@@ -238,16 +238,16 @@ def load_json(path: str, kinds: object = None, limit: int = JSON_MAX) -> dict:
 def parse_json(data: bytes, kinds: object) -> dict:
     """The JSON object in these bytes, if its fields are of these kinds. Raises Broken."""
     if depth(data) > DEEP:
-        raise Broken("it is nested too deeply")
+        raise Broken("nested too deeply")
     try:
         body = json.loads(data.decode("utf-8", "surrogateescape"))
     except ValueError:
-        raise Broken("it is not JSON") from None
+        raise Broken("not JSON") from None
     if not isinstance(body, dict):
-        raise Broken("it is not a JSON object")
+        raise Broken("not a JSON object")
     wrong = misfit(body, kinds)
     if wrong is not None:
-        raise Broken("%s is of the wrong kind" % wrong)
+        raise Broken("%s has the wrong type" % wrong)
     return body
 
 
@@ -1140,7 +1140,7 @@ def leased(uuid: str) -> str | None:
 def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
     if not write_once(att.path(AGENT), agent_record(att, holder=who(os.getpid())), sync=False):
-        raise Problem("state", "the attempt has a holder already")
+        raise Problem("state", "the attempt already has a holder")
     code = compiled_twin()
     mask = os.umask(0o022)
     env = {k: v for k, v in os.environ.items() if k in KEPT_ENV or k.startswith("LC_")}
@@ -1437,7 +1437,7 @@ class Holder:
                       "argv": spec.get("argv") or spec.get("command"), "cwd": cwd, "log_before": oom_counters()})
         try:
             if att.json(EXIT) or not argv:
-                raise Problem("start_failed", "there is no command in spec.json" if not argv else "the attempt was settled before it began")
+                raise Problem("start_failed", "there is no command in spec.json" if not argv else "the attempt had ended before it started")
             stdio = self._open_stdio()
             report, self.exec_fd = os.pipe()
             report, self.exec_fd = self.exec_fd, report
@@ -1815,7 +1815,7 @@ class LogWriter:
             return
         self.cuts += 1
         if self.cuts <= GAPS_MAX:  # a run may do it all the time
-            self.on_gap({"bytes": here - size, "offset": size, "log": self.name, "why": "somebody cut the log"})
+            self.on_gap({"bytes": here - size, "offset": size, "log": self.name, "why": "another program truncated the log"})
 
 
 class Moves:
@@ -2169,7 +2169,7 @@ def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
             if os.path.exists(place):
                 first = read_bytes(os.fsdecode(place), 200).split(b"\n")[0]
                 named = first[2:].strip().decode("utf-8", "replace") if first.startswith(b"#!") else "its loader"
-                raise Problem("start_failed", "%s cannot be run: its interpreter %s does not exist" % (shown, named)) from None
+                raise Problem("start_failed", "%s cannot run: its interpreter %s does not exist" % (shown, named)) from None
         except PermissionError:
             denied = denied or place
         except OSError as e:
@@ -2426,7 +2426,7 @@ class Agent:
         sig = signal_number(self.spec.get("warn_signal")) or signal.SIGUSR1
         self.warned = self._limit()
         found = handling(self.att, self.tree.look(), sig, self.run)
-        self.not_warned = "" if found else "no process had a handler for %s: the warning before the limit was not sent" % signal_name(sig)
+        self.not_warned = "" if found else "no process handles %s, so the warning before the limit was not sent" % signal_name(sig)
         self._beat(now)  # before the signal: an agent proper after us knows of it
         self.event("warned", signal=signal_name(sig), pids=[p.pid for p in found])
         for p in found:
@@ -2584,7 +2584,7 @@ class Agent:
             body["evidence"].update(kind="memory", limit_bytes=int(number(self.spec.get("memory_bytes"))), used_bytes=self.memory_used)
         leave_group((self.att.json(AGENT) or {}).get("memory_group"))
         if body["reason"] == "stalled":
-            body["evidence"].update(limit=format_duration(self.standstill.wanted_s), place=self.standstill.text or "where is not known")
+            body["evidence"].update(limit=format_duration(self.standstill.wanted_s), place=self.standstill.text or "position not known")
         unlink(self.att.path(STILL))
         if self.not_warned:
             body["evidence"]["not_warned"] = self.not_warned
@@ -2763,10 +2763,10 @@ class Auditor:
             return False
         hooks = os.fsdecode(env.get(b"PYTHONPATH", b"").split(b":")[0])
         if not all(os.path.isfile(os.path.join(hooks, name)) for name in ("sitecustomize.py", "stoker_hooks/ghost/auditor.py")):
-            return self._tell({"why": "its hooks are no longer in %s" % hooks})  # without them it would train for real
+            return self._tell({"why": "Stoker's hooks are no longer in %s" % hooks})  # without them it would train for real
         free, needed = memory_bytes()[1], number(used.get("rss_bytes")) * 1.2 + AUDIT_SPARE
         if free is not None and free < needed:
-            return self._tell({"why": "there is no memory for a second training (%d MB of %d)" % (free >> 20, int(needed) >> 20)})
+            return self._tell({"why": "not enough memory for a second training (%d MB of %d)" % (free >> 20, int(needed) >> 20)})
         self.spare = min(len(cpus), cpu_quota() or 1e9) - number(used.get("cpu_percent")) / 100 >= 0.9
         for name in (RUN_MARK, RUN_DIR_MARK, "STOKER_RESUME_TRIES", "STOKER_DIGEST", "STOKER_DIGEST_AT"):
             env.pop(name.encode(), None)
@@ -2775,7 +2775,7 @@ class Auditor:
         try:
             self._fork(pid, argv, env, cpus)
         except (OSError, Problem) as e:
-            return self._tell({"why": "it could not be started: %s" % e})
+            return self._tell({"why": "the audit could not start: %s" % e})
         self.until = time.monotonic() + number(self.order.get("limit_s"), 600.0)
         return False
 
@@ -2803,7 +2803,7 @@ class Auditor:
             return False
         self._kill()
         self.close()
-        return self._tell({"why": "it did not come to its end in %s" % format_duration(number(self.order.get("limit_s")))})
+        return self._tell({"why": "the audit did not finish within %s" % format_duration(number(self.order.get("limit_s")))})
 
     def _reaped(self) -> tuple[bool, int]:
         try:
@@ -2818,8 +2818,8 @@ class Auditor:
         lines = read_tail(os.path.join(self.room, ERR), 4096).decode("utf-8", "replace").split("\n")
         said = next((": " + line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         if os.WIFSIGNALED(status):
-            return "its process was ended by %s" % signal_name(os.WTERMSIG(status))
-        return "its process ended by itself%s" % said
+            return "its process was killed by %s" % signal_name(os.WTERMSIG(status))
+        return "its process exited early%s" % said
 
     def _kill(self) -> None:
         try:
@@ -3799,24 +3799,24 @@ SHM_FULL = "is killed by signal: Bus error"  # of a worker of a DataLoader: it w
 DISK_WRITERS = ("PytorchStreamWriter failed", "file write failed", "iostream error", "unexpected pos")
 
 HINTS = (  # text in the last words -> what it certainly means
-    ("Torch not compiled with CUDA enabled", "This torch is a CPU build: the script asks for CUDA, which it cannot give."),
-    ("Cannot access accelerator device when none is available", "The script asks for a GPU, and torch sees none on this machine."),
-    ("No CUDA GPUs are available", "The script asks for a GPU, and torch sees none on this machine."),
-    ("Found no NVIDIA driver on your system", "There is no NVIDIA driver on this machine, or it is not visible in here."),
+    ("Torch not compiled with CUDA enabled", "The script needs CUDA, but this torch is a CPU build."),
+    ("Cannot access accelerator device when none is available", "The script needs a GPU, but torch sees none on this machine."),
+    ("No CUDA GPUs are available", "The script needs a GPU, but torch sees none on this machine."),
+    ("Found no NVIDIA driver on your system", "This machine or container has no visible NVIDIA driver."),
     ("device-side assert triggered",
-     "A CUDA kernel got a value out of range, often a label or an index (CUDA_LAUNCH_BLOCKING=1 shows where)."),
-    ("torchvision::nms does not exist", "torch and torchvision do not belong together: install versions that match."),
-    ("Dataset not found or corrupted", "The data set is not where the script looks for it; download it or change its path."),
-    ("URL fetch failure on", "A download failed: this machine did not reach that address."),
-    ("EOF when reading a line", "The script asked a question and has no input: give it --stdin FILE, or run it in the foreground."),
-    ("No API key configured. Use `wandb login`", "wandb has no key here: WANDB_MODE=offline lets it run without one."),
-    ("Too many open files", "The limit on open files was reached: ulimit -n 65536, or fewer workers."),
-    ("use default_factory", "This code is older than Python 3.11: a dataclass default in it is no longer allowed."),
+     "A value is out of range, often a label or an index. To see where: CUDA_LAUNCH_BLOCKING=1"),
+    ("torchvision::nms does not exist", "The versions of torch and torchvision do not match; install matching versions."),
+    ("Dataset not found or corrupted", "The data set is not at the path that the script uses; download it or change the path."),
+    ("URL fetch failure on", "A download failed: this machine cannot reach the address."),
+    ("EOF when reading a line", "The script asked for input and has none: give --stdin FILE, or run it in the foreground."),
+    ("No API key configured. Use `wandb login`", "wandb has no API key. To run without a key: WANDB_MODE=offline"),
+    ("Too many open files", "The limit of open files was reached: use ulimit -n 65536, or fewer workers."),
+    ("use default_factory", "This code is for Python 3.10 or older: Python 3.11 forbids a dataclass default in it."),
     ("param 'initial_lr' is not specified in param_groups[0]",
-     "A schedule was resumed without the optimizer's state: restore the optimizer first."),
-    ("Expected more than 1 value per channel when training", "A last batch of one sample met BatchNorm: drop_last=True in the DataLoader."),
-    ("Address already in use", "The port is taken, often by another torchrun on this machine: choose another --master_port."),
-    ("Unable to locate sufficient", "The script wants more GPUs than there are here."),
+     "A scheduler was resumed without the optimizer's state: restore the optimizer first."),
+    ("Expected more than 1 value per channel when training", "The last batch has one sample, too few for BatchNorm: use drop_last=True in the DataLoader."),
+    ("Address already in use", "The port is in use, often by another torchrun on this machine: choose another --master_port."),
+    ("Unable to locate sufficient", "The script needs more GPUs than this machine has."),
 )
 
 
@@ -3908,13 +3908,13 @@ def mind_files(att: Attempt) -> None:
     give_files_back(att)
     resume = os.path.join(att.run_dir, RESUME)
     if files_stand_back(att):
-        raise Problem("state", "the folder of the script holds older files of a resume that was cut short. The newer ones are in %s/undo "
-                      "and could not be given back. Start the run once more for that, or remove %s/%s to lose them"
+        raise Problem("state", "the folder has older files: a resume was interrupted, and the newer files in %s/undo could not be "
+                      "restored. To retry, start the run again; to give up the newer files, remove %s/%s"
                       % (resume, resume, PUT_BACK))
     for n in attempt_numbers(att.run_dir):
         kept = os.path.join(resume, "aside", str(n), "not-given-back")
         if os.path.isdir(kept):
-            raise Problem("state", "what some files of the script's held at a kill is only in %s; take it from there, or remove it" % kept)
+            raise Problem("state", "the only copy of some files is in %s; move them to their place, or remove that folder" % kept)
 
 
 def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
@@ -4795,12 +4795,12 @@ def verb_start(args: list[str]) -> None:
     (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--lease": 1, "--again": 0})
     att = Attempt(run_dir, whole_number(n))
     if read_json(os.path.join(att.run_dir, SPEC)) is None:
-        raise Problem("no_spec", "%s holds no readable %s" % (att.run_dir, SPEC))
+        raise Problem("no_spec", "%s has no readable %s" % (att.run_dir, SPEC))
     numbers = attempt_numbers(run_dir)
     if att.n not in numbers and numbers:
         last = att.sibling(numbers[-1])
         if att.n < last.n:
-            raise Problem("state", "attempt %d has been made already" % last.n)
+            raise Problem("state", "attempt %d exists already" % last.n)
         phase = observe(att.root, att.id)["phase"]
         if phase not in ("ended", "waiting") and not last.json(EXIT):
             raise Problem("state", "attempt %d is %s" % (last.n, phase))
@@ -4856,7 +4856,7 @@ def verb_poll(args: list[str]) -> None:
     for run_id in args[1:] or run_ids(root):
         seen = observe(root, run_id)
         if seen["phase"] == "absent" and not os.path.isdir(os.path.join(root, "runs")):
-            raise Problem("away", "the folder %s is not there now" % root)  # a disk that is not mounted: its runs are not lost
+            raise Problem("away", "the folder %s does not exist" % root)  # a disk that is not mounted: its runs are not lost
         say(seen)
 
 
@@ -5241,7 +5241,7 @@ def verb_rm(args: list[str]) -> None:
     run_dir = os.path.abspath(run_dir)
     root, run_id = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
     if os.path.basename(os.path.dirname(run_dir)) != "runs" or not valid_id(run_id):
-        raise Problem("not_a_run", "%s is not a run folder: it does not lie in a folder named runs" % run_dir)
+        raise Problem("not_a_run", "%s is not a run folder: its parent folder is not named runs" % run_dir)
     phase = observe(root, run_id)["phase"]
     if phase not in ("absent", "staged", "ended"):
         raise Problem("state", "%s is %s" % (run_id, phase))

@@ -114,13 +114,13 @@ class ProcessBackend(Backend):
     def write_limits(self, run_id: str, limits: Limits) -> None:
         folder = self._run_dir(run_id)
         if not self._exists(folder):
-            raise NotFound(f"The folder of run {run_id} is gone from {self._host.name}.")
+            raise NotFound(f"The folder of run {run_id} is missing on {self._host.name}.")
         with _file(json.dumps(limits.to_json()).encode() + b"\n") as temp:
             self._host.put(temp, f"{folder}/{rundir.LIMITS}")
 
     def fetch(self, run_id: str, name: str, target: Path, limit: int | None = None) -> None:
         if not name or os.path.isabs(name) or ".." in Path(name).parts:
-            raise InvalidSpec(f"{name!r} is not a name inside a run folder.")
+            raise InvalidSpec(f"{name!r} is not a path inside a run folder.")
         self._host.get(f"{self._run_dir(run_id)}/{name}", target, limit)
 
     def remove(self, run_id: str) -> None:
@@ -134,7 +134,7 @@ class ProcessBackend(Backend):
 
     def _run_dir(self, run_id: str) -> str:
         if not run_id or "/" in run_id or "\0" in run_id or run_id.startswith("."):
-            raise InvalidSpec(f"{run_id!r} is not the id of a run.")
+            raise InvalidSpec(f"{run_id!r} is not a run id.")
         return f"{self._root()}/runs/{run_id}"
 
     def _exists(self, path: str) -> bool:
@@ -183,7 +183,7 @@ class ProcessBackend(Backend):
         done = self._host.run(self._argv(*words), timeout_s=timeout_s)
         if _agent_is_gone(done):
             if not self._exists(f"{self._root()}/runs"):  # do not make it anew and then take every run for lost
-                raise problem("away", f"the folder {self._root()} is not there now", self._host.name)
+                raise problem("away", f"the folder {self._root()} does not exist", self._host.name)
             self._pushed = False
             self._push_agent()
             done = self._host.run(self._argv(*words), timeout_s=timeout_s)
@@ -210,7 +210,7 @@ def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
     if lines and "error" in lines[-1]:
         raise problem(str(lines[-1]["error"]), str(lines[-1].get("detail", "")), host)
     raise TargetError(f"The agent on {host} failed at '{verb}': {done.message}.", retry=done.code > 128,
-                      hint="`stoker doctor` looks at the machine.")
+                      hint="Check the machine: stoker doctor")
 
 
 def parse_observations(lines: Sequence[dict], host: str) -> list[Observation]:
@@ -226,20 +226,20 @@ def problem(error: str, detail: str, host: str) -> StokerError:
     if error == "state":
         return StateError(f"{detail[:1].upper()}{detail[1:]}.")
     if error in ("absent", "no_spec"):
-        return NotFound(f"The run is not on {host}: {detail}.")
+        return NotFound(f"The run does not exist on {host}: {detail}.")
     if error == "disk_full":
-        return TargetError(f"The disk of {host} is full: {detail}.", hint="Free some space there: stoker gc", retry=True)
+        return TargetError(f"The disk of {host} is full: {detail}.", hint="Free space there: stoker gc", retry=True)
     if error == "gpu_taken":
-        return GpuTaken(f"On {host} {detail}.", hint="Another GPU is looked for. `stoker top` shows the GPUs.", retry=True)
+        return GpuTaken(f"On {host} {detail}.", hint="Stoker looks for another GPU. See the GPUs: stoker top", retry=True)
     if error == "away":
-        return TargetError(f"On {host} {detail}.", hint="Is its disk mounted? The runs in it are looked for again.", retry=True)
-    return TargetError(f"The agent on {host} says: {detail} ({error}).", retry=False)
+        return TargetError(f"On {host} {detail}.", hint="Is its disk mounted? Stoker keeps looking for the runs in it.", retry=True)
+    return TargetError(f"The agent on {host} failed: {detail} ({error}).", retry=False)
 
 
 def nonsense(host: str, text: str) -> TargetError:
     """The error for an answer that is none."""
-    return TargetError(f"{host} answered with something that is not the agent's: {text[:120]!r}.", retry=False,
-                       hint="Does its login shell print something? Is its Python sound?")
+    return TargetError(f"{host} sent an answer that Stoker cannot read: {text[:120]!r}.", retry=False,
+                       hint="Does its login shell print text? Does its Python work?")
 
 
 def _only(lines: list[dict]) -> dict:

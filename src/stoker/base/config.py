@@ -111,7 +111,7 @@ def make_home(where: Home) -> Home:
         where.path.chmod(0o700)
     kind = filesystem_type(where.path)
     if kind in NETWORK_FILESYSTEMS:
-        raise Denied(f"The state folder {where.path} lies on a network file system ({kind}), where locks and SQLite are not safe.",
+        raise Denied(f"The state folder {where.path} is on a network file system ({kind}), where locks and SQLite are not safe.",
                      hint=f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)")
     if where.socket.parent != where.server:
         private_folder(where.socket.parent)
@@ -131,9 +131,9 @@ def _check_ours(where: Home) -> None:
     if any((where.server / name).exists() for name in (where.database.name, where.lock.name, where.server_log.name)):
         return
     if names - OWN_NAMES:
-        raise Denied(f"The folder {where.path} holds other files than Stoker's: it cannot be the state folder.", hint=other)
+        raise Denied(f"The folder {where.path} holds files that are not Stoker's, so it cannot be the state folder.", hint=other)
     if seen.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
-        raise Denied(f"The folder {where.path} is shared by all users: it cannot be the state folder.", hint=other)
+        raise Denied(f"The folder {where.path} is shared by all users, so it cannot be the state folder.", hint=other)
 
 
 def reserve_bytes(folder: Path | str) -> int:
@@ -171,7 +171,7 @@ def private_folder(folder: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-        raise Denied(f"{folder} is not a private folder of yours.", hint=f"Remove it (it is made again), or: chmod 700 {folder}")
+        raise Denied(f"{folder} is not private to you.", hint=f"Remove it (Stoker makes it again), or: chmod 700 {folder}")
     return folder
 
 
@@ -226,7 +226,7 @@ def load_config(where: Home) -> Config:
     except FileNotFoundError:
         body = {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InvalidSpec(f"{where.config} cannot be read: {e}.", hint="It is TOML; see docs/config.md.") from e
+        raise InvalidSpec(f"{where.config} cannot be read: {e}.", hint="The format is TOML; see docs/config.md.") from e
     values: dict = {}
     targets = {"local": TargetConfig(name="local")}
     for key, value in body.items():
@@ -238,7 +238,7 @@ def load_config(where: Home) -> Config:
             for name, table in value.items():
                 targets[name] = _target(where, name, table)
         else:
-            raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value is of the wrong kind.", hint="See docs/config.md.")
+            raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value has the wrong type.", hint="See docs/config.md.")
     if values.get("slots") is not None and targets["local"].slots is None:
         targets["local"] = TargetConfig(name="local", gpus=targets["local"].gpus, slots=values["slots"])
     return Config(targets=targets, **values)
@@ -247,5 +247,5 @@ def load_config(where: Home) -> Config:
 def _target(where: Home, name: str, table: object) -> TargetConfig:
     kinds = {"host": str, "root": str, "gpus": int, "slots": int}
     if not isinstance(table, dict) or any(k not in kinds or not isinstance(v, kinds[k]) for k, v in table.items()):
-        raise InvalidSpec(f"{where.config}: [targets.{name}] may hold {', '.join(kinds)}.", hint="See docs/config.md.")
+        raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint="See docs/config.md.")
     return TargetConfig(name=name, **table)

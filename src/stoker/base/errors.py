@@ -24,7 +24,7 @@ class StokerError(Exception):
 
 
 class InvalidSpec(StokerError):
-    """What was asked cannot be done as written."""
+    """The request is not valid."""
 
     code = "invalid_spec"
     exit_code = 2
@@ -33,12 +33,12 @@ class InvalidSpec(StokerError):
 
 
 class NotFound(StokerError):
-    """There is no such thing."""
+    """The run, target or file does not exist."""
 
     code = "not_found"
     exit_code = 3
     http_status = 404
-    default_hint = "`stoker ps -a` lists all runs."
+    default_hint = "List all runs: stoker ps --all"
 
 
 class Denied(StokerError):
@@ -47,19 +47,19 @@ class Denied(StokerError):
     code = "denied"
     exit_code = 4
     http_status = 403
-    default_hint = "Check who owns the folder that is named."
+    default_hint = "Check the owner of the folder that is named."
 
 
 class TargetError(StokerError):
-    """The machine did not do what it was asked. `retry` says whether asking again may help."""
+    """The machine did not do what was asked. `retry` says whether asking again may help."""
 
     code = "target_error"
     exit_code = 5
     http_status = 502
-    default_hint = "`stoker doctor` looks at the machine."
+    default_hint = "Check the machine: stoker doctor"
 
     def __init__(self, message: str | None = None, *, hint: str | None = None, retry: bool = True) -> None:
-        super().__init__(message or "The machine did not do what it was asked.", hint=hint)
+        super().__init__(message or "The machine did not do what was asked.", hint=hint)
         self.retry = retry
 
     def to_json(self) -> dict:
@@ -67,12 +67,12 @@ class TargetError(StokerError):
 
 
 class StateError(StokerError):
-    """The run is in a state in which this cannot be done."""
+    """The state of the run does not allow this."""
 
     code = "state_error"
     exit_code = 6
     http_status = 409
-    default_hint = "`stoker show ID` tells its state."
+    default_hint = "See its state: stoker show ID"
 
 
 class ServerError(StokerError):

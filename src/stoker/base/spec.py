@@ -71,7 +71,7 @@ class Spec:
         unknown = sorted(set(body) - known)
         if unknown:
             raise InvalidSpec(f"The spec has a field this version does not know: {', '.join(unknown)}.",
-                              hint="Is the client newer than the server? `stoker server stop` lets the next command start a new one.")
+                              hint="If the client is newer than the server: stoker server stop   (the next command starts a new server)")
         try:
             values = dict(body)
             for name in ("command", "argv", "after", "retry_reasons", "grace_s", "env_names", "gpu_ids"):
@@ -86,22 +86,22 @@ class Spec:
         if not self.command or not self.command[0]:
             raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
         if any("\0" in part for part in self.command):
-            raise InvalidSpec("The command holds a NUL byte, which no program can be given.")
+            raise InvalidSpec("The command contains a NUL byte; no program can receive one.")
         if self.stdin not in ("none", "attached", "file"):
-            raise InvalidSpec(f"'{self.stdin}' is not a kind of standard input.")
+            raise InvalidSpec(f"'{self.stdin}' is not a valid kind of standard input.")
         if self.resume not in ("off", "auto"):
-            raise InvalidSpec(f"'{self.resume}' is not a kind of resume.", hint="--resume auto   or   --resume off")
+            raise InvalidSpec(f"'{self.resume}' is not a valid value for --resume.", hint="--resume auto   or   --resume off")
         if self.audit and (self.resume != "auto" or not self.hooks):
-            raise InvalidSpec("--audit looks at what exact resume keeps, and that is off.",
+            raise InvalidSpec("--audit checks exact resume, which is off.",
                               hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)")
         if self.stall_do not in ("warn", "stop", "restart"):
-            raise InvalidSpec(f"'{self.stall_do}' is not what a stalled run can get.", hint="--stall 10m:stop   or   --stall 10m:restart")
+            raise InvalidSpec(f"'{self.stall_do}' is not a valid action for a stalled run.", hint="--stall 10m:stop   or   --stall 10m:restart")
         for what, name in (("stop_signal", self.stop_signal), ("warn_signal", self.warn_signal)):
             if name and name not in SIGNALS:
-                raise InvalidSpec(f"'{name}' is not a signal that a run can be sent ({what}).", hint=f"One of {', '.join(SIGNALS)}.")
+                raise InvalidSpec(f"'{name}' is not a signal that Stoker can send to a run ({what}).", hint=f"One of {', '.join(SIGNALS)}.")
         for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
             if not isinstance(count, int) or not 0 <= count <= 100_000:
-                raise InvalidSpec(f"{what} must be a whole number from 0 on.")
+                raise InvalidSpec(f"{what} must be an integer of at least 0.")
         _check_inheritance(self.inherit)
         check_name(self.name)
         return self
@@ -161,5 +161,5 @@ def check_name(name: str) -> None:
         return
     if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or name.startswith("-") or set(name) == {"."}:
         raise InvalidSpec(
-            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no '-' in front, no spaces around.",
+            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no leading '-', no spaces around the name.",
             hint="stoker run --name baseline-1 ...")

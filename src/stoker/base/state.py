@@ -36,14 +36,14 @@ FINAL = frozenset({State.DONE, State.FAILED, State.STOPPED})
 HOLDING = frozenset({State.STAGING, State.STARTING, State.RUNNING, State.STOPPING})  # these hold compute
 
 STATE_SENTENCES = {
-    State.PENDING: "waits for its turn",
-    State.STAGING: "its files are being laid out on the machine",
-    State.STARTING: "its agent is starting it, or it waits to be started again",
-    State.RUNNING: "it runs",
-    State.STOPPING: "its processes are being ended, its log and outputs are drained",
-    State.DONE: "it ended by itself with exit code 0",
-    State.FAILED: "it ended before its end",
-    State.STOPPED: "somebody, or a limit, ended it",
+    State.PENDING: "waiting for its turn",
+    State.STAGING: "copying its files to the machine",
+    State.STARTING: "starting, or waiting to restart",
+    State.RUNNING: "running",
+    State.STOPPING: "ending its processes and collecting its output",
+    State.DONE: "finished with exit code 0",
+    State.FAILED: "ended before it finished",
+    State.STOPPED: "ended by a user or a limit",
 }
 
 
@@ -71,45 +71,45 @@ class Reason:
 
 
 REASONS: dict[str, Reason] = {r.name: r for r in (
-    Reason("exited", State.DONE, "It ran to its end.", False, "stoker logs {id}"),
-    Reason("nonzero_exit", State.FAILED, "It ended with exit code {code}: {error}.", True,
+    Reason("exited", State.DONE, "Finished successfully.", False, "stoker logs {id}"),
+    Reason("nonzero_exit", State.FAILED, "Failed with exit code {code}{error}.", True,
            "stoker logs --tail 40 {id}"),
-    Reason("nothing_trained", State.FAILED, "It ended without an error, but trained nothing.", False, "stoker logs {id}"),
-    Reason("host_oom", State.FAILED, "The machine ran out of memory and the kernel killed {who}.", False,
+    Reason("nothing_trained", State.FAILED, "Exited without an error, but trained nothing.", False, "stoker logs {id}"),
+    Reason("host_oom", State.FAILED, "The machine ran out of memory; the kernel killed {who}.", False,
            "use less memory (smaller batch, fewer workers), then: stoker start {id}"),
     Reason("gpu_oom", State.FAILED, "The GPU ran out of memory.", False, "use a smaller batch, then: stoker start {id}"),
     Reason("gpu_fault", State.FAILED, "The GPU or its driver failed.", True, "stoker doctor"),
     Reason("disk_full", State.FAILED, "The disk was full.", False, "stoker gc, then: stoker start {id}"),
-    Reason("killed", State.FAILED, "{Who} was killed by {signal_name} (not sent by Stoker).", True, "stoker start {id}"),
-    Reason("crashed", State.FAILED, "{Who} crashed with {signal_name}: a fault in compiled code, not a Python error.", True,
+    Reason("killed", State.FAILED, "{killed} by {signal_name} (not sent by Stoker).", True, "stoker start {id}"),
+    Reason("crashed", State.FAILED, "{crashed} with {signal_name}: a fault in compiled code, not a Python error.", True,
            "stoker logs --tail 40 {id}"),
-    Reason("hangup", State.FAILED, "Its terminal went away (SIGHUP) and it did not survive that.", True, "stoker start {id}"),
-    Reason("rebooted", State.FAILED, "The machine or its container was restarted while it ran.", True, "stoker start {id}"),
-    Reason("preempted", State.FAILED, "The machine was taken away for other work.", True, "stoker start {id}"),
-    Reason("stalled", State.FAILED, "It made no step, printed, read and wrote nothing for {limit} (--stall): {place}.", False,
+    Reason("hangup", State.FAILED, "Killed by SIGHUP: its terminal was closed.", True, "stoker start {id}"),
+    Reason("rebooted", State.FAILED, "The machine or its container restarted during the run.", True, "stoker start {id}"),
+    Reason("preempted", State.FAILED, "The machine was reclaimed for other work.", True, "stoker start {id}"),
+    Reason("stalled", State.FAILED, "Stalled: no step, output, read or write for {limit} (--stall): {place}.", False,
            "stoker logs --tail 40 {id}"),
-    Reason("stopped_by_user", State.STOPPED, "You stopped it.", False, "stoker start {id}"),
-    Reason("limit_time", State.STOPPED, "It reached its time limit of {limit}.", False, "stoker keep {id} 2h, then: stoker start {id}"),
-    Reason("limit_idle", State.STOPPED, "It was idle for longer than allowed.", False, "stoker start {id}"),
-    Reason("limit_budget", State.STOPPED, "Its budget was used up.", False, "stoker budget"),
-    Reason("start_failed", State.FAILED, "It could not be started: {detail}.", False, "stoker doctor"),
-    Reason("agent_lost", State.FAILED, "Its caretaker processes were killed, so it was ended too.", True, "stoker start {id}"),
-    Reason("lost", State.FAILED, "Its run folder is gone from the machine, so nobody can say how it ended.", False, "stoker rm {id}"),
+    Reason("stopped_by_user", State.STOPPED, "Stopped by you.", False, "stoker start {id}"),
+    Reason("limit_time", State.STOPPED, "Reached its time limit of {limit}.", False, "stoker keep {id} 2h, then: stoker start {id}"),
+    Reason("limit_idle", State.STOPPED, "Idle for longer than allowed.", False, "stoker start {id}"),
+    Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker budget"),
+    Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
+    Reason("agent_lost", State.FAILED, "Stoker's processes for this run were killed, so the run was ended too.", True, "stoker start {id}"),
+    Reason("lost", State.FAILED, "The run folder is missing on the machine, so the reason of its end is not known.", False, "stoker rm {id}"),
 )}
 
 UNKNOWN = "unknown"  # what is told in the place of a reason that the table lacks
 # (reason, kind in its evidence) -> sentence and what to type next, in place of the reason's own
 KINDS: dict[tuple[str, str], tuple[str, str]] = {
     ("disk_full", "shm"): ("/dev/shm is full ({disk_size}).",
-                           "use fewer DataLoader workers, or a larger --shm-size for the container, then: stoker start {id}"),
+                           "use fewer DataLoader workers or a larger --shm-size for the container, then: stoker start {id}"),
     ("disk_full", "quota"): ("The disk quota is used up on {mount} ({path}).", "delete files there, then: stoker start {id}"),
     ("disk_full", "inodes"): ("The file system {mount} has no free inodes ({inodes} in use): too many files.",
                               "delete files on {mount}, then: stoker start {id}"),
     ("disk_full", "disk"): ("The disk {mount} is full ({disk_free} of {disk_size} free).",
                             "stoker gc, or delete files on {mount}, then: stoker start {id}"),
-    ("host_oom", "memory"): ("It used {used} of memory, and --memory {limit_size} ended it.",
-                             "use less memory (smaller batch, fewer workers), or run it with a larger --memory"),
-    ("host_oom", "cgroup"): ("The memory limit of {limit_size} (cgroup) was reached, and the kernel killed {who}.",
+    ("host_oom", "memory"): ("Used {used} of memory, more than --memory {limit_size}; Stoker ended the run.",
+                             "use less memory (smaller batch, fewer workers), or run again with a larger --memory"),
+    ("host_oom", "cgroup"): ("Reached the memory limit of {limit_size} (cgroup); the kernel killed {who}.",
                              "use less memory (smaller batch, fewer workers) or raise the limit, then: stoker start {id}"),
 }
 
@@ -131,7 +131,7 @@ def sentence(reason: str, evidence: dict) -> str:
     """The plain sentence for a reason, with the fields that its evidence fills; a missing field reads "unknown"."""
     known = REASONS.get(reason)
     if known is None:
-        return f"It ended for a reason this version does not know ({reason})."
+        return f"Ended for a reason that this version does not know ({reason})."
     told, _ = KINDS.get((reason, str(evidence.get("kind"))), (known.sentence, ""))
     return told.format_map(_fields(evidence))
 
@@ -148,10 +148,12 @@ def what_next(reason: str, evidence: dict, run_id: str) -> str:
 def _fields(evidence: dict) -> dict:
     """The evidence, and what the sentences make of it: sizes for people, and which process is meant."""
     rank = evidence.get("rank")
-    who = "it" if rank is None else f"rank {rank}"
+    named = {"who": "a process of the run", "killed": "Killed", "crashed": "Crashed"}
+    if rank is not None:
+        named = {"who": f"rank {rank}", "killed": f"Rank {rank} was killed", "crashed": f"Rank {rank} crashed"}
     sizes = {name.replace("_bytes", "") + ("_size" if name in ("disk_bytes", "limit_bytes") else ""): format_size(value)
              for name, value in evidence.items() if name.endswith("_bytes") and isinstance(value, int | float)}
-    told = {"error": _error(evidence), "place": "where is not known", "who": who, "Who": who[0].upper() + who[1:]}
+    told = {"error": _error(evidence), "place": "position not known", **named}
     return _Fields({**told, **sizes, **evidence})
 
 
@@ -168,14 +170,14 @@ def _error(evidence: dict) -> str:
     """The exception that ended a script in half a line, with the place to look at; else what was said last."""
     exception = evidence.get("exception")
     if not isinstance(exception, dict) or not exception.get("type"):
-        return _said(evidence)
+        return f"; {_said(evidence)}"
     message = " ".join(str(exception.get("message") or "").split())
     text = f"{exception['type']}: {message[:SENTENCE_MESSAGE_MAX]}".rstrip(": .")
     if exception.get("file"):
         text += f" ({str(exception['file']).rsplit('/', 1)[-1]}, line {exception.get('line')})"
     if exception.get("rank") is not None:
         text = f"rank {exception['rank']} failed with {text}"
-    return text
+    return f": {text}"
 
 
 def _said(evidence: dict) -> str:
@@ -183,8 +185,8 @@ def _said(evidence: dict) -> str:
     words = last_words(evidence.get("tail"))
     if words:
         cut = words if len(words) <= SENTENCE_MESSAGE_MAX else words[:SENTENCE_MESSAGE_MAX - 3] + "..."
-        return f'its last words were "{cut}"'
-    return "it said nothing" if "tail" in evidence else "what it said last is not known"
+        return f'last output: "{cut}"'
+    return "no output" if "tail" in evidence else "last output not known"
 
 
 class _Fields(dict):
@@ -196,14 +198,14 @@ EXIT_NOTHING_TRAINED, EXIT_LIMIT, EXIT_NOT_TUNED = 7, 8, 9
 EXIT_CODES = {
     0: "done",
     1: "Stoker itself failed",
-    2: "what was asked is not valid (a wrong option, value or file)",
+    2: "invalid request (a wrong option, value or file)",
     3: "no such run, target or file",
     4: "not allowed",
-    5: "the machine did not do what it was asked",
-    6: "the run is in a state in which this cannot be done",
+    5: "the machine did not do what was asked",
+    6: "the state of the run does not allow this",
     7: "`stoker run --strict`: the run ended without an error, but trained nothing",
-    8: "`stoker tune --fail-if`: what it names is so",
-    9: "`stoker tune`: it could not be tuned; the reason was said",
-    125: "`stoker run`: Stoker failed before the run could give a code of its own",
+    8: "`stoker tune --fail-if`: the condition is true",
+    9: "`stoker tune`: tuning was not possible; the message says why",
+    125: "`stoker run`: Stoker failed before the run gave its own exit code",
     130: "you pressed Ctrl-C while Stoker was waiting",
 }

@@ -24,12 +24,12 @@ TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", 
 
 
 @click.command("gc")
-@click.option("--older", type=Duration(zero=True), metavar="7d", help="Only runs that ended longer ago than this.")
-@click.option("--dry-run", is_flag=True, help="Only show what they cost.")
+@click.option("--older", type=Duration(zero=True), metavar="7d", help="Delete only runs that ended longer ago than this.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show what ended runs cost in bytes and files, and delete them. Pinned runs and runs that live are kept."""
+    """Show the bytes and files of ended runs, and delete these runs. Keeps active and pinned runs."""
     client = plane()
     report = client.gc(True, older_s=older)
     if as_json and not (yes and not dry_run):
@@ -42,8 +42,8 @@ def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
         return 0
     if not yes:
         if not output.can_ask():
-            raise InvalidSpec("Nothing was deleted, since nobody can be asked here.",
-                              hint="stoker gc --yes deletes them, --dry-run only shows them.")
+            raise InvalidSpec("Nothing was deleted: there is no terminal to ask at.",
+                              hint="To delete: stoker gc --yes   To look: stoker gc --dry-run")
         which = f"these {len(doomed)} runs" if len(doomed) > 1 else "this run"
         if not output.ask(f"Delete {which}?", default=False):
             return 1
@@ -65,7 +65,7 @@ def _print_gc(report: dict) -> None:
         output.say(f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. For all: stoker gc --older 0s")
         return
     rows = [[output.shown(r["name"]), needed_id(r), r["state"], output.ago(r.get("ended_at")), format_size(r.get("bytes") or 0),
-             str(r.get("inodes") or 0), "pinned, stays" if r.get("pinned") else ""] for r in runs]
+             str(r.get("inodes") or 0), "pinned, kept" if r.get("pinned") else ""] for r in runs]
     doomed = [r for r in runs if not r.get("pinned")]
     rows.append(["together", "", "", "", format_size(_sum(doomed, "bytes")), str(_sum(doomed, "inodes")), ""])
     header, rows = output.without_empty(("NAME", "ID", "STATE", "ENDED", "SIZE", "FILES", "NOTE"), rows)
@@ -74,10 +74,10 @@ def _print_gc(report: dict) -> None:
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Print it once and end.")
-@json_option("Print it once, as JSON.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
+@json_option("Print once, as JSON.")
 def top(once: bool, as_json: bool) -> None:
-    """Watch the machine and the runs that live on it. `q` or Ctrl-C ends the watching."""
+    """Watch the machine and its active runs. Press q or Ctrl-C to leave."""
     client = plane()
     if as_json:
         output.print_json(client.top())
@@ -89,7 +89,7 @@ def top(once: bool, as_json: bool) -> None:
         quits = False
         while not quits:
             columns, rows = os.get_terminal_size(1)
-            lines = [output.cut_words(line, columns) for line in [*top_lines(client.top()), "", "q leaves"]][:rows - 1]
+            lines = [output.cut_words(line, columns) for line in [*top_lines(client.top()), "", "q: leave"]][:rows - 1]
             sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
             quits = _quit_within(REFRESH_S)
@@ -143,7 +143,7 @@ def top_lines(body: dict) -> list[str]:
     lines = [line for line in _machine_lines(machine) if line]
     runs = body.get("runs") or []
     if not runs:
-        return [*lines, "", "no run lives. Begin one: stoker run train.py"]
+        return [*lines, "", "no active runs. Start one: stoker run train.py"]
     rows = [_top_row(run) for run in runs]
     return [*lines, "", *output.columns(*output.without_empty(TOP_COLUMNS, rows))]
 
@@ -180,7 +180,7 @@ def _top_row(run: dict) -> list[str]:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
 @json_option("Print the findings as a JSON list.")
 def doctor(command: tuple[str, ...], as_json: bool) -> int:
-    """Find out what is wrong with this machine, or what would go wrong with a command. Exit code 1 if something would fail."""
+    """Check this machine, or check a command before it runs. Exit code 1 if something would fail."""
     from stoker.doctor import examine
     from stoker.doctor.environment import activated
 
@@ -195,7 +195,7 @@ def doctor(command: tuple[str, ...], as_json: bool) -> int:
     for finding in sorted(findings, key=lambda f: -list(MARKS).index(f.level) if f.level in MARKS else 0):
         _print_finding(finding)
     bad, warned = (sum(f.level == level for f in findings) for level in ("fail", "warn"))
-    print(f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}." if bad or warned else "\nAll well.")
+    print(f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}." if bad or warned else "\nNo problems found.")
     return int(failed)
 
 
@@ -216,7 +216,7 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
-@click.group("server", help="Start, stop and look at the background server. Runs never need it to go on; commands start it by themselves.")
+@click.group("server", help="Start, stop and inspect the background server. Commands start the server when they need it; runs continue without it.")
 def server() -> None:
     pass
 
@@ -224,21 +224,21 @@ def server() -> None:
 @server.command("start")
 @json_option()
 def server_start(as_json: bool) -> None:
-    """Start the server, if none runs."""
+    """Start the server if it is not running."""
     _print_info(plane().info(), as_json)
 
 
 @server.command("status")
 @json_option()
 def server_status(as_json: bool) -> int:
-    """Say whether the server runs. Exit code 1 if it does not."""
+    """Show whether the server is running. Exit code 1 if it is not."""
     try:
         info = plane(start=False).info()
     except StokerError:
         if as_json:
             output.print_json({"running": False})
         else:
-            print("The server does not run. The next command that needs it starts it.")
+            print("The server is not running. The next command that needs it starts it.")
         return 1
     _print_info(info, as_json)
     return 0
@@ -247,7 +247,7 @@ def server_status(as_json: bool) -> int:
 @server.command("stop")
 @json_option()
 def server_stop(as_json: bool) -> None:
-    """End the server. Runs go on; the next command starts a new server."""
+    """Stop the server. Runs continue; the next command starts a new server."""
     info: dict = {}
     with contextlib.suppress(StokerError):
         client = plane(start=False)
@@ -257,11 +257,11 @@ def server_stop(as_json: bool) -> None:
     while info and time.monotonic() < until and _serves(info.get("pid")):
         time.sleep(0.05)
     if info and _serves(info.get("pid")):
-        raise ServerError(f"The server (process {info['pid']}) does not end.", hint=f"kill -9 {info['pid']}   (runs go on)")
+        raise ServerError(f"The server (process {info['pid']}) did not stop.", hint=f"kill -9 {info['pid']}   (runs continue)")
     if as_json:
         output.print_json({"running": False, "stopped": info.get("pid")})
     else:
-        print("The server has ended; runs go on." if info else "The server did not run.")
+        print("Server stopped; runs continue." if info else "The server was not running.")
 
 
 def _serves(pid: int | None) -> bool:
@@ -278,12 +278,12 @@ def _print_info(info: dict, as_json: bool) -> None:
     started = info.get("started_at")
     since = f" since {output.local_time(started)}" if isinstance(started, str) else ""
     home = output.shown(str(info.get("home")))
-    print(f"The server runs{since}: version {info.get('version')}, process {info.get('pid')}, state in {home}")
+    print(f"The server is running{since}: version {info.get('version')}, process {info.get('pid')}, state in {home}")
 
 
 @server.command("enable")
 def server_enable() -> None:
-    """Keep the server over logout and restart of the machine, where the system can (systemd)."""
+    """Start the server at boot and keep it running after logout. Needs systemd."""
     from stoker.cli.unit import enable
 
     print(enable())
@@ -291,7 +291,7 @@ def server_enable() -> None:
 
 @server.command("disable")
 def server_disable() -> None:
-    """Undo `enable`."""
+    """Do not start the server at boot any more. Undoes `enable`."""
     from stoker.cli.unit import disable
 
     print(disable())

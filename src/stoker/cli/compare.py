@@ -35,9 +35,9 @@ class Noise:
 
     def names(self) -> list[str]:
         """What is not compared, in words, at most a few of each kind."""
-        found = [*sorted(self.files), *sorted(self.forms), *(f"what is in {name}" for name in sorted(self.contents))]
+        found = [*sorted(self.files), *sorted(self.forms), *(f"the content of {name}" for name in sorted(self.contents))]
         found += [f"some numbers in {name}" for name in sorted(self.in_files)]
-        found += [f"when {name} was packed" for name in sorted(self.packed)]
+        found += [f"the time stamp of {name}" for name in sorted(self.packed)]
         if len(found) > FEW:
             found[FEW - 1:] = [f"{len(found) - FEW + 1} more files"]
         numbers: dict[str, set[int]] = {}
@@ -89,7 +89,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     """What differs, in words; empty when all that can be compared is equal. `tail_only`: the text need only be an end of the plain one."""
     found = []
     if other["digest"] is None:
-        return [f"it did not end as the plain run did: {other['run']['sentence']}"]
+        return [f"it did not end as the baseline run did: {other['run']['sentence']}"]
     if other["digest"]["digest"] != plain["digest"]["digest"]:
         found.append("weights" if other["digest"]["steps"] == plain["digest"]["steps"] else
                      f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")
@@ -103,7 +103,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     for form in sorted((here.keys() | there.keys()) - known.forms):
         mine, theirs = here.get(form, []), there.get(form, [])
         if len(mine) != len(theirs):
-            wrong.append(f"{form}: {len(theirs)} of them, {len(mine)} in the plain run")
+            wrong.append(f"{form}: {len(theirs)} of them, {len(mine)} in the baseline run")
         elif form not in known.contents and mine != theirs:
             wrong.append(form)
     return found + [f"file {name}" for name in wrong[:5]]

@@ -143,7 +143,7 @@ class Follower:
         waits = run.get("waits_for") or ""
         if waits and waits != self._told and run["state"] == State.PENDING:
             self._told = waits
-            self._say(f"{output.shown(run['name'])} waits for {waits} (Ctrl-C cancels it, Ctrl-Z leaves it waiting)")
+            self._say(f"{output.shown(run['name'])} waits for {waits} (Ctrl-C: cancel, Ctrl-Z: detach)")
 
     def _begin(self, meta: dict) -> None:
         """The stream of an attempt starts."""
@@ -162,7 +162,7 @@ class Follower:
         told = str(self.run.get("sentence") or self.run["state"])
         if told != self._told:
             self._told = told
-            leave = "Ctrl-C cancels the run, a second Ctrl-C leaves at once; Ctrl-Z detaches"
+            leave = "Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach"
             self._say(f"{output.shown(self.run['name'])}: {output.shown(told)} ({leave})")
 
     def _tell_of_leftovers(self) -> None:
@@ -178,7 +178,7 @@ class Follower:
         if left and output.is_terminal(sys.stderr):
             names = output.shown(", ".join(left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else ""))
             count = "a process" if len(left) == 1 else f"{len(left)} processes"
-            self._say(f"the command has ended; ending {count} that it left behind: {names}")
+            self._say(f"command finished; ending {count} that it left running: {names}")
 
     def _settled(self) -> bool:
         """After the last frame of an attempt: is that the end of the run? Else the next attempt is followed."""
@@ -201,7 +201,7 @@ class Follower:
                 return True
             again = {"attempt": self.run["attempts"]} if self.run["attempts"] > self.attempt else None
         if again.get("attempt", 0) > self.attempt:
-            self._say(f"attempt {self.attempt} ended ({ended.get('reason')}); attempt {again['attempt']} follows")
+            self._say(f"attempt {self.attempt} ended ({ended.get('reason')}); starting attempt {again['attempt']}")
             self.attempt, self.out, self.err = again["attempt"], 0, 0
             self._cut.clear()
         return False
@@ -210,7 +210,7 @@ class Follower:
         """The server does not answer: wait a little, and leave the run alone if that lasts."""
         pause_s = self._patience.left_s()
         if not pause_s:
-            raise Left(EXIT_OWN_FAILURE, f"the server cannot be reached; the run goes on. Come back with: {self._come_back}")
+            raise Left(EXIT_OWN_FAILURE, f"The server cannot be reached; the run continues. Return with: {self._come_back}")
         self._keys.check(wait_s=pause_s)
 
     def _write(self, fd: int, data: bytes) -> None:
@@ -225,16 +225,16 @@ class Follower:
                 return
             output.close_stdout()
             if isinstance(e, BrokenPipeError):
-                raise Left(output.SIGPIPE_CODE, f"nobody reads the output any more; {self._how_it_goes_on()}") from e
-            raise Left(EXIT_OWN_FAILURE, f"the output cannot be written ({e.strerror}); the run goes on. "
-                       f"Come back with: {self._come_back}") from e
+                raise Left(output.SIGPIPE_CODE, f"The reader of the output is gone; {self._how_it_goes_on()}") from e
+            raise Left(EXIT_OWN_FAILURE, f"The output cannot be written ({e.strerror}); the run continues. "
+                       f"Return with: {self._come_back}") from e
         self._fresh_line = data.endswith(b"\n")
 
     def _how_it_goes_on(self) -> str:
         """After `| tee`, which Ctrl-C ended before it ended the run."""
         if self._keys.interrupted_at:
-            return f"Ctrl-C was passed on to the run. What became of it: stoker show {output.type_ref(self.run)}"
-        return f"the run goes on. Come back with: {self._come_back}"
+            return f"Ctrl-C was sent to the run. See how it ended: stoker show {output.type_ref(self.run)}"
+        return f"the run continues. Return with: {self._come_back}"
 
     def _from_line_start(self, fd: int, data: bytes) -> bytes:
         """Who comes in the middle of a log sees whole lines, where there are any."""
@@ -246,7 +246,7 @@ class Follower:
     def _warn_about_input(self) -> None:
         """Input has no offset as output has: what was on its way when the server died may be gone."""
         if self._keys.sent_just_now():
-            self._say("the server was lost while input was on its way to the run; some of that may not have arrived")
+            self._say("The server ended while input was being sent; part of the input may be lost.")
 
     def _say(self, text: str) -> None:
         """What Stoker says begins on a line of its own."""

@@ -26,7 +26,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "TAGS",
 
 
 @click.command("ps")
-@click.option("-a", "--all", "all_runs", is_flag=True, help="List all runs, rehearsals and verifications included.")
+@click.option("-a", "--all", "all_runs", is_flag=True, help="List all runs, including rehearsals and verifications.")
 @click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="List the N ended runs that ended last.  [default: 10]")
 @click.option("--since", type=Duration(), metavar="2d", help="List only runs that are active or ended within 2 days.")
 @click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in State]), metavar="STATE",
@@ -35,7 +35,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "TAGS",
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. May be given again.")
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
-    """List active runs and the ten that ended last, newest first. Says on stderr how many runs are not listed."""
+    """List active runs and the ten that ended last, newest first. Prints the number of hidden runs on stderr."""
     now, filtered = time.time(), any(wanted.values())
     known = _known(everything=bool(all_runs or filtered or (count or 0) > RECENT_RUNS))
     matching = [run for run in known if (all_runs or not run.get("purpose")) and _matches(run, now, wanted)]
@@ -83,9 +83,9 @@ def _say_hidden(shown: int, filtered: bool) -> None:
     if not shown and hidden <= 0:
         output.say("no runs yet. Start one: stoker run train.py")
     elif not shown:
-        output.say(f"no run matches; {hidden} not listed. All: stoker ps --all")
+        output.say(f"no run matches; {hidden} hidden. All: stoker ps --all")
     elif hidden > 0 and (filtered or output.is_terminal(sys.stderr)):
-        output.say(f"{hidden} more not listed. All: stoker ps --all")
+        output.say(f"{hidden} more. All: stoker ps --all")
 
 
 def _print(found: list[dict], now: float) -> None:
@@ -139,13 +139,13 @@ def state_words(run: dict) -> str:
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
         extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
     if state == State.PENDING and run.get("waits_for"):
-        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (`')[0])}", WHY_COLUMNS))
+        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
     if state == State.STARTING and run.get("restart_at"):
-        extra.append("to be restarted")
+        extra.append("waiting to restart")
     if not State(state).final and run.get("reachability") == "unreachable":
         extra.append("unreachable")
     if run.get("still_s"):
-        extra.append(f"no sign of life for {format_duration(run['still_s'])}")
+        extra.append(f"agent silent for {format_duration(run['still_s'])}")
     if run.get("stalled"):
         extra.append("stalled")
     if run.get("pinned"):
@@ -170,7 +170,7 @@ def _time_words(run: dict) -> str:
 @click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. May be given again.")
 @json_option("Print the run as JSON.")
 def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
-    """Add tags to a run, or print the tags that it has. `stoker ps --tag TAG` lists the runs with a tag."""
+    """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with a tag."""
     run = find(ref)
     if tags or remove:
         run = plane().label(run["id"], add=tags, remove=remove)

@@ -17,25 +17,25 @@ from stoker.cli import output
 
 # verb: (module under stoker.cli, function, what the list of verbs says)
 VERBS: dict[str, tuple[str, str, str]] = {
-    "run": ("run", "run", "Run a command: train.py, or anything else."),
+    "run": ("run", "run", "Run a script or any other command."),
     "ps": ("listing", "ps", "List active runs and the ten that ended last."),
-    "show": ("show", "show", "Say what became of a run, and what to type next."),
-    "logs": ("runs", "logs", "Print the output of a run; -f to follow it."),
-    "attach": ("runs", "attach", "Come back to a run: see it, type to it."),
-    "wait": ("runs", "wait", "Wait for runs to end, and end with their exit code."),
-    "stop": ("runs", "stop", "End runs: they are asked first, then made to."),
-    "start": ("runs", "start", "Start an ended run again: one more attempt."),
-    "tune": ("tune", "tune", "Find what makes a training faster, and prove it."),
-    "verify-resume": ("verify", "verify_resume", "Prove that a killed script comes back bit for bit."),
-    "keep": ("runs", "keep", "Give a run more time, or pin it against gc."),
-    "tag": ("listing", "tag", "Add tags to a run, to find it by."),
-    "note": ("listing", "note", "Write a note about a run."),
-    "rm": ("runs", "rm", "Delete runs with their logs and copies."),
-    "gc": ("admin", "gc", "Show what old runs cost on the disk, and free it."),
-    "top": ("admin", "top", "Watch the machine and the runs on it."),
-    "doctor": ("admin", "doctor", "Find out what is wrong here, or with a command."),
-    "server": ("admin", "server", "Start, stop and look at the background server."),
-    "help": ("main", "help_", "Show this list, or the help of one verb."),
+    "show": ("show", "show", "Show a run: status, reason, what to type next."),
+    "logs": ("runs", "logs", "Print the output of a run; -f follows."),
+    "attach": ("runs", "attach", "Return to a run: see its output, type input."),
+    "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),
+    "stop": ("runs", "stop", "Stop runs, gracefully first, then by force."),
+    "start": ("runs", "start", "Start an ended run again, as a new attempt."),
+    "tune": ("tune", "tune", "Find settings that make a training faster."),
+    "verify-resume": ("verify", "verify_resume", "Test that a killed script resumes bit for bit."),
+    "keep": ("runs", "keep", "Give a run more time, or protect it from gc."),
+    "tag": ("listing", "tag", "Add tags to a run, or print them."),
+    "note": ("listing", "note", "Write a note about a run, or print it."),
+    "rm": ("runs", "rm", "Delete runs, their logs and copies."),
+    "gc": ("admin", "gc", "Free the disk space of old runs."),
+    "top": ("admin", "top", "Watch the machine and its active runs."),
+    "doctor": ("admin", "doctor", "Check this machine, or a command."),
+    "server": ("admin", "server", "Start, stop and inspect the background server."),
+    "help": ("main", "help_", "Show this list, or the help of a verb."),
 }
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -55,16 +55,16 @@ OTHER_WORDS = {  # what other tools call it
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }
 
-HELP = """Run any training command and never lose it.
+HELP = """Run a training and keep its log, exit reason and progress, whatever dies around it.
 
 \b
-  stoker run train.py --lr 0.1     run it here, as python would; Ctrl-Z leaves it
-  stoker run -d -- python a.py     run it in the background
-  stoker ps                        what runs, what ended
-  stoker logs -f NAME              its output
+  stoker run train.py --lr 0.1     run here, as python would; Ctrl-Z detaches
+  stoker run -d -- python a.py     run in the background
+  stoker ps                        list active and ended runs
+  stoker logs -f NAME              follow the output
 """
 
-COMPLETION = """Completion of verbs and runs in your shell:
+COMPLETION = """Shell completion of verbs and runs:
 
 \b
   bash   eval "$(_STOKER_COMPLETE=bash_source stoker)"
@@ -112,7 +112,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@click.command("help", help="Show the list of verbs, or the help of one of them.")
+@click.command("help", help="Show the list of verbs, or the help of a verb.")
 @click.argument("verb", required=False)
 @click.pass_context
 def help_(ctx: click.Context, verb: str | None) -> None:
@@ -146,12 +146,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if e.filename is None:
             output.close_stdout()
         where = f": {e.filename}" if e.filename else ""
-        return _fail(StokerError(f"{e.strerror or e}{where}.", hint="Is the disk full? `stoker doctor` looks at it."), own_failure, args)
+        return _fail(StokerError(f"{e.strerror or e}{where}.", hint="Check the disk: stoker doctor"), own_failure, args)
     except Exception:  # a mistake of ours: whoever reports it needs all of it
         import traceback
 
         traceback.print_exc()
-        return _fail(StokerError("Stoker failed inside; please report the lines above."), own_failure, args)
+        return _fail(StokerError("Internal error; please report the lines above."), own_failure, args)
     return code if isinstance(code, int) else 0
 
 
@@ -178,7 +178,7 @@ def _no_such_option(name: str, context: click.Context) -> StokerError:
     hint = f"Did you mean {' or '.join(meant)}?   See" if meant else "See"
     hint = f"{hint} `{context.command_path} --help`."
     if context.info_name in WITH_COMMAND and not meant:
-        hint = f"The options of your script come after it: stoker {context.info_name} train.py {output.shown(name)} ...   {hint}"
+        hint = f"Options of your script go after its name: stoker {context.info_name} train.py {output.shown(name)} ...   {hint}"
     return InvalidSpec(f"There is no option {output.shown(name)}.", hint=hint)
 
 

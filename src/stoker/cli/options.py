@@ -77,7 +77,7 @@ class Signal(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name = str(value).upper().removeprefix("SIG")
         if name not in SIGNALS:
-            raise InvalidSpec(f"'{output.shown(str(value))}' is not a signal that a run can be sent.", hint=f"One of {', '.join(SIGNALS)}.")
+            raise InvalidSpec(f"'{output.shown(str(value))}' is not a signal that Stoker can send to a run.", hint=f"One of {', '.join(SIGNALS)}.")
         return name
 
 
@@ -104,7 +104,7 @@ class Gpus(click.ParamType):
             return int(text), ()
         ids = tuple(dict.fromkeys(each.strip() for each in text.removeprefix("id:").split(",") if each.strip()))
         if not text.startswith("id:") or not ids:
-            raise InvalidSpec(f"'{output.shown(text)}' is not a number of GPUs.", hint="--gpus 2, or these ones: --gpus id:0,3")
+            raise InvalidSpec(f"'{output.shown(text)}' is not a number of GPUs.", hint="--gpus 2   or   --gpus id:0,3")
         return len(ids), ids
 
 
@@ -125,7 +125,7 @@ class Stall(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
         after, _, act = str(value).partition(":")
         if act not in ("", "warn", "stop", "restart"):
-            raise InvalidSpec(f"'{output.shown(str(value))}' is not a time and what to do then.",
+            raise InvalidSpec(f"'{output.shown(str(value))}' is not a duration with an optional action.",
                               hint="--stall 10m, --stall 10m:stop or --stall 10m:restart")
         return parse_duration(after), act or "warn"
 
@@ -157,7 +157,7 @@ def say_which(ref: str, run: dict) -> None:
     count = run.get("same_name") or 1
     if count < 2 or output.json_wanted():
         return
-    output.say(f"{count} runs have the name {output.shown(ref)}; this is the newest, {output.shown(run['name'])}. All: stoker ps --all")
+    output.say(f"{count} runs have the name {output.shown(ref)}; using the newest, {output.shown(run['name'])}. All: stoker ps --all")
 
 
 def json_option(what: str = "Print JSON, for scripts.") -> Callable:

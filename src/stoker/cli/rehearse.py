@@ -20,22 +20,22 @@ def check(o: Mapping[str, Any]) -> None:
     if o["rehearse"] is None:
         return
     reasons = {
-        "no_hooks": "--rehearse works by hooks: leave out --no-hooks.",
-        "gpus": "A rehearsal needs no GPU: leave out --gpus.",
-        "restarts": "A rehearsal is not tried again: leave out --restarts.",
-        "yes": "A rehearsal continues no run: leave out --yes.",
+        "no_hooks": "--rehearse needs the hooks; remove --no-hooks.",
+        "gpus": "A rehearsal needs no GPU; remove --gpus.",
+        "restarts": "A rehearsal is never restarted; remove --restarts.",
+        "yes": "A rehearsal is always a new run; remove --yes.",
     }
     for name, why in reasons.items():
         if o.get(name):
             raise InvalidSpec(why, hint=f"stoker run --rehearse {o['rehearse']} train.py")
     if o["resume"] == "auto":
         raise InvalidSpec(
-            "A rehearsal is over in minutes and is not recorded: leave out --resume auto.",
+            "A rehearsal is short and is never recorded; remove --resume auto.",
             hint=f"stoker run --rehearse {o['rehearse']} train.py",
         )
     if o["rehearse"] > MOST:
         raise InvalidSpec(
-            f"At most {MOST} GPUs can be pretended on one machine, not {o['rehearse']}.", hint="stoker run --rehearse 2 train.py"
+            f"At most {MOST} GPUs can be simulated on one machine, not {o['rehearse']}.", hint="stoker run --rehearse 2 train.py"
         )
 
 

@@ -22,14 +22,14 @@ from stoker.cli.options import Duration, Gpus, Signal, Size, Stall, Warn, find, 
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 
-EPILOG = """Options end at the first word of the command: everything after it belongs to the command.
+EPILOG = """Put Stoker's options before the command; everything after its first word belongs to the command.
 
 \b
   stoker run train.py --lr 0.1
   stoker run -d --name base --time 2h --restarts 3 -- python train.py
   stoker run --copy --gpus 1 train.py
 
-A .py file runs with the active environment, else with the .venv of the folder, else with the python of your shell.
+A .py file runs with the active environment, else with .venv in this folder, else with python from PATH.
 The exit code is the run's own (128 + N when signal N killed it),
 125 when Stoker itself failed. Ctrl-C that kills the run kills `stoker run` too, so that a loop in your shell ends.
 
@@ -56,54 +56,54 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 
 @click.command("run", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
-@click.option("-d", "--detach", is_flag=True, help="Start it in the background and print its name.")
+@click.option("-d", "--detach", is_flag=True, help="Start in the background and print the run's name.")
 @click.option("--name", default="", metavar="NAME", 
-              help="Call it so. The same command under the name of an unfinished run continues that run.")
+              help="Name of the run. If an unfinished run has this name and command, it continues.")
 @click.option("--time", "time_s", type=Duration(), metavar="2h", help="Stop after this much running time, summed over attempts.")
-@click.option("--memory", type=Size(), metavar="8GB", help="End it when its processes together use more memory than this.")
+@click.option("--memory", type=Size(), metavar="8GB", help="End the run when its processes together use more memory than this.")
 @click.option("--stall", type=Stall(), metavar="10m[:stop|:restart]",
-              help="Warn, stop or restart when it makes no step, prints, reads and writes nothing for this long.")
+              help="Warn, stop or restart after this long without a step, output, read or write.")
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
-              help="Start it again at most N times when it fails in a way that may pass.")
-@click.option("--backoff", type=Duration(), metavar="5s", help="Wait so long before the first restart; doubles each time.")
-@click.option("--copy", is_flag=True, help="Run from a frozen copy of this folder, so that you can go on editing.")
+              help="Restart at most N times after failures that may be temporary.")
+@click.option("--backoff", type=Duration(), metavar="5s", help="Delay before the first restart; doubles after each.")
+@click.option("--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing.")
 @click.option("--gpus", type=Gpus(), metavar="N|id:0,1",
-              help="Wait for N free GPUs, or for these ones even if other programs use them, and show it only those.")
+              help="Wait for N free GPUs, or for these GPUs even if other programs use them. The run sees only these.")
 @click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
-@click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first.")
-@click.option("--after", multiple=True, metavar="RUN", help="Start when this run has ended. May be given again.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first.")
+@click.option("--after", multiple=True, metavar="RUN", help="Wait until this run has ended. May be given again.")
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
-              help="With --copy: show /PATH as NAME in the working folder. May be given again.")
-@click.option("--home", metavar="DIR", help="HOME of the run.")
+              help="With --copy: link /PATH as NAME in the working folder. May be given again.")
+@click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
               help="Set a variable for the run, or name one to pass on to another machine. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
               help="Set the variables in FILE, as python-dotenv reads it.")
 @click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-              help="Its standard input comes from FILE.")
-@click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run it in this folder.")
+              help="Read standard input from FILE.")
+@click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run in this folder.")
 @click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
 @click.option("--stop-signal", type=Signal(), metavar="SIGNAL",
-              help="Signal that a stop begins with. [default: TERM if the script handles it, else INT]")
+              help="First signal of a stop. [default: TERM if the script handles it, else INT]")
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
               help="Send a signal this long before the time limit, if the script handles that signal.")
-@click.option("--tty/--no-tty", default=None, help="Give it a terminal, or plain pipes. [default: a terminal if this is one]")
+@click.option("--tty/--no-tty", default=None, help="Use a terminal, or pipes. [default: a terminal if this is one]")
 @click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
-              help="Record an unmodified training script, so that `stoker start` brings it back where it was.")
-@click.option("--audit", is_flag=True, help="Check the images of the running training beside it, on a spare core.")
-@click.option("--no-hooks", is_flag=True, help="Put nothing of ours into its Python processes: no exact resume, no clock.")
-@click.option("--no-settings", is_flag=True, help="Leave out what `stoker tune` found for this script.")
+              help="Record a training script, so that `stoker start` resumes it exactly, without changes to it.")
+@click.option("--audit", is_flag=True, help="Check images during the training, on a spare core.")
+@click.option("--no-hooks", is_flag=True, help="Do not load Stoker's hooks (disables exact resume and step timing).")
+@click.option("--no-settings", is_flag=True, help="Do not apply the settings that `stoker tune` found for this script.")
 @click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
-              help="Run a few steps of a GPU script on the CPU, in a copy, as if there were N GPUs, to find its mistakes.")
-@click.option("--strict", is_flag=True, help="Exit with 7 when it ends without an error, but was a training that made no step.")
-@click.option("--target", default="local", metavar="NAME", help="Where to run it.")
-@click.option("--yes", is_flag=True, help="If this command has an unfinished run here, continue it without asking.")
-@click.option("--new", is_flag=True, help="Make a new run without asking.")
-@json_option("Print the run as JSON (in the foreground on stderr, at the end).")
+              help="Find mistakes of a GPU script: run a few steps on the CPU, in a copy, with N simulated GPUs.")
+@click.option("--strict", is_flag=True, help="Exit with 7 when a training ends without an error, but made no step.")
+@click.option("--target", default="local", metavar="NAME", help="Machine to run on, from config.toml.")
+@click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
+@click.option("--new", is_flag=True, help="Start a new run without asking.")
+@json_option("Print the run as JSON. In the foreground: on stderr, at the end.")
 @click.pass_context
 def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
-    """Run a command and never lose it."""
+    """Run a command; keep its log, metrics, files and exit reason."""
     if not command:
         raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
     if o["warn"] and o["time_s"] is None:
@@ -127,8 +127,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
-        waits = "still preparing the run: Stoker reads the folder" + ("" if o["target"] == "local" else f" and asks {o['target']}")
-        with _interrupts_deferred() as pressed, output.slow(f"{output.shown(waits)}. Ctrl-C cancels it"):
+        waits = "preparing the run: Stoker is reading the folder" + ("" if o["target"] == "local" else f" and asks {o['target']}")
+        with _interrupts_deferred() as pressed, output.slow(f"{output.shown(waits)}. Ctrl-C: cancel"):
             made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
         continued = made.get("continued")
         if pressed and not continued:
@@ -137,10 +137,10 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         if continued:
             name = output.shown(made["name"])
             output.say(f"continuing {name}, attempt {next_attempt(made)}" if continued == "again"
-                       else f"{name} is this command and has not ended; nothing new was started")
+                       else f"{name} is already running this command; no new run was started")
         if unfinished and not o["new"] and not output.can_ask():
-            output.say(f"{output.shown(unfinished[0]['name'])} ran this command here and is unfinished. "
-                       f"To continue that one instead: stoker start {output.type_ref(unfinished[0])}")
+            output.say(f"an unfinished run of this command exists here: {output.shown(unfinished[0]['name'])}. "
+                       f"To continue it instead: stoker start {output.type_ref(unfinished[0])}")
         for line in told if not continued else ():
             output.say(line)
     for warning in made.get("warnings") or ():
@@ -199,7 +199,7 @@ def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: 
     for setting in settings:
         key, found, value = setting.partition("=")
         if not key or not (found or key in client_env):
-            raise InvalidSpec(f"--env takes KEY=VALUE, or the KEY of a variable that is set here, not '{output.shown(setting)}'.",
+            raise InvalidSpec(f"--env takes KEY=VALUE, or the KEY of a variable that is set in this shell, not '{output.shown(setting)}'.",
                               hint="stoker run --env LR=0.1 ...")
         env[key] = value if found else client_env[key]
     return env
@@ -221,7 +221,7 @@ def parse_env_file(path: str) -> dict[str, str]:
     for line in parse_stream(StringIO(text)):
         if line.error or (line.key and line.value is None):
             number = line.original.line + len(line.original.string) - len(line.original.string.lstrip("\n"))
-            raise InvalidSpec(f"{path}, line {number}, is not KEY=VALUE.", hint="An empty value is written KEY=")
+            raise InvalidSpec(f"{path}, line {number}, is not KEY=VALUE.", hint="For an empty value write KEY=")
     return {key: value or "" for key, value in dotenv_values(stream=StringIO(text)).items()}
 
 
@@ -235,7 +235,7 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
     if o["python"] is None:
         found, name = environment.activated(command, folder, env)
         if name:
-            output.say(f"python of {output.shown(name)} (another: --python)")
+            output.say(f"using python of {output.shown(name)} (to change: --python)")
         env.update(found)
         return command
     interpreter = _interpreter(o["python"], env)
@@ -247,7 +247,7 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
         return (os.fspath(interpreter), *command)
     if first.startswith("python"):
         return (os.fspath(interpreter), *command[1:])
-    raise InvalidSpec(f"--python is for a Python script, and {output.shown(first)} is none.", hint="stoker run --python .venv train.py")
+    raise InvalidSpec(f"--python needs a Python script; {output.shown(first)} is not one.", hint="stoker run --python .venv train.py")
 
 
 def _interpreter(asked: str, env: Mapping[str, str]) -> Path:
@@ -281,7 +281,7 @@ def _folder(cwd: str | None) -> str:
     try:
         here = os.getcwd()
     except FileNotFoundError as e:
-        raise InvalidSpec("The folder you stand in does not exist any more.", hint="cd into an existing folder, or give --cwd DIR.") from e
+        raise InvalidSpec("The current folder does not exist any more.", hint="Change to an existing folder, or give --cwd DIR.") from e
     return os.path.abspath(os.path.join(here, os.path.expanduser(cwd))) if cwd else here
 
 
@@ -336,9 +336,9 @@ def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
     if not output.can_ask():
         return False
     when = output.ago(unfinished.get("ended_at") or unfinished.get("created_at"))
-    why = str(unfinished.get("reason") or unfinished["state"]).replace("_", " ")
-    return output.ask(f"{output.shown(unfinished['name'])} ran this command here and did not finish ({why}, {when}). "
-                      "Continue it?", default=True)
+    state, reason = unfinished["state"], unfinished.get("reason")
+    why = f"exit {unfinished['exit_code']}" if reason == "nonzero_exit" else str(reason or state).replace("_", " ")
+    return output.ask(f"{output.shown(unfinished['name'])} {state} ({why}) {when}. Retry in the same run?", default=True)
 
 
 def next_attempt(made: dict) -> int:
@@ -354,7 +354,7 @@ def _leave(made: dict, as_json: bool) -> int:
     print(output.shown(made["name"]))
     if output.is_terminal(sys.stderr):
         ref = output.type_ref(made)
-        output.say(f"in the background. See it: stoker logs -f {ref}   Stop it: stoker stop {ref}")
+        output.say(f"running in the background. Follow: stoker logs -f {ref}   Stop: stoker stop {ref}")
     return 0
 
 

@@ -22,15 +22,15 @@ ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 
 @click.command("logs")
 @click.argument("ref", type=Ref(), metavar="[RUN]", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Print new output until the run ends, over its restarts.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output until the run ends, including restarts.")
 @click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N lines.")
 @click.option("--since", type=Duration(), metavar="10m", help="Print the output of the last 10 minutes.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest.")
 @click.option("--out", "only", flag_value="out", help="Print standard output only.")
 @click.option("--err", "only", flag_value="err", help="Print standard error only.")
-@click.option("--raw", is_flag=True, help="Print every byte, all frames of progress bars included.")
+@click.option("--raw", is_flag=True, help="Print every byte, including all frames of progress bars.")
 def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: Any) -> None:
-    """Print the output of a run, standard output and standard error as one text. Without RUN: of the newest run.
+    """Print the output of a run: standard output and standard error in one text. Without RUN: the newest run.
 
     Prints the newest attempt, and with -f the attempts that follow. If the run resumed exactly, prints the output of all attempts as one
     text. Of a progress bar only the last frame is printed.
@@ -62,7 +62,7 @@ def newest_run() -> dict:
     """The run that was made last; which one is said on stderr. Raises NotFound."""
     runs = plane().runs(all=True, limit=1)
     if not runs:
-        raise NotFound("There is no run yet.", hint="stoker run train.py")
+        raise NotFound("There are no runs yet.", hint="stoker run train.py")
     output.say(f"the newest run: {output.shown(runs[0]['name'])}")
     return runs[0]
 
@@ -78,7 +78,7 @@ def _print_all_lives(run_id: str, put: Frames) -> bool:
         put.write(piece)
     put.end()
     if any(attempt.get("err_bytes") for attempt in shown.get("attempts_detail") or ()) and output.is_terminal(sys.stderr):
-        output.say(f"this is standard output. Standard error of an attempt: stoker logs --err --attempt 1 {output.type_ref(shown)}")
+        output.say(f"This is standard output. Standard error of an attempt: stoker logs --err --attempt 1 {output.type_ref(shown)}")
     return True
 
 
@@ -110,8 +110,8 @@ def _refuse_unreachable(run_id: str) -> None:
     """Say so if the stream broke off because the server could not reach the run's machine any more."""
     run = plane().run(run_id)
     if run.get("reachability") == "unreachable":
-        raise TargetError(f"The connection to {run['target']} was lost, and could not be made again. More output is there.",
-                          hint=f"The run goes on. When its machine answers: stoker logs -f {output.type_ref(run)}")
+        raise TargetError(f"The connection to {run['target']} was lost and could not be restored. The log has more output.",
+                          hint=f"The run continues. When its machine answers: stoker logs -f {output.type_ref(run)}")
 
 
 def _goes_on(run_id: str, attempt: int) -> bool:
@@ -122,11 +122,11 @@ def _goes_on(run_id: str, attempt: int) -> bool:
         nonlocal told
         if run.get("restart_at") and run["attempts"] == attempt and not told:
             told = True
-            output.say(f"attempt {attempt} has ended; attempt {attempt + 1} begins at {output.local_time(run['restart_at'])}")
+            output.say(f"attempt {attempt} ended; attempt {attempt + 1} starts at {output.local_time(run['restart_at'])}")
         return State(run["state"]).final or run["attempts"] > attempt
     run = _until(run_id, settled, step_s=1.0)
     if run["attempts"] > attempt and not told:
-        output.say(f"attempt {attempt} has ended; attempt {attempt + 1} follows")
+        output.say(f"attempt {attempt} ended; starting attempt {attempt + 1}")
     return run["attempts"] > attempt
 
 
@@ -134,26 +134,26 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
     """Whoever reads the newest attempt of several is told, on a terminal, that there are others."""
     count = run["attempts"]
     if count > 1 and given is None and output.is_terminal(sys.stderr):
-        output.say(f"attempt {count} of {count}; the one before it: stoker logs --attempt {count - 1} {output.type_ref(run)}")
+        output.say(f"attempt {count} of {count}; previous attempt: stoker logs --attempt {count - 1} {output.type_ref(run)}")
 
 
 @click.command("attach")
 @ref_argument()
-@click.option("--no-input", is_flag=True, help="Only watch: no keys, no signals.")
+@click.option("--no-input", is_flag=True, help="Only watch; send no keys and no signals.")
 def attach(ref: str, no_input: bool) -> int:
-    """Come back to a run: see what it prints, type to it.
+    """Return to a run: see its output and type input.
 
-    Ctrl-C goes to the run, the third within three seconds ends it; Ctrl-Z leaves it running. The exit code is the run's own.
+    Ctrl-C goes to the run; the third within three seconds ends it. Ctrl-Z detaches. The exit code is the run's own.
     """
     from stoker.cli.follow import Follower
 
     run = plane().show(ref)
     say_which(ref, run)
     if State(run["state"]).final:
-        raise StateError(f"{output.shown(run['name'])} has ended: {run.get('sentence') or run['state']}",
-                         hint=f"Its output: stoker logs {output.type_ref(run)}   Start it again: stoker start {output.type_ref(run)}")
+        raise StateError(f"{output.shown(run['name'])} ended: {run.get('sentence') or run['state']}",
+                         hint=f"Output: stoker logs {output.type_ref(run)}   Start again: stoker start {output.type_ref(run)}")
     if output.is_terminal(sys.stderr):
-        output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C goes to the run, Ctrl-Z leaves it running"))
+        output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C goes to the run, Ctrl-Z detaches"))
     return Follower(run, offsets=log_tail(run), take_input=not no_input, visiting=True).follow()
 
 
@@ -167,7 +167,7 @@ def log_tail(run: dict) -> tuple[int, int]:
 @refs_argument()
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
-    """Wait until all of these have ended. The exit code is the run's; of several, the first that is not 0."""
+    """Wait until all these runs have ended. The exit code is the run's; of several runs, the first that is not 0."""
     ids = [find(ref)["id"] for ref in refs]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
     if as_json:
@@ -214,8 +214,8 @@ def tell_end(run: dict) -> None:
 @click.command("stop")
 @refs_argument()
 @click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
-@click.option("--force", is_flag=True, help="Kill at once, also when the run's agent does not answer.")
-@click.option("--no-wait", is_flag=True, help="Do not wait until it has ended.")
+@click.option("--force", is_flag=True, help="Kill at once, even if the run's agent does not answer.")
+@click.option("--no-wait", is_flag=True, help="Return at once; do not wait for the end.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. They can be started again.
@@ -229,7 +229,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     stopped, code = _each(refs, ask)
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
-        with output.slow(f"waiting for {names} to end. Ctrl-C ends the waiting only; --force kills at once"):
+        with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting; --force: kill at once"):
             stopped = [run if State(run["state"]).final else _until_stopped(run["id"]) for run in stopped]
     if as_json:
         output.print_json(stopped)
@@ -238,7 +238,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
             if State(run["state"]).final:
                 tell_end(run)
             else:
-                output.say(f"{output.shown(run['name'])}: asked to end")
+                output.say(f"{output.shown(run['name'])}: stop requested")
     return code
 
 
@@ -261,19 +261,19 @@ def _until_stopped(run_id: str) -> dict:
 def ladder_line(stage: dict) -> str:
     """What a stop does now, and how long it waits for that."""
     name, left = stage.get("name"), stage.get("left_s")
-    within = f"; waits at most {format_duration(left)}" if left else ""
+    within = f"; waiting at most {format_duration(left)}" if left else ""
     if name == "wait":
-        return f"the script has ended; waiting for its remaining processes{within}"
-    return f"saving an image of the training first{within}" if name == "image" else f"{name} sent{within}"
+        return f"the script ended; waiting for its remaining processes{within}"
+    return f"saving an image first{within}" if name == "image" else f"{name} sent{within}"
 
 
 @click.command("start")
 @ref_argument()
-@click.option("-a", "--attach", "follow", is_flag=True, help="Follow it in the foreground.")
-@click.option("--edited", is_flag=True, help="Also if its script was edited since its last image: it begins anew.")
+@click.option("-a", "--attach", "follow", is_flag=True, help="Follow the run in the foreground.")
+@click.option("--edited", is_flag=True, help="Start even if the script was edited after the last image; restarts from scratch.")
 @json_option("Print the run as JSON.")
 def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
-    """Start an ended run again, as one more attempt of the same run."""
+    """Start an ended run again, as a new attempt of the same run."""
     from stoker.cli.run import next_attempt
 
     client, before = plane(), find(ref)
@@ -282,7 +282,7 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
         run = client.start(before["id"], edited=edited)
     attempt = next_attempt(run)
     if resume.get("dear") and not edited:
-        output.say(f"{output.shown(run['name'])}: the way back {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
+        output.say(f"{output.shown(run['name'])}: resuming {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
     if follow:
         from stoker.cli.follow import Follower
 
@@ -294,19 +294,19 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     if as_json:
         output.print_json(run)
     else:
-        output.say(f"{output.shown(run['name'])}: attempt {attempt}. See it: stoker logs -f {output.type_ref(run)}")
+        output.say(f"{output.shown(run['name'])}: attempt {attempt}. Follow: stoker logs -f {output.type_ref(run)}")
     return 0
 
 
 @click.command("keep")
 @ref_argument()
 @click.argument("duration", required=False, type=Duration(), metavar="[3h]")
-@click.option("--pin/--unpin", "pin", default=None, help="Keep it from gc for ever, or no longer.")
+@click.option("--pin/--unpin", "pin", default=None, help="Protect the run from gc, or stop protecting it.")
 @json_option("Print the run as JSON.")
 def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> None:
-    """Let a run go on for 3h from now, whatever its limit was; or pin it, so that gc leaves it alone."""
+    """Let a run continue for 3h from now, whatever its limit was. Or pin the run, so that gc keeps it."""
     if duration is None and pin is None:
-        raise InvalidSpec("Keep it for how long?", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin")
+        raise InvalidSpec("No duration was given.", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin")
     run = plane().keep(find(ref)["id"], seconds=duration, pin=pin)
     if as_json:
         output.print_json(run)
@@ -315,27 +315,27 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
     if duration is not None:
         limit = (run.get("limits") or {}).get("time_s")
         ran = run.get("used_s") or 0
-        told = f"ends after {format_duration(limit)} of running; it ran {format_duration(ran)} so far" if limit else "it has no time limit"
+        told = f"stops after {format_duration(limit)} of running time; used so far: {format_duration(ran)}" if limit else "no time limit"
         output.say(f"{name}: {told}")
     if pin is not None:
-        output.say(f"{name}: " + ("pinned, gc leaves it alone" if pin else "not pinned any more"))
+        output.say(f"{name}: " + ("pinned; gc keeps it" if pin else "unpinned"))
 
 
 @click.command("rm")
 @refs_argument()
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Also runs that live: they are ended first.")
+@click.option("--force", is_flag=True, help="Stop active runs first, then delete them.")
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
-    """Delete runs: their logs, their copies, what is known of them. What they wrote into your own folders stays."""
+    """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept."""
     found, code = _each(refs, _the_only)
     if not force and (active := next((run for run in found if not State(run["state"]).final), None)):
         ref = output.type_ref(active)
         raise StateError(f"{output.shown(active['name'])} is {active['state']}.",
-                         hint=f"stoker stop {ref}   first, or end and delete it: stoker rm --force {ref}")
+                         hint=f"stoker stop {ref}   first, or stop and delete: stoker rm --force {ref}")
     if found and not yes:
         if not output.can_ask():
-            raise InvalidSpec("Nothing was deleted: stoker rm asks first, and nobody can answer here.",
+            raise InvalidSpec("Nothing was deleted: there is no terminal to ask at.",
                               hint=f"stoker rm --yes {' '.join(map(output.type_ref, found))}")
         names = ", ".join(output.shown(run["name"]) for run in found)
         if not output.ask(f"Delete {names} with logs and copies?", default=False):
@@ -353,7 +353,7 @@ def _the_only(ref: str) -> dict:
     """The run of this name or id. What deletes does not choose among several of one name. Raises InvalidSpec."""
     run = plane().run(ref)
     if (run.get("same_name") or 1) > 1:
-        raise InvalidSpec(f"{run['same_name']} runs have the name {output.shown(ref)}: nothing of that name was deleted.",
+        raise InvalidSpec(f"{run['same_name']} runs have the name {output.shown(ref)}; none was deleted.",
                           hint=f"stoker rm {run['id']}   deletes the newest, {output.shown(run['name'])}. All ids: stoker ps --all")
     return run
 

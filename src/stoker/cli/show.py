@@ -22,7 +22,7 @@ LINES_SHOWN = 12
 @ref_argument()
 @json_option("Print the run and its details as one JSON object.")
 def show(ref: str, as_json: bool) -> None:
-    """Say what became of a run and what to type next, then all that is known of it."""
+    """Show a run's status, why it ended, what to type next, and its details."""
     run = plane().show(ref)
     say_which(ref, run)
     if as_json:
@@ -53,7 +53,7 @@ def opening(run: dict) -> str:
         return output.shown(run["sentence"])
     state = State(run["state"])
     if state is State.PENDING and run.get("waits_for"):
-        return f"It waits for {output.shown(run['waits_for'])}."
+        return f"Waiting for {output.shown(run['waits_for'])}."
     text = STATE_SENTENCES[state]
     return text[0].upper() + text[1:] + "."
 
@@ -65,7 +65,7 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Rehearsal", list(_rehearsal(run.get("rehearsal") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
     yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
-    yield "Use" if State(run["state"]) is State.RUNNING else "Use, as seen last", list(_use(run))
+    yield "Use" if State(run["state"]) is State.RUNNING else "Last seen use", list(_use(run))
     yield "Tuned", list(_tuned(run))
     engine = run.get("engine") or {}
     yield "Engine", list(_engine(engine))
@@ -94,13 +94,13 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     elif limit:
         yield "time limit", format_duration(limit)
     if run.get("waits_for_input"):
-        yield "waits for input", f"type it after: stoker attach {output.type_ref(run)}"
+        yield "waits for input", f"to type: stoker attach {output.type_ref(run)}"
     if run.get("reachability") == "unreachable":
-        yield "reachable", "no: its machine does not answer, so this may be old"
+        yield "reachable", "no: its machine does not answer; these facts may be old"
     if run.get("target") != "local":
         yield "target", str(run.get("target"))
     if run.get("pinned"):
-        yield "pinned", "yes, gc leaves it alone"
+        yield "pinned", "yes; gc keeps it"
 
 
 def _engine(told: dict) -> Iterator[tuple[str, str]]:
@@ -116,19 +116,19 @@ def _engine(told: dict) -> Iterator[tuple[str, str]]:
 
 def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
     if resume.get("came_back"):
-        yield "came back", output.shown(resume["came_back"])
+        yield "resumed", output.shown(resume["came_back"])
     if resume.get("began_anew"):
-        yield "began anew", output.shown(resume["began_anew"])
+        yield "restarted", output.shown(resume["began_anew"])
     if resume.get("files"):
         yield "files", output.shown(resume["files"])
     if resume.get("sentence"):
         yield "now", output.shown(resume["sentence"])
     if resume.get("way_back"):
-        yield "way back", "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line)
+        yield "to resume", "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line)
     if resume.get("starts_again"):
         yield "programs", output.shown(resume["starts_again"])
     if resume.get("edited"):
-        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}, since that image: as it is now, the run could only begin anew")
+        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}after that image; started now, the run restarts from scratch")
     if resume.get("not_taken"):
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):
@@ -143,7 +143,7 @@ def _tuned(run: dict) -> Iterator[tuple[str, str]]:
     if told.get("left"):
         yield "left", "\n".join(output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN])
     if (run.get("spec") or {}).get("settings") and not told:
-        yield "asked", "settings of stoker tune; no process has told of them"
+        yield "asked", "settings of stoker tune; no process has reported them yet"
 
 
 def _rehearsal(told: dict) -> Iterator[tuple[str, str]]:
@@ -152,7 +152,7 @@ def _rehearsal(told: dict) -> Iterator[tuple[str, str]]:
         return
     yield "verdict", output.shown(str(told.get("verdict") or ""))
     yield "found", "\n".join(output.shown(str(line)) for line in told["lines"])
-    yield "look at", "\n".join(output.shown(str(line)) for line in told.get("warnings") or ())
+    yield "warnings", "\n".join(output.shown(str(line)) for line in told.get("warnings") or ())
     yield "not checked", "\n".join(output.shown(str(line)) for line in told.get("not_checked") or ())
 
 
@@ -169,7 +169,7 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
     if evidence.get("tail") and not exception:
         tail = evidence["tail"]
         lines = tail if isinstance(tail, list) else str(tail).splitlines()
-        yield "last words", "\n".join(output.shown(line) for line in lines[-8:])
+        yield "last output", "\n".join(output.shown(line) for line in lines[-8:])
 
 
 def _no_leftovers(key: str, value: Any) -> bool:
@@ -182,7 +182,7 @@ def _value(key: str, value: Any) -> str:
     if key.endswith("_s") and isinstance(value, int | float):
         return format_duration(value)
     if key == "leftovers" and isinstance(value, dict):
-        parts = {"ended after it": value.get("found"), "still there": value.get("survivors"), "left running": value.get("spared")}
+        parts = {"ended with the run": value.get("found"), "still there": value.get("survivors"), "left running": value.get("spared")}
         listed = {title: ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in found) for title, found in parts.items() if found}
         return output.shown("; ".join(f"{title}: {names}" for title, names in listed.items()))
     if isinstance(value, dict):
@@ -210,7 +210,7 @@ def _attempt(attempt: dict) -> tuple[str, str]:
     spared = (attempt.get("leftovers") or {}).get("spared") or ()
     if spared:
         names = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in spared[:LEFT_NAMED]) + (", ..." if len(spared) > LEFT_NAMED else "")
-        parts.append(f"left running, as a daemon of its own: {output.shown(names)}")
+        parts.append(f"left running as a daemon: {output.shown(names)}")
     if attempt.get("out_bytes") is not None:
         parts.append(f"log {format_size(attempt['out_bytes'])}")
     return number, ", ".join(parts)

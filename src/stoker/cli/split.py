@@ -9,7 +9,7 @@ from stoker.base.units import format_duration
 WORDS = {
     "data": "waiting for data", "start": "starting workers", "transfer": "copying to the GPU", "forward": "forward and loss",
     "backward": "backward", "optimizer": "optimizer", "save": "saving", "log": "printing, logging", "evaluation": "evaluation",
-    "other": "other code of the script", "gap": "idle, waits for the script",
+    "other": "other code of the script", "gap": "idle, waiting for the script",
 }
 BAR = 30  # columns
 LEAST = 0.002  # a share below this is not shown
@@ -53,7 +53,7 @@ def _step(told: dict) -> str:
         middle, slow, slowest = (_number(told[name]) for name in ("p50_ms", "p90_ms", "max_ms"))
         parts.append(f"{middle} ms, one in ten above {slow} ms, the slowest {slowest} ms")
     if told.get("first_s") is not None:
-        parts.append(f"the first one took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation")
+        parts.append(f"the first took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation")
     return "\n".join(parts)
 
 

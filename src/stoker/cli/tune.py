@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from stoker.tune.search import Report
     from stoker.tune.trial import Command
 
-EPILOG = """The script is started several times as it is, in this folder, a few seconds each; what it writes goes to a scratch folder that
-is removed afterwards. It measures where the time of a step goes, tries what promises to be faster side by side with the script as it
-is, confirms the best in fresh processes, and keeps it: `stoker run` then uses it, the script stays as it is. Ctrl-C ends the search
-with what is known by then.
+EPILOG = """Stoker starts the script several times in this folder, a few seconds each. Its files go to a scratch folder that
+is removed afterwards. Stoker measures where the time of a step goes, and compares promising settings with the unchanged
+script. The best settings are confirmed in fresh processes and kept: `stoker run` then applies them; your files do not change.
+Ctrl-C ends the search and reports what is known so far.
 
 \b
   stoker tune train.py --epochs 90
-  stoker tune --allow precision train.py       try bfloat16 too, and check that it learns as well
+  stoker tune --allow precision train.py       also try bfloat16, and check the accuracy
   stoker tune --fail-if "data wait > 10%" train.py
-  stoker tune --show train.py                  what is kept for it;  --forget  removes that
+  stoker tune --show train.py                  show kept settings;  --forget  deletes them
 
-The exit code is 0 when it was tuned or nothing is to be won, 8 when what --fail-if says is so, 9 when it could not be tuned.
+Exit codes: 0 tuned or nothing to gain, 8 the condition of --fail-if is true, 9 tuning was not possible.
 """
 
 
 @click.command("tune", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
-              help="Search for at most so long; checking accuracy comes after that.")
+              help="Search for at most this long; accuracy checks come on top.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
-              help="Also try what changes the arithmetic (bfloat16, TF32); kept only where it was shown to learn as well.")
-@click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if that is so, for CI.")
-@click.option("--network", is_flag=True, help="Let the trials write to the network, as to a metrics server.")
-@click.option("--force", is_flag=True, help="Tune a training that takes less than 10 minutes, too.")
-@click.option("--no-keep", is_flag=True, help="Report only: keep nothing for `stoker run`.")
-@click.option("--batch", is_flag=True, help="Find the largest batch that fits, and the fastest, instead.")
-@click.option("--svg", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw the picture of the report into FILE.")
-@click.option("--show", is_flag=True, help="Show what is kept for this script, or for all.")
-@click.option("--forget", is_flag=True, help="Forget what is kept for this script.")
+              help="Also try bfloat16 and TF32; kept only if the training reaches the same loss.")
+@click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if this condition is true, for CI.")
+@click.option("--network", is_flag=True, help="Let the trials write to the network, for example to a metrics server.")
+@click.option("--force", is_flag=True, help="Tune even if the training takes less than 10 minutes.")
+@click.option("--no-keep", is_flag=True, help="Report only; do not keep settings for `stoker run`.")
+@click.option("--batch", is_flag=True, help="Find the largest and the fastest batch size instead.")
+@click.option("--svg", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Write the chart of the report to FILE.")
+@click.option("--show", is_flag=True, help="Show the kept settings of this script, or of all scripts.")
+@click.option("--forget", is_flag=True, help="Delete the kept settings of this script.")
 @json_option("Print the report as one JSON object.")
 def tune(command: tuple[str, ...], **o: Any) -> int:
-    """Find what makes a training faster, prove it, and use it from then on, without touching the script."""
+    """Find settings that make a training faster, confirm them, and let `stoker run` apply them. The script is not changed."""
     from stoker.tune import trial
 
     if o["show"] and not command:
@@ -67,7 +67,7 @@ def tune(command: tuple[str, ...], **o: Any) -> int:
     read = trial.read(command, Path(_here()), env)
     if o["show"] or o["forget"]:
         if read.script is None:
-            raise InvalidSpec("No Python script is named in it.", hint="stoker tune --show train.py")
+            raise InvalidSpec("The command names no Python script.", hint="stoker tune --show train.py")
         return _show(read.script, o) if o["show"] else _forget(read.script)
     for warning in read.warnings:
         output.say(output.shown(warning))
@@ -127,7 +127,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with Console(stderr=True).status("") as status:
         def say(text: str) -> None:
             columns = shutil.get_terminal_size().columns - 4
-            status.update(Text(output.cut(f"{output.shown(text)}   (Ctrl-C ends it with what is known)", columns)))
+            status.update(Text(output.cut(f"{output.shown(text)}   (Ctrl-C: end now and report)", columns)))
         yield say
 
 
@@ -140,7 +140,7 @@ def _show(script: Path | None, o: Mapping[str, Any]) -> int:
         output.print_json(found)
         return 0
     if script is not None and not found:
-        raise NotFound(f"Nothing is kept for {output.shown(str(script))}.", hint=f"stoker tune {output.shown(str(script))}")
+        raise NotFound(f"No settings are kept for {output.shown(str(script))}.", hint=f"stoker tune {output.shown(str(script))}")
     for entry in found:
         print(output.shown(entry["script"]))
         print(f"  {', '.join(keep.words(entry['settings'])) or 'nothing'}")
@@ -149,7 +149,7 @@ def _show(script: Path | None, o: Mapping[str, Any]) -> int:
         for line in keep.fitting(entry, Path(entry["script"]))[1]:
             print(f"  {output.shown(line)}")
     if not found:
-        print("Nothing is kept.")
+        print("No settings are kept.")
     return 0
 
 
@@ -157,8 +157,8 @@ def _forget(script: Path) -> int:
     from stoker.tune import keep
 
     if not keep.forget(home(), script):
-        raise NotFound(f"Nothing is kept for {output.shown(str(script))}.", hint="stoker tune --show lists what is")
-    output.say(f"forgotten: {output.shown(str(script))} runs as it is again")
+        raise NotFound(f"No settings are kept for {output.shown(str(script))}.", hint="List kept settings: stoker tune --show")
+    output.say(f"deleted; {output.shown(str(script))} runs without tuned settings again")
     return 0
 
 
@@ -179,7 +179,7 @@ def _here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError as e:
-        raise InvalidSpec("The folder you stand in does not exist any more.", hint="cd into an existing folder.") from e
+        raise InvalidSpec("The current folder does not exist any more.", hint="Change to an existing folder.") from e
 
 
 def _iso(at: float) -> str:

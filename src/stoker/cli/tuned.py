@@ -28,7 +28,7 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
     if settings.get("compile") and spec.get("resume") == "auto":
         rest = {name: value for name, value in settings.items() if name != "compile"}
         settings = rest if keep.words(rest) else {}
-        left = [*left, "without torch.compile, which stoker tune found faster: a compiled training cannot come back exactly "
+        left = [*left, "without torch.compile, which stoker tune found faster: a compiled training cannot resume exactly "
                        "(--resume off allows it)"]
     told = [output.shown(line) for line in left]
     if settings:
@@ -39,7 +39,7 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
         other = " for other arguments" if entry.get("arguments", mine) != mine else ""
         ago = f"{format_duration(time.time() - entry['at']).split()[0]} ago"
         told.insert(0, output.shown(f"with {', '.join(keep.words(settings))}: stoker tune {how}{other} {ago} "
-                                    "(--no-settings leaves it out)"))
+                                    "(to disable: --no-settings)"))
     return told
 
 

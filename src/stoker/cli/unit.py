@@ -50,7 +50,7 @@ def enable() -> str:
     with contextlib.suppress(StokerError):
         plane(start=False).shutdown()  # the one that a command started makes room; runs go on
     _systemctl("restart", NAME)
-    return f"The server is started at boot from now on ({path}). {_linger()}"
+    return f"The server will start at boot ({path}). {_linger()}"
 
 
 def disable() -> str:
@@ -63,7 +63,7 @@ def disable() -> str:
     path.unlink(missing_ok=True)
     with contextlib.suppress(StokerError):
         _systemctl("daemon-reload")
-    return "The server is not started at boot any more; the next command that needs it starts it."
+    return "The server will not start at boot any more; the next command that needs it starts it."
 
 
 def _linger() -> str:
@@ -71,18 +71,18 @@ def _linger() -> str:
     try:
         done = subprocess.run(["loginctl", "enable-linger", getpass.getuser()], capture_output=True, timeout=COMMAND_S, check=False)
         if done.returncode == 0:
-            return "It stays when you log out."
+            return "It keeps running after logout."
     except (OSError, subprocess.TimeoutExpired):
         pass
-    return f"It still ends when you log out; an administrator can change that: sudo loginctl enable-linger {getpass.getuser()}"
+    return f"It ends at logout; an administrator can change that: sudo loginctl enable-linger {getpass.getuser()}"
 
 
 def _systemctl(*words: str) -> None:
-    hint = "Nothing is lost without it: runs go on, and the next command starts the server. With cron: @reboot stoker server start"
+    hint = "Runs continue without the server; the next command starts it. With cron: @reboot stoker server start"
     try:
         done = subprocess.run(["systemctl", "--user", *words], capture_output=True, timeout=COMMAND_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise StateError("This machine has no systemd for users that would keep the server.", hint=hint) from e
+        raise StateError("This machine has no systemd for users, so the server cannot be enabled.", hint=hint) from e
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise StateError(f"systemctl --user {words[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}", hint=hint)

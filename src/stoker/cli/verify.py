@@ -27,17 +27,17 @@ from stoker.cli.lives import whole_log
 from stoker.cli.options import Duration, json_option, plane
 from stoker.cli.run import choose_python, make_spec, run_env
 
-EPILOG = """The script runs in frozen copies of this folder, which are deleted afterwards: nothing of yours is touched. It runs once
-plainly, once recorded, then once for each kill: SIGKILL at a random moment, `stoker start`, and at the end the weights, buffers,
-optimizer state, printed text and written files are compared. A script that takes longer than --for is compared at the step it has
-reached by then.
+EPILOG = """The script runs in frozen copies of this folder, which are deleted afterwards; your files do not change. It runs once
+plainly, once recorded, then once per kill: SIGKILL at a random moment, then `stoker start`. At the end Stoker compares weights,
+buffers, optimizer state, printed text and written files. A script that takes longer than --for is compared at the step that it
+has reached by then.
 
 \b
   stoker verify-resume train.py
   stoker verify-resume --kills 20 --for 5m -- python train.py --epochs 1
-  stoker verify-resume --resume-args "--resume last.pt" train.py    grade the script's own way to resume
+  stoker verify-resume --resume-args "--resume last.pt" train.py    test the script's own resume
 
-The exit code is 0 when every trial was equal, 1 when one was not, 125 when nothing could be compared.
+Exit codes: 0 all trials were equal, 1 a trial was not equal, 125 nothing could be compared.
 """
 SETTLE_S = 0.2
 SOONER = 3  # tries to meet a run alive
@@ -47,16 +47,16 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 
 @click.command("verify-resume", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N", help="So many trials, one kill each.")
-@click.option("--for", "for_s", type=Duration(), default="2m", show_default=True, metavar="2m", help="Compare after so much training.")
-@click.option("--image-every", default="", metavar="20s", help="Make images so often: 20s, 50steps. [default: 8 in the time there is]")
+@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N", help="Number of trials, with a kill in each.")
+@click.option("--for", "for_s", type=Duration(), default="2m", show_default=True, metavar="2m", help="Compare after this much training.")
+@click.option("--image-every", default="", metavar="20s", help="Interval between images: 20s, 50steps. [default: 8 images per run]")
 @click.option("--resume-args", metavar="WORDS",
-              help="Grade the script's own way instead: start it again with these words, in the same folder.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Chooses the moments of the kills.")
-@click.option("--keep", is_flag=True, help="Keep the runs that were made, to look at them.")
+              help="Test the script's own resume instead: restart it in the same folder with these arguments.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Random seed for the moments of the kills.")
+@click.option("--keep", is_flag=True, help="Keep the runs of this verification, to look at them.")
 @json_option("Print the verdict and all trials as one JSON object.")
 def verify_resume(command: tuple[str, ...], **o: Any) -> int:
-    """Prove on this script and machine that a killed run comes back bit for bit, or name what stands in the way."""
+    """Test on this machine that a killed run of the script resumes bit for bit, or show what prevents it."""
     if not command:
         raise InvalidSpec("There is no command to verify.", hint="stoker verify-resume train.py")
     with tempfile.TemporaryDirectory(prefix="stoker-verify-") as temp:
@@ -98,27 +98,27 @@ class _Bench:
 
     def verify(self) -> dict:
         made = self._begin("plain", resume="off", at=f"{self._o['for_s']:g}s")
-        output.say("plain run, as the measure of all things")
+        output.say("baseline run")
         plain = self._finish(made)
         if plain["digest"] is None:
             raise NothingToCompare(_why_nothing(plain), hint=_leads_out(self._spec["command"]) or (
-                f"Look at it: stoker logs {plain['id']}" if self._o["keep"] else
-                "Does it train with torch, and does it end well by itself? --keep keeps the run to look at."))
+                f"See its output: stoker logs {plain['id']}" if self._o["keep"] else
+                "The script must train with torch and finish by itself. To keep the run and look at it: --keep"))
         ended = plain["digest"]["ended"]
         at = "end" if ended else str(plain["digest"]["steps"])
         steps = f"{plain['digest']['steps']:,} steps"
-        output.say(f"it made {steps} in {format_duration(plain['seconds'])}{'' if ended else ', and would go on: compared there'}")
+        output.say(f"{steps} in {format_duration(plain['seconds'])}{'' if ended else '; runs are compared at this step'}")
         every = self._o["image_every"] or f"{max(0.5, plain['seconds'] / 8):.2f}s"
-        output.say("a second run, " + ("as a control" if self._own is not None else "recorded"))
+        output.say("second run, " + ("as a control" if self._own is not None else "recorded"))
         second = self._finish(self._begin("second", resume="off" if self._own is not None else "auto", at=at, every=every))
         noise = compare.noise(plain, second)
         if second["digest"] is None or plain["digest"]["digest"] != second["digest"]["digest"]:
-            return self._report("not deterministic: two runs that nobody disturbed end with different weights", [
-                "Nothing can be compared bit for bit. Does the script set its seeds?", *_said(second)], 1, [])
+            return self._report("not deterministic: two undisturbed runs end with different weights", [
+                "The runs cannot be compared bit for bit. Does the script set its seeds?", *_said(second)], 1, [])
         if self._own is None and not (second["resume"] or {}).get("image"):
             return self._report(f"not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}", _said(second), 1, [])
         trials, kills = [], self._o["kills"]
-        output.say(f"{kills} kill{'s' * (kills > 1)} to come: about {format_duration(kills * LIVES * second['seconds'])} in all")
+        output.say(f"{kills} kill{'s' * (kills > 1)} planned: about {format_duration(kills * LIVES * second['seconds'])} in total")
         for n in range(1, kills + 1):
             moment = second["seconds"] * self._random.uniform(0.2, 0.9)
             output.say(f"kill {n} of {kills}, after {moment:.1f} s")
@@ -127,7 +127,7 @@ class _Bench:
                 if killed:
                     break
                 moment *= 0.6  # this machine was faster than before
-                output.say(f"kill {n} of {kills}: the run had ended before; once more, after {moment:.1f} s")
+                output.say(f"kill {n} of {kills}: the run finished before the kill; retrying with a kill after {moment:.1f} s")
                 ended, killed = self._trial(n, at, every, moment)
             trials.append({"killed_after_s": moment, "run": ended["id"], "grade": _back(ended).get("grade"),
                            "how": self._how(ended, killed),
@@ -141,19 +141,19 @@ class _Bench:
         way = "the script's own resume" if self._own is not None else "exact resume"
         notes = [f"kill at {t['killed_after_s']:.1f} s: " + (", ".join(t["different"]) if t["different"] else "equal") +
                  (f" ({t['how']})" if t["how"] else "") for t in trials]
-        notes += [f"not compared, since it differs between undisturbed runs too: {name}" for name in noise.names()]
-        notes += ["not compared: what a progress bar drew over; how often it is drawn anew follows the clock"] * any(
+        notes += [f"not compared, because it also differs between undisturbed runs: {name}" for name in noise.names()]
+        notes += ["not compared: overwritten frames of progress bars; their number depends on the time"] * any(
             t["only_bars"] for t in trials)
         notes += [] if self._own is not None else _said(recorded)
         wrong = [t for t in trials if t["different"] and (t["grade"] or self._own is not None)]
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it began anew beside the files that "
-                                "it had made, and did not end equal", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch next to the files that "
+                                "it had written, and did not end equal", notes, 1, trials)
         if self._own is None and not came_back:
-            return self._report(f"not resumable in {len(trials)} kills: each time it began anew, and ended equal", notes, 1, trials)
-        from_image = f"; {len(came_back)} of them from an image, the others from the start" if len(came_back) < len(trials) else ""
+            return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal", notes, 1, trials)
+        from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch" if len(came_back) < len(trials) else ""
         return self._report(f"{way}: bit-exact (verified: {len(same)} of {len(trials)} kills in {steps}"
                             f"{from_image if self._own is None else ''})", notes, 0, trials)
 
@@ -187,12 +187,12 @@ class _Bench:
 
     def _how(self, ended: dict, killed: bool) -> str:
         if not killed:
-            return "it had ended before"
+            return "it finished before the kill"
         if self._own is not None:
-            return "started with its own words"
+            return "restarted with its own arguments"
         if _back(ended):
-            return f"back at step {_back(ended)['step']:,}, {_back(ended).get('grade')}"
-        return "; ".join((ended["resume"] or {}).get("not_taken") or ()) or "from the start"
+            return f"resumed at step {_back(ended)['step']:,}, {_back(ended).get('grade')}"
+        return "; ".join((ended["resume"] or {}).get("not_taken") or ()) or "restarted from scratch"
 
     def _begin(self, what: str, *, resume: str, at: str, every: str = "auto", folder: str = "", more: tuple[str, ...] = ()) -> dict:
         digest = self._temp / f"{what}.json"

@@ -86,8 +86,8 @@ def settle(reading: Reading, folder: Path, env: dict[str, str], *, modules: Sequ
     if not reading.shims:
         return reading, answer
     if isinstance(answer, python.Silence):
-        raise InvalidSpec(f"{reading.shims[0]} leads to no Python here: {answer.why.rstrip('.')}.",
-                          hint="Type `python --version` in this folder; with pyenv, `pyenv versions` lists what is installed.")
+        raise InvalidSpec(f"{reading.shims[0]} finds no Python here: {answer.why.rstrip('.')}.",
+                          hint="Run python --version in this folder; with pyenv, pyenv versions lists the installed Pythons.")
     found = answer.executable or reading.interpreter
     argv = tuple(found if n == 0 and word in reading.shims else word for n, word in enumerate(reading.argv))
     return replace(reading, argv=argv, interpreter=found, shims=()), answer
@@ -116,7 +116,7 @@ def _python_command(command: Sequence[str], folder: Path, env: dict[str, str]) -
         names = (first, "python3") if first == "python" else (first,)
         found, shims, warnings = _find_python(names, folder, env)
         if os.path.basename(found) != first and not shims:
-            warnings.append(f"There is no `{first}` here; {found} is used.")
+            warnings.append(f"There is no {first} here; using {found}.")
     options, module, rest = _python_options(command[1:])
     script, path = _python_target(module, rest, folder)
     return Reading(argv=(found, *command[1:]), script=script, interpreter=found, import_path=path, options=options, shims=shims,
@@ -155,7 +155,7 @@ def _find_python(names: Sequence[str], folder: Path, env: dict[str, str]) -> tup
     """(path, the shims to ask in turn, warnings) of the first of `names` on the user's PATH."""
     found = [p for p in (_which(name, folder, env) for name in names) if p]
     if not found:
-        raise InvalidSpec(f"There is no `{names[0]}` on your PATH.",
+        raise InvalidSpec(f"There is no {names[0]} on your PATH.",
                           hint="Activate your environment first (source .venv/bin/activate, conda activate NAME), or name one: "
                                "stoker run -- /path/to/python train.py")
     warnings = []
@@ -207,8 +207,8 @@ def _behind_shim(path: str, folder: Path, env: dict[str, str]) -> str:
         return path
     if done[0] != 0:
         said = done[2].decode("utf-8", "replace").strip().splitlines()
-        raise InvalidSpec(f"{path} leads to no program here: {said[0].rstrip('.') if said else 'pyenv names none'}.",
-                          hint="`pyenv versions` lists the Pythons; `pyenv local VERSION` chooses one for this folder.")
+        raise InvalidSpec(f"{path} finds no program here: {said[0].rstrip('.') if said else 'pyenv names none'}.",
+                          hint="List the Pythons with pyenv versions; choose one with pyenv local VERSION.")
     return os.fsdecode(done[1].strip()) or path
 
 
@@ -297,7 +297,7 @@ def _readable_script(word: str, folder: Path) -> Path:
     if not path.exists():
         raise _no_file(word, folder)
     if path.is_file() and not os.access(path, os.R_OK):
-        raise Denied(f"{word} cannot be read: you may not open it.", hint=f"chmod u+r {word}   (or ask its owner)")
+        raise Denied(f"{word} cannot be read: permission denied.", hint=f"chmod u+r {word}   (or ask the owner of the file)")
     return path
 
 
@@ -327,11 +327,11 @@ def _shebang(path: Path) -> str | None:
 def _check_shebang(path: Path, shebang: str) -> None:
     wanted = next(iter(shebang.split()), "")
     if shebang.endswith("\r"):
-        raise InvalidSpec(f"{path.name} has Windows line ends, so the system looks for a program named '{wanted}\\r'.",
+        raise InvalidSpec(f"{path.name} has Windows line endings, so the system looks for a program named '{wanted}\\r'.",
                           hint=f"sed -i 's/\\r$//' {path.name}")
     if not os.path.exists(wanted):
-        raise InvalidSpec(f"The first line of {path.name} asks for {wanted or 'no program'}, which does not exist here.",
-                          hint="Correct its first line, or start it with the program you mean: stoker run -- bash SCRIPT")
+        raise InvalidSpec(f"The first line of {path.name} names {wanted or 'no program'}, which does not exist here.",
+                          hint="Correct the first line, or name the program: stoker run -- bash SCRIPT")
 
 
 def _is_python_shebang(shebang: str | None) -> bool:
@@ -379,14 +379,14 @@ def _directory(word: str, path: Path) -> InvalidSpec:
 
 def _no_file(word: str, folder: Path) -> InvalidSpec:
     found = nearest(word, folder)
-    hint = f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found else f"You are in {folder}; `ls` shows what is there."
+    hint = f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found else f"The current folder is {folder}."
     return InvalidSpec(f"There is no file {shlex.quote(word)} here.", hint=hint)
 
 
 def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> InvalidSpec:
     word = command[0]
     if _ASSIGNMENT.match(word):
-        return InvalidSpec(f"'{word}' is a setting of a shell, not a program.", hint=f"stoker run -- env {' '.join(command)}")
+        return InvalidSpec(f"'{word}' is a shell assignment, not a program.", hint=f"stoker run -- env {' '.join(command)}")
     if " " in word.strip():
         return _no_such_words(word, folder, env)
     if (folder / word).is_dir():
@@ -394,9 +394,9 @@ def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> Inv
     if (folder / word).is_file():
         if os.access(folder / word, os.X_OK):
             return InvalidSpec(f"{word} is not on your PATH, but a file here has that name.", hint=f"stoker run ./{word}")
-        return InvalidSpec(f"{word} is a file here, but not executable.", hint=f"chmod +x {word}, then: stoker run ./{word}")
+        return InvalidSpec(f"{word} is a file here, but is not executable.", hint=f"chmod +x {word}, then: stoker run ./{word}")
     if word in _BUILTINS:
-        return InvalidSpec(f"'{word}' is a command of the shell itself, not a program.",
+        return InvalidSpec(f"'{word}' is a built-in command of the shell, not a program.",
                            hint=f"stoker run -- bash -c '{' '.join(command)} && ...'")
     found = near(word, _COMMON, 1) or nearest(word, folder)
     hint = (f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found
@@ -414,7 +414,7 @@ def _no_such_words(word: str, folder: Path, env: dict[str, str]) -> InvalidSpec:
     command = script_first or starts_scripts or any(part.startswith("-") for part in parts)
     if command or (_which(parts[0], folder, env) and not nearest(word, folder)):
         unquoted = word if script_first else f"-- {word}"
-        return InvalidSpec(f"There is no program named '{word}'.", hint=f"Leave out the quotes: stoker run {unquoted}")
+        return InvalidSpec(f"There is no program named '{word}'.", hint=f"Remove the quotes: stoker run {unquoted}")
     return _no_file(word, folder)
 
 

@@ -29,7 +29,7 @@ _FETCHES = {
     "keras.utils.get_file": "a file",
 }
 _HUB_LIBRARIES = ("transformers.", "diffusers.", "sentence_transformers.", "peft.", "huggingface_hub.", "open_clip.", "timm.")
-_ONCE = "Fetch it once before, where there is a network."
+_ONCE = "Download it once before the run, with a network."
 _FETCH_COMMAND = re.compile(r"(^|[\s;&|])(wget|curl|gdown|aria2c|git clone)\s")
 
 def downloads(reader: Reader, around: Surroundings) -> Iterator[Finding]:
@@ -53,24 +53,24 @@ def _download(call: Call, reader: Reader, around: Surroundings) -> tuple[str, st
     if call.name.startswith("torchvision.models.") and weights:
         return _torch_weights(call, around)
     if call.name in _FETCHES:
-        return "note", f"{call.name}() fetches {_FETCHES[call.name]} from the network{_which(call)}.", _ONCE
+        return "note", f"{call.name}() downloads {_FETCHES[call.name]}{_which(call)}.", _ONCE
     if call.name in SHELLS and any(_FETCH_COMMAND.search(t) for t in call.texts):
-        return "note", f"{call.name}() fetches something from the network{_which(call)}.", _ONCE
+        return "note", f"{call.name}() downloads data{_which(call)}.", _ONCE
     return None
 
 
 def _dataset(call: Call, name: str, around: Surroundings) -> tuple[str, str, str] | None:
     root = call.keywords.get("root") or (call.positional_texts[0] if call.positional_texts else "")
     if not root:
-        return "note", f"It downloads {name} if its data folder has none yet.", _ONCE
+        return "note", f"The script downloads {name} if its data folder is empty.", _ONCE
     where = Path(os.path.normpath(os.path.join(around.folder, os.path.expanduser(root))))
     wanted = _DATASETS.get(name)
     if wanted is None:
-        return None if where.is_dir() else ("note", f"It downloads {name} to {where}, which does not exist yet.", "Fetch it once before.")
+        return None if where.is_dir() else ("note", f"The script downloads {name} to {where}, which does not exist yet.", "Download it once before the run.")
     if any(os.path.exists(where / (wanted + end)) for end in ("", ".gz")):
         return None
-    return ("warn", f"It downloads {name} at start: {where / wanted} is not there.",
-            f"Fetch it once where there is a network, or put the files into {where}.")
+    return ("warn", f"The script downloads {name} at start: {where / wanted} does not exist.",
+            f"Download it once with a network, or put the files into {where}.")
 
 
 def _hub(call: Call, kind: str, around: Surroundings) -> tuple[str, str, str] | None:
@@ -86,8 +86,8 @@ def _hub(call: Call, kind: str, around: Surroundings) -> tuple[str, str, str] | 
     offline = env.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
     ending = " and HF_HUB_OFFLINE forbids it" if offline else ""
     option = " --repo-type dataset" if kind == "datasets" else ""
-    return ("warn", f"It downloads {name} at start: {places[0]} is not there{ending}.",
-            f"Fetch it once where there is a network: hf download {name}{option}")
+    return ("warn", f"The script downloads {name} at start: {places[0]} does not exist{ending}.",
+            f"Download it once with a network: hf download {name}{option}")
 
 
 def _torch_weights(call: Call, around: Surroundings) -> tuple[str, str, str] | None:
@@ -97,8 +97,8 @@ def _torch_weights(call: Call, around: Surroundings) -> tuple[str, str, str] | N
     name = call.name.rsplit(".", 1)[-1]
     if any(cache.glob(f"{name}-*")) or any(cache.glob(f"{name}_*")):
         return None
-    return ("warn", f"It downloads weights of {name} at start: {cache} has none.",
-            "Fetch them once where there is a network, or set TORCH_HOME.")
+    return ("warn", f"The script downloads weights of {name} at start: {cache} has none.",
+            "Download them once with a network, or set TORCH_HOME.")
 
 
 def _which(call: Call) -> str:

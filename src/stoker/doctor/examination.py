@@ -53,7 +53,7 @@ def _python(reading: commands.Reading | None, answer: commands.Asked, folder: Pa
         return
     yield from (Finding("warn", "python", text) for text in reading.warnings)
     if isinstance(answer, python.Silence):
-        yield Finding("warn", "python", f"{reading.interpreter} gave no answer: {answer.why}.", f"Type: {reading.interpreter} --version")
+        yield Finding("warn", "python", f"{reading.interpreter} did not answer: {answer.why}.", f"Run: {reading.interpreter} --version")
     if isinstance(answer, python.Answer):
         yield Finding("ok", "python", f"Python {'.'.join(map(str, answer.version))} at {reading.interpreter}.")
         beside = next((folder / n for n in (".venv", "venv") if (folder / n / "pyvenv.cfg").exists()), None)

@@ -75,7 +75,7 @@ def _by_program(env: dict[str, str], hidden: bool, other: bool) -> Gpus:
     program = shutil.which("nvidia-smi", path=env.get("PATH"))
     if not program:
         there = _nvidia_on_the_bus()
-        return Gpus(error="there is an NVIDIA GPU in this machine, but no driver for it" if there else "", hidden=hidden, other=other)
+        return Gpus(error="this machine has an NVIDIA GPU, but no driver" if there else "", hidden=hidden, other=other)
     done = python.quiet([program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"], Path("/"), env, 10.0)
     if isinstance(done, python.Silence) or done[0]:
         said = done.why if isinstance(done, python.Silence) else (done[1] + done[2]).decode("utf-8", "replace").strip().splitlines()[:1]
@@ -87,10 +87,10 @@ def _by_program(env: dict[str, str], hidden: bool, other: bool) -> Gpus:
 
 def _nvml_error(code: int) -> str:
     if code == _VERSION_MISMATCH:
-        return "the loaded driver and its library have different versions; a reboot, or a restart of the container, mends that"
+        return "the loaded driver and its library have different versions; reboot, or restart the container"
     if code == _NO_DRIVER:
-        return "there is an NVIDIA GPU in this machine, but its driver is not loaded" if _nvidia_on_the_bus() else ""
-    return f"the NVIDIA driver gives error {code}"
+        return "this machine has an NVIDIA GPU, but its driver is not loaded" if _nvidia_on_the_bus() else ""
+    return f"the NVIDIA driver returns error {code}"
 
 
 def _nvidia_on_the_bus() -> bool:
@@ -104,7 +104,7 @@ def gpu_findings(seen: Gpus) -> Iterator[Finding]:
     """What there is to say about the GPUs alone."""
     if seen.error:
         yield Finding("fail", "gpu", f"No GPU can be used: {seen.error}.",
-                      "nvidia-smi shows it; in a container, was it started with --gpus all?")
+                      "Check nvidia-smi. In a container: was the container started with --gpus all?")
     elif seen.hidden and seen.names:
         yield Finding("warn", "gpu", f"CUDA_VISIBLE_DEVICES hides all {len(seen.names)} GPUs of this machine.",
                       "unset CUDA_VISIBLE_DEVICES")
@@ -113,7 +113,7 @@ def gpu_findings(seen: Gpus) -> Iterator[Finding]:
         newest = f", CUDA up to {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else ""
         yield Finding("ok", "gpu", f"{', '.join(kinds)}; driver {seen.driver}{newest}.")
     elif not seen.other:
-        yield Finding("note", "gpu", "No GPU is visible here: programs run on the CPU.")
+        yield Finding("note", "gpu", "No GPU is visible; programs run on the CPU.")
 
 
 def torch_findings(torch: dict | None, seen: Gpus) -> Iterator[Finding]:
@@ -123,11 +123,11 @@ def torch_findings(torch: dict | None, seen: Gpus) -> Iterator[Finding]:
     build = f"CUDA {torch['cuda']}" if torch.get("cuda") else f"ROCm {torch['hip']}" if torch.get("hip") else "CPU only"
     needed = tuple(int(p) for p in str(torch.get("cuda") or "").split(".")[:2] if p.isdigit())
     if seen.names and not torch.get("cuda"):
-        yield Finding("warn", "torch", f"torch {torch['version']} is built for {build}: it will not use the GPU.",
-                      f"Install a CUDA build of torch (this driver runs {_up_to(seen)}).")
+        yield Finding("warn", "torch", f"torch {torch['version']} is built for {build}and will not use the GPU.",
+                      f"Install a CUDA build of torch (this driver supports {_up_to(seen)}).")
     elif needed and seen.cuda and needed[0] > seen.cuda[0]:
-        yield Finding("fail", "torch", f"torch {torch['version']} is built for {build}, but driver {seen.driver} runs {_up_to(seen)}.",
-                      "Install a torch built for that CUDA, or a newer driver.")
+        yield Finding("fail", "torch", f"torch {torch['version']} is built for {build}, but driver {seen.driver} supports {_up_to(seen)}.",
+                      "Install a build of torch for that CUDA version, or a newer driver.")
     else:
         yield Finding("ok", "torch", f"torch {torch['version']}, {build}.")
 

@@ -46,12 +46,12 @@ def disks(folder: Path, env: dict[str, str]) -> Iterator[Finding]:
             yield from _disk(name, there)
     kind = filesystem_type(state)
     if kind in NETWORK_FILESYSTEMS:
-        yield Finding("fail", "network disk", f"The state folder {state} lies on a network file system ({kind}), where locks are not safe.",
+        yield Finding("fail", "network disk", f"The state folder {state} is on a network file system ({kind}), where locks are not safe.",
                       f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)")
     for name, path in (("Your folder", folder), ("Your home folder", Path(env.get("HOME") or "~").expanduser())):
         kind = filesystem_type(path)
         if kind in NETWORK_FILESYSTEMS:
-            yield Finding("note", "network disk", f"{name} {path} lies on a network file system ({kind}): many small files are slow there.",
+            yield Finding("note", "network disk", f"{name} {path} is on a network file system ({kind}); many small files are slow there.",
                           "Put data sets on this machine's own disk, or pack them into a few large files.")
 
 
@@ -59,12 +59,12 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
     info = os.statvfs(path)
     free, total = info.f_bavail * info.f_frsize, info.f_blocks * info.f_frsize
     level = "fail" if free < _FREE_FAIL else "warn" if free < _FREE_WARN else "ok"
-    yield Finding(level, "disk", f"{format_size(free)} of {format_size(total)} are free for {name} ({path}).",
-                  "" if level == "ok" else "stoker gc removes old runs; checkpoints are what usually fills a disk.")
+    yield Finding(level, "disk", f"{format_size(free)} of {format_size(total)} free for {name} ({path}).",
+                  "" if level == "ok" else "Remove old runs with stoker gc, and old checkpoints.")
     if info.f_files and (info.f_favail < 1000 or (info.f_favail < 50_000 and info.f_favail < info.f_files * 0.05)):
         yield Finding("fail" if info.f_favail < 1000 else "warn", "inodes",
                       f"Only {info.f_favail} more files fit on the disk of {name} ({path}).",
-                      "Remove folders of many small files (old environments, unpacked data sets); bytes may still be free.")
+                      "Remove folders with many small files (old environments, unpacked data sets), even if bytes are free.")
 
 
 def shared_memory(path: str = "/dev/shm") -> Iterator[Finding]:
@@ -76,10 +76,10 @@ def shared_memory(path: str = "/dev/shm") -> Iterator[Finding]:
         return
     total, free = info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize
     if total < _SHM_WARN or free < _SHM_WARN // 4:
-        yield Finding("warn", "shared memory", f"{path} holds only {format_size(total)}, {format_size(free)} free: DataLoader workers die "
-                      'there with "Bus error".', "docker run --shm-size=8g ..., or fewer workers.")
+        yield Finding("warn", "shared memory", f"{path} has only {format_size(total)}, {format_size(free)} free: DataLoader workers may "
+                      'fail with "Bus error".', "docker run --shm-size=8g ..., or fewer workers.")
     else:
-        yield Finding("ok", "shared memory", f"{path} holds {format_size(total)}.")
+        yield Finding("ok", "shared memory", f"{path} has {format_size(total)}.")
 
 
 def open_files() -> Iterator[Finding]:
@@ -87,8 +87,8 @@ def open_files() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES_WARN:
         top = 65536 if hard == resource.RLIM_INFINITY else hard
-        yield Finding("note", "open files", f'A process may open {soft} files (ulimit -n); many workers reach "Too many open files".',
-                      f"ulimit -n {top}" if top > soft else "The administrator can raise it in limits.conf.")
+        yield Finding("note", "open files", f'A process may open only {soft} files (ulimit -n); many workers may fail with "Too many open files".',
+                      f"ulimit -n {top}" if top > soft else "An administrator can raise the limit in limits.conf.")
     else:
         count = "any number of" if soft == resource.RLIM_INFINITY else soft
         yield Finding("ok", "open files", f"A process may open {count} files.")
@@ -99,10 +99,10 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
     counted, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     if quota is not None and quota < mine - 0.01:
-        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are yours, but programs count {counted}: with a worker for each they get "
-                      "in each other's way.", f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}")
+        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are available to you, but programs count {counted}: one worker per counted CPU "
+                      "is too many.", f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}")
     elif mine < counted:
-        yield Finding("note", "cpus", f"{mine} of {counted} CPUs are yours; os.cpu_count() says {counted}.",
+        yield Finding("note", "cpus", f"{mine} of {counted} CPUs are available to you; os.cpu_count() returns {counted}.",
                       "Use len(os.sched_getaffinity(0)) for the number of workers.")
     else:
         yield Finding("ok", "cpus", f"{mine} CPUs.")
@@ -111,9 +111,9 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
     ours = min(x for x in (total, limit) if x) if total or limit else 0
     if ours:
         limited = bool(limit and (not total or limit < total))
-        why = f"; the machine has {format_size(total)}, but this container may use no more" if limited and total else ""
+        why = f"; the machine has {format_size(total)}, but this container is limited" if limited and total else ""
         text = f"{format_size(ours)} of memory{why}."
-        low = "Smaller batches and fewer workers use less; above the limit the kernel kills the run." if ours < _MEMORY_WARN else ""
+        low = "Above the limit the kernel kills the run; smaller batches and fewer workers use less memory." if ours < _MEMORY_WARN else ""
         yield Finding("warn" if low else "note" if limited else "ok", "memory", text, low)
 
 
@@ -170,7 +170,7 @@ def clock(folder: Path, now: float | None = None) -> Iterator[Finding]:
                 newest, name = max((newest, name), (at, entry.name))
     if newest > now + 120:
         yield Finding("warn", "clock", f"{name} was changed {int(newest - now)} s in the future: this machine's clock is behind, or was.",
-                      "timedatectl shows whether it is set by the network.")
+                      "To check the network time: timedatectl")
 
 
 # --- the login manager ---------------------------------------------------------------------------------------------------
@@ -184,12 +184,12 @@ def login_manager(env: dict[str, str], root: Path = Path("/")) -> Iterator[Findi
     kills = settings.get("KillUserProcesses", "no").lower() in ("yes", "true", "1", "on")
     only, excluded = settings.get("KillOnlyUsers", "").split(), settings.get("KillExcludeUsers", "root").split()
     if not kills or user in excluded or (only and user not in only):
-        yield Finding("ok", "logout", "Runs go on after you log out.")
+        yield Finding("ok", "logout", "Runs continue after you log out.")
         return
     if _lingers(user, env, root):
-        yield Finding("ok", "logout", f"This machine ends processes at logout, but not those of {user} (linger is on).")
+        yield Finding("ok", "logout", f"This machine ends processes at logout, except those of {user} (linger is on).")
         return
-    yield Finding("warn", "logout", "This machine ends all your processes when you log out (KillUserProcesses=yes): runs would die too.",
+    yield Finding("warn", "logout", "This machine ends all your processes when you log out (KillUserProcesses=yes), including runs.",
                   "loginctl enable-linger   or, without that right:   systemd-run --user --scope stoker server start")
 
 

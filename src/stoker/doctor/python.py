@@ -118,7 +118,7 @@ def ask(interpreter: str | Sequence[str], folder: Path, env: dict[str, str], *, 
     for line in reversed(out.decode("utf-8", "replace").splitlines()):
         if line.startswith(_MARK):
             return _answer(json.loads(line.removeprefix(_MARK)))
-    said = err.decode("utf-8", "replace").strip().splitlines() or [f"it ended with code {code} and said nothing"]
+    said = err.decode("utf-8", "replace").strip().splitlines() or [f"exit code {code} without output"]
     return Silence(said[-1] if said[0].startswith("Traceback") else said[0])
 
 

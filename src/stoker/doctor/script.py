@@ -20,8 +20,8 @@ from stoker.doctor.source import Source
 PIP_NAMES = {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "skimage": "scikit-image",
              "git": "gitpython", "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "dotenv": "python-dotenv", "hydra": "hydra-core"}
 _IMPLIED = {"torch.utils.tensorboard": "tensorboard"}  # modules whose import needs another package
-_REMOVED = {"distutils": "setuptools brings it back: pip install setuptools", "imp": "Python 3.12 has it no more: use importlib",
-            "asyncore": "Python 3.12 has it no more", "cgi": "Python 3.13 has it no more"}
+_REMOVED = {"distutils": "part of setuptools now: pip install setuptools", "imp": "removed in Python 3.12: use importlib",
+            "asyncore": "removed in Python 3.12", "cgi": "removed in Python 3.13"}
 _NEEDS_CUDA = frozenset(f"torch.cuda.{n}" for n in (
     "set_device", "current_device", "get_device_name", "get_device_properties", "get_device_capability", "synchronize", "mem_get_info"))
 _CUDA_TEXT = re.compile(r"cuda(:\d+)?")
@@ -30,7 +30,7 @@ _CPU_WORD = re.compile(r"(.*=)?cpu|--(no|disable)[-_](cuda|gpu|accel).*|--cpu")
 _TERMINAL = frozenset({"os.get_terminal_size", "os.getlogin", "os.ttyname", "curses.initscr", "curses.wrapper", "termios.tcgetattr",
                        "tty.setraw", "tty.setcbreak"})
 _RANK_NAME = re.compile(r"(local_?|self\.)*_?(local_?rank|rank|gpu(_?id)?)", re.IGNORECASE)
-_ASK_FIRST = 'Ask first: device = "cuda" if torch.cuda.is_available() else "cpu"; or use the script\'s own option, as --device cpu.'
+_ASK_FIRST = 'Use device = "cuda" if torch.cuda.is_available() else "cpu", or an option of the script such as --device cpu.'
 
 
 def look(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding]:
@@ -62,8 +62,8 @@ def _syntax(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding
             if around.answer.syntax is None:
                 continue  # our Python cannot read it, the user's can
             wrong = around.answer.syntax
-        yield Finding("fail" if n == 0 and around.answer else "warn", "syntax", f"Python cannot read it: {wrong[1]}.",
-                      "Correct that line, or use the Python version it was written for.", around.name(source), wrong[0])
+        yield Finding("fail" if n == 0 and around.answer else "warn", "syntax", f"Syntax error: {wrong[1]}.",
+                      "Correct the line, or use the Python version of the script.", around.name(source), wrong[0])
 
 
 def missing_imports(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding]:
@@ -79,10 +79,10 @@ def missing_imports(sources: Sequence[Source], around: Surroundings) -> Iterator
                 continue
             told.add(needed)
             level = "note" if item.kind == "later" else "warn" if (unsure and needed != "torch") or source.installs else "fail"
-            when = "in a function, so only when that is reached" if item.kind == "later" else "as it starts"
+            when = "in a function, only when called" if item.kind == "later" else "at start"
             if unsure:
-                when += "; the script changes where it looks, so it may be found then"
-            yield Finding(level, "import", f"It imports {item.module} ({when}), but {around.answer.executable} has no {needed}.",
+                when += "; the script changes its import path, so this import may still work"
+            yield Finding(level, "import", f"The script imports {item.module} ({when}), but {around.answer.executable} has no {needed}.",
                           _install(needed, around.answer), around.name(source), item.line)
 
 
@@ -109,7 +109,7 @@ def _cuda(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         listed = ", ".join([*map(str, more[:5]), *(["..."] if len(more) > 5 else [])])
         also = f" (also line{'s' if len(more) > 1 else ''} {listed})" if more else ""
         sometimes = ", under a condition" if level == "note" else ""
-        yield Finding(level, "cuda", f"{found[first]} needs a GPU{sometimes}, and none is visible{also}.",
+        yield Finding(level, "cuda", f"{found[first]} needs a GPU{sometimes}, but none is visible{also}.",
                       _ASK_FIRST, around.name(reader.source), first)
 
 
@@ -146,11 +146,11 @@ def _cuda_call(call: Call) -> str:
 def _questions(reader: Reader, around: Surroundings) -> Iterator[Finding]:
     for call in reader.calls:
         if call.name == "input" and not call.shadowed and len(call.args) <= 1 and not call.keywords:
-            yield Finding("note" if call.guards else "warn", "question", "It asks a question with input(): detached, nobody can answer.",
-                          "Run it in the foreground, give the answers with --stdin FILE, or use an option of the script.",
+            yield Finding("note" if call.guards else "warn", "question", "The script asks for input with input(), which a detached run cannot get.",
+                          "Run in the foreground, use --stdin FILE, or use an option of the script.",
                           around.name(reader.source), call.line)
         elif call.name in ("pdb.set_trace", "breakpoint", "ipdb.set_trace", "getpass.getpass") and not call.shadowed:
-            yield Finding("warn", "question", f"{call.name}() waits for somebody at the keyboard.", "Take it out before a detached run.",
+            yield Finding("warn", "question", f"{call.name}() waits for keyboard input.", "Remove it before a detached run.",
                           around.name(reader.source), call.line)
 
 
@@ -160,7 +160,7 @@ def _terminal(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         if (stty or call.name in _TERMINAL) and not call.forgiven:
             what = "stty" if stty else f"{call.name}()"
             yield Finding("warn", "terminal", f"{what} needs a terminal and fails without one, as in a detached run.",
-                          "Run it in the foreground and leave it with Ctrl-Z; in code, shutil.get_terminal_size() never fails.",
+                          "Run in the foreground and detach with Ctrl-Z. In code, shutil.get_terminal_size() never fails.",
                           around.name(reader.source), call.line)
 
 
@@ -175,8 +175,8 @@ def _wandb(reader: Reader, around: Surroundings) -> Iterator[Finding]:
             continue
         if call.keywords.get("mode", "online") != "online" or call.keywords.get("offline") == "True":
             continue
-        yield Finding("note" if call.guards else "warn", "wandb", f"{call.name} finds no key: without one the run ends, or asks for it.",
-                      "wandb login, or keep the data here: export WANDB_MODE=offline", around.name(reader.source), call.line)
+        yield Finding("note" if call.guards else "warn", "wandb", f"{call.name} has no API key: the run fails or asks for a key.",
+                      "wandb login, or store the data locally: export WANDB_MODE=offline", around.name(reader.source), call.line)
         return
 
 
@@ -211,5 +211,5 @@ def submodules(folder: Path) -> Iterator[Finding]:
             continue
         place = top / value.strip().strip('"')
         if not place.is_dir() or not any(place.iterdir()):
-            yield Finding("warn", "submodule", f"The submodule {value.strip()} was not fetched: its folder is empty.",
+            yield Finding("warn", "submodule", f"The submodule {value.strip()} is not fetched: its folder is empty.",
                           "git submodule update --init --recursive", os.path.relpath(top / ".gitmodules", folder), n)

@@ -104,16 +104,16 @@ def fault(folder: Path) -> str | None:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except OSError:
-        return "it has no manifest"
+        return "no manifest"
     except ValueError:
         return "its manifest is damaged"
     if manifest.get("format") != FORMAT:
-        return f"it has format {manifest.get('format')!r}"
+        return f"unknown format {manifest.get('format')!r}"
     for name in (STATE, TENSORS):
         entry = manifest["files"].get(name, {})
         try:
             if os.path.getsize(folder / name) != entry.get("bytes"):
-                return f"{name} has another size than its manifest says"
+                return f"{name} has a different size than in the manifest"
             if safefile.sha256(folder / name) != entry.get("sha256"):
                 return f"{name} is damaged"
         except OSError as e:
@@ -130,7 +130,7 @@ def newest(root: Path) -> tuple[Saved | None, list[str]]:
         if why is None:
             doc = json.loads((folder / STATE).read_bytes())
             return Saved(folder, doc, load_file(folder / TENSORS)), skipped
-        skipped.append(f"{folder} is skipped: {why}")
+        skipped.append(f"{folder} skipped: {why}")
     return None, skipped
 
 

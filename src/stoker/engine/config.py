@@ -11,7 +11,7 @@ from stoker.engine.errors import InvalidSpec
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
 ON_NAN = ("stop", "skip")
 UNITS = {"s": ("seconds", 1), "min": ("seconds", 60), "h": ("seconds", 3600), "step": ("steps", 1), "ep": ("epochs", 1)}
-SEE = "docs/engine.md lists the arguments of Engine."
+SEE = "See the arguments of Engine in docs/engine.md."
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Every:
 class Config:
     """The arguments of `Engine`.
 
-    folder: where checkpoints go; by default the run's folder, or runs/ with a name made of the script and its arguments.
-    seed: the number from which sample order, augmentation and dropout are derived.
+    folder: folder for checkpoints; by default the run's folder, or a folder in runs/ named after the script and its arguments.
+    seed: random seed for sample order, augmentation and dropout.
     precision: "fp32", "tf32", "bf16", "fp16", or "auto" (chosen by hardware at the first start, then kept).
     accumulate: micro-batches per rank that make one optimizer step.
     clip: the largest norm of all gradients of one update, or None.
     save: time between two saves: "30s", "5min", "200step", "1ep".
-    keep_last: number of newest checkpoints that are kept; the best one is kept as well.
-    nan: what a loss or gradient that is not finite does: "stop" raises, "skip" drops that step.
-    device: "cpu", "cuda", "cuda:1"; by default a GPU where there is one.
+    keep_last: number of newest checkpoints to keep, in addition to the best.
+    nan: action for a loss or gradient that is not finite: "stop" raises, "skip" drops the step.
+    device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
     """
 
     folder: str | None = None
@@ -49,11 +49,11 @@ class Config:
     device: str | None = None
 
     def __post_init__(self) -> None:
-        _need(isinstance(self.seed, int) and not isinstance(self.seed, bool), "seed", self.seed, "a whole number")
+        _need(isinstance(self.seed, int) and not isinstance(self.seed, bool), "seed", self.seed, "an integer")
         _need(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
-        _need(isinstance(self.accumulate, int) and self.accumulate >= 1, "accumulate", self.accumulate, "a whole number, at least 1")
+        _need(isinstance(self.accumulate, int) and self.accumulate >= 1, "accumulate", self.accumulate, "an integer of at least 1")
         _need(self.clip is None or self.clip > 0, "clip", self.clip, "a number above 0, or None")
-        _need(isinstance(self.keep_last, int) and self.keep_last >= 1, "keep_last", self.keep_last, "a whole number, at least 1")
+        _need(isinstance(self.keep_last, int) and self.keep_last >= 1, "keep_last", self.keep_last, "an integer of at least 1")
         _need(self.nan in ON_NAN, "nan", self.nan, " or ".join(ON_NAN))
         every(self.save)
 
@@ -79,4 +79,4 @@ def every(text: str) -> Every:
 
 def _need(good: bool, name: str, value: object, wanted: str) -> None:
     if not good:
-        raise InvalidSpec(f"Engine({name}={value!r}): {name} is {wanted}.", hint=SEE)
+        raise InvalidSpec(f"Engine({name}={value!r}): {name} must be {wanted}.", hint=SEE)

@@ -90,8 +90,8 @@ class Core:
         if made.get("accumulate") == self.config.accumulate and made["window"] != self.window:
             self.window = made["window"]
             if self.window < self.world.size:
-                raise StateError(f"The run was begun with {self.window} micro-batches per step: {self.world.size} ranks cannot share them.",
-                                 hint=f"Start at most {self.window} ranks.")
+                raise StateError(f"The run started with {self.window} micro-batches per step; {self.world.size} ranks cannot share them.",
+                                 hint=f"Use at most {self.window} ranks.")
         if saved:
             self.resuming = True
             self.position = Position(saved.doc["position"], saved.doc["at"])
@@ -167,7 +167,7 @@ class Core:
             return False
         loop.spot.item = before
         rates = ", ".join(f"{group['lr']:.3g}" for optimizer in self.objects.optimizers for group in optimizer.param_groups)
-        say(f"the run goes on from epoch {before} to {loop.total}. Learning rate now: {rates}; schedules go on by their own rule")
+        say(f"the run continues from epoch {before} to {loop.total}. Learning rate now: {rates}; schedules continue unchanged")
         return True
 
     def arrive(self) -> None:
@@ -231,7 +231,7 @@ class Core:
 
     def _stop(self) -> None:
         if self.world.rank == 0:
-            say(f"asked to end by signal {self.signals.wanted or '(another rank)'}: saved at step {self.steps:,}")
+            say(f"stopped by signal {self.signals.wanted or '(another rank)'}; saved at step {self.steps:,}")
         self.signals.wanted = self.signals.wanted or 15
         self.signals.act()
 
@@ -271,7 +271,7 @@ class Core:
     def drop_pending(self) -> None:
         """A loop was left in the middle of an accumulation: its gradients belong to no step."""
         if not self.evaluating and self.gradients.drop(self.objects.optimizers):
-            say("the loop was left inside an accumulation: the gradients of its last micro-batches are dropped")
+            say("the loop ended within an accumulation, so the gradients of its last micro-batches are dropped")
 
     def to_device(self, batch: object) -> object:
         """A batch on this rank's device."""
@@ -315,11 +315,11 @@ class Core:
         if not math.isfinite(sum(sums)):
             bad = self.gradients.first_bad(list(self.objects.parameter_names))
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
-                             hint="The last checkpoint is from before.")
+                             hint="The last checkpoint is older and not affected.")
         everywhere = self.world.gather(repr(sums).encode())
         if len(set(everywhere)) > 1:
-            raise StateError(f"The ranks have different parameters after step {self.steps:,}: something is computed on some ranks only.",
-                             hint="Look for code under `if engine.rank == 0` that changes the model or the optimizer.")
+            raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks computed something that others did not.",
+                             hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.")
 
     def _all_agree(self, wish: object) -> bool:
         """Rank 0's wish, or that of any rank for an end."""
@@ -363,7 +363,7 @@ class Core:
 
     def _best_weights(self, name: str, wanted: list[str]) -> dict[str, torch.Tensor]:
         if self.keeper.best is None:
-            raise StateError("No checkpoint has a score yet.", hint="engine.save(score=...) gives one; larger is better.")
+            raise StateError("No checkpoint has a score yet.", hint="To score: engine.save(score=...), larger is better.")
         folder = self.keeper.root / f"step-{self.keeper.best['step']:09d}"
         why = checkpoint.fault(folder)
         if why:
@@ -390,7 +390,7 @@ class Core:
         names = [name for name in carried(frame) if not self.objects.knows(frame.f_locals.get(name)) and name not in self._told]
         self._told.update(names)
         if names and not quietly:
-            say(f"changes in the loop and is not kept: {', '.join(names)} (engine.keep)")
+            say(f"changes in the loop but is not saved: {', '.join(names)} (engine.keep)")
         return names
 
     def _announce(self, names: list[str]) -> None:
@@ -407,7 +407,7 @@ class Core:
         root = self.keeper.root
         head = f"resumes {root} at step {saved.step:,}, {lowest}" if saved else f"new run in {root}; a resume will be {lowest}"
         parts = [head + (f" ({'; '.join(reasons)})" if reasons else ""), self._lost(), self._equation()]
-        parts += [f"not kept: {', '.join(names)}"] if names else []
+        parts += [f"not saved: {', '.join(names)}"] if names else []
         for note in notes:
             say(note)
         say("; ".join(part for part in parts if part))
@@ -417,7 +417,7 @@ class Core:
         if saved is None or pulse is None or pulse.step <= saved.step:
             return ""
         seconds = max(0.0, pulse.at - saved.doc["at_s"])
-        return f"{seconds:.1f} s and {max(0, pulse.samples - saved.doc['samples']):,} samples are done again"
+        return f"{seconds:.1f} s and {max(0, pulse.samples - saved.doc['samples']):,} samples are repeated"
 
     def _equation(self) -> str:
         size = next((feed.batch_size for feed in self.objects.feeds.values() if feed.batch_size), None)
@@ -432,7 +432,7 @@ class Core:
         for name, now in self.objects.fingerprints().items():
             changed = [fact for fact, value in now.items() if name in then and then[name].get(fact) != value]
             if "ids" in changed:
-                raise StateError(f"{name} ({now['dataset']}) holds other samples than the run began with: its split was drawn again.",
+                raise StateError(f"{name} ({now['dataset']}) has different samples than at the start of the run: the split is random.",
                                  hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after Engine(...); "
                                       "then start with STOKER_FRESH=1.")
             if changed:

@@ -116,12 +116,12 @@ class Loader(Feed):
         self._queue: _Queue | None = None
         whole = hasattr(self.dataset, "__getitems__") and not isinstance(self.dataset, Subset)
         self.seeded = Seeded(self.dataset, source.collate_fn, source.batch_sampler is None, whole)
-        notes = [f"{self.name} fetches whole batches: random numbers are derived per batch"] if whole else []
+        notes = [f"{self.name} fetches whole batches, so random numbers are derived per batch"] if whole else []
         if isinstance(source.sampler, DistributedSampler):
-            notes.append("Engine shares out the batches over the ranks itself: DistributedSampler is not used")
+            notes.append("Engine distributes batches over the ranks; DistributedSampler is not used")
         self.notes = tuple(notes)
         if not self.repeatable():
-            self.doubt = f"two fetches of one sample of {self.name} differ: it draws from a generator of its own"
+            self.doubt = f"two fetches of one sample of {self.name} differ: the data set uses its own random generator"
 
     def repeatable(self) -> bool:
         """Does a sample come out the same when it is fetched twice with the same seed? Tried on a few."""
@@ -235,7 +235,7 @@ class Stream(Feed):
         self.holder = next((h for h in holders if hasattr(h, "state_dict") and hasattr(h, "load_state_dict")), None)
         self._restored = False
         if self.holder is None:
-            self.doubt = f"{self.name} has no state_dict: its batches are read again up to the position"
+            self.doubt = f"{self.name} has no state_dict, so its batches are read again up to the position"
 
     def length(self) -> int | None:
         try:

@@ -143,8 +143,8 @@ def join(device: torch.device) -> World:
     size, rank = _number("WORLD_SIZE"), _number("RANK")
     if dist.is_initialized():
         if size is not None and size != dist.get_world_size():
-            raise InvalidSpec(f"The process group has {dist.get_world_size()} ranks, but the launcher says WORLD_SIZE={size}.",
-                              hint="Take out your own init_process_group: Engine calls it.")
+            raise InvalidSpec(f"The process group has {dist.get_world_size()} ranks, but the launcher set WORLD_SIZE={size}.",
+                              hint="Remove your init_process_group; Engine calls it.")
         size, rank, ours = dist.get_world_size(), dist.get_rank(), False
     elif size is None or rank is None or size == 1:
         return World()

@@ -28,7 +28,7 @@ from stoker.engine.core import Core
 from stoker.engine.errors import InvalidSpec
 from stoker.engine.loops import Batches, Epochs
 
-OUTSIDE = "Call it inside `for batch in engine.batches(loader)`."
+OUTSIDE = "Call this inside `for batch in engine.batches(loader)`."
 
 
 class Engine:
@@ -57,15 +57,16 @@ class Engine:
 
     @property
     def ranks(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return self._core.world.size
 
     def setup(self, *things: object, compile: bool = False) -> object:
-        """Put models on the device, remember everything, and restore it when the run is resumed.
+        """Move models to the device, register all objects, and restore them when the run resumes.
 
         things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict, in any order.
-        compile: compile the models in place. Returns the same objects in the same order (one object by itself).
-        Raises InvalidSpec for anything else, StateError if the checkpoint is of other objects.
+        compile: compile the models in place.
+        Returns the same objects in the same order (a single object without a tuple).
+        Raises InvalidSpec for other types, StateError if the checkpoint has other objects.
         """
         core = self._core
         models = [thing for thing in things if isinstance(thing, nn.Module)]
@@ -79,43 +80,46 @@ class Engine:
         return things[0] if len(things) == 1 else things
 
     def epochs(self, count: int, name: str | None = None) -> Epochs:
-        """`for epoch in engine.epochs(14)`: 0 to 13, beginning with the epoch that the run had reached.
+        """Iterate over epochs: `for epoch in engine.epochs(14)` yields 0 to 13, from the epoch that the run has reached.
 
-        name: what the loop is called in checkpoints; by default its number in the script. Raises InvalidSpec for a negative count.
+        name: name of the loop in checkpoints; by default its number in the script.
+        Raises InvalidSpec for a negative count.
         """
         if not isinstance(count, int) or count < 0:
-            raise InvalidSpec(f"engine.epochs({count!r}): the number of epochs is a whole number, 0 or more.")
+            raise InvalidSpec(f"engine.epochs({count!r}): the number of epochs must be an integer of at least 0.")
         return Epochs(self._core, count, name)
 
     def batches(self, source: Iterable) -> Batches:
-        """`for batch in engine.batches(loader)`: this rank's micro-batches on the device, beginning where the run had been.
+        """Iterate over micro-batches of this rank, on the device, from the position of the run: `for batch in engine.batches(loader)`.
 
-        source: a DataLoader, a list of batches, or any iterable of batches. The order of samples is derived from the seed and the epoch,
-        what is drawn for a sample from its place in the epoch. Inside `engine.eval` every sample comes exactly once over all ranks.
+        source: a DataLoader, a list of batches, or any iterable of batches.
+        The sample order is derived from the seed and the epoch; random values of a sample from its position in the epoch.
+        Inside `engine.eval`, every sample appears exactly once over all ranks.
         """
         feed = self._core.objects.feeds.get(id(source)) or data.feed(source)
         if isinstance(feed, data.Stream) and self._core.world.size > 1:
-            raise InvalidSpec(f"{feed.name} can only be gone through from its start: {self._core.world.size} ranks cannot share it.",
+            raise InvalidSpec(f"{feed.name} can only be read from its start, so {self._core.world.size} ranks cannot share it.",
                               hint="Use a map-style dataset (with __len__ and __getitem__), or one rank.")
         return Batches(self._core, feed)
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
-        """backward, and at the end of an accumulation all optimizers. Returns True if they moved.
+        """Run backward, and at the end of an accumulation step all optimizers. Returns True if the optimizers stepped.
 
-        loss: one number, the mean over the micro-batch; with `weight` the sum over `weight` units (tokens, say) of it. Micro-batches of
-        different size count by their size, or weight: the step equals that of one big batch. Raises StateError if the loss is not finite.
+        loss: a scalar, the mean over the micro-batch; with `weight`, the sum over `weight` units, for example tokens.
+        Micro-batches count by their size, or their weight, so the step equals that of one large batch.
+        Raises StateError if the loss is not finite.
         """
         optimizers = self._core.objects.optimizers
         self._core.gradients.add(loss, optimizers, self._micro(), weight)
         return self._update(optimizers)
 
     def backward(self, loss: torch.Tensor, *optimizers: Optimizer, weight: float | None = None, retain_graph: bool = False) -> None:
-        """Add gradients of `loss`, as `step` does. With optimizers named, only into their parameters (a GAN has two)."""
+        """Add gradients of `loss`, as `step` does; with `optimizers`, only for their parameters, as a GAN needs."""
         into = list(optimizers) or self._core.objects.optimizers
         self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
     def update(self, *optimizers: Optimizer) -> bool:
-        """At the end of an accumulation, move these optimizers (all by default) and clear their gradients. Returns True if they moved."""
+        """At the end of an accumulation, step these optimizers (default: all) and clear their gradients. Returns True if they stepped."""
         return self._update(list(optimizers) or self._core.objects.optimizers)
 
     def _micro(self) -> data.Micro:
@@ -131,15 +135,15 @@ class Engine:
         return True
 
     def log(self, **values: object) -> None:
-        """Write numbers into metrics.jsonl, with the step and the epoch. Never waits for a GPU. Rank 0's values count."""
+        """Write numbers to metrics.jsonl, with step and epoch. Never waits for a GPU. Only the values of rank 0 are written."""
         if self._core.metrics is not None and not self._core.resuming:
             self._core.metrics.add(self._core.steps, self._core.epoch, values)
 
     @contextmanager
     def eval(self, *models: nn.Module) -> Iterator[None]:
-        """`with engine.eval(model):` evaluation mode and no gradients, for all models by default.
+        """Evaluate inside `with engine.eval(model):`, in evaluation mode and without gradients. Default: all models.
 
-        Random numbers drawn inside change nothing outside.
+        Random numbers used inside do not change those outside.
         """
         began, before = perf_counter(), self._core.spent.total()
         modules = [m for model in models or self._core.objects.models for m in model.modules()]
@@ -157,44 +161,45 @@ class Engine:
             self._core.spent.evaluation += perf_counter() - began - (self._core.spent.total() - before)
 
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
-        """The mean of `value` over all ranks, each counted by its weight (samples, say). Call it on every rank, after a loop."""
+        """Return the mean of `value` over all ranks, weighted by `weight`, for example samples. Call on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
             raise InvalidSpec("engine.average inside an evaluation loop: the ranks have different numbers of batches there.",
-                              hint="Add up in the loop, and call engine.average(total / count, weight=count) after it.")
+                              hint="Sum in the loop, then call engine.average(total / count, weight=count).")
         total, weights = self._core.world.add([float(value) * float(weight), float(weight)])
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
-        """Save at the next boundary: when the loop asks for its next batch after an optimizer step, or for its next epoch.
+        """Save a checkpoint at the next boundary: the next batch after an optimizer step, or the next epoch.
 
-        score: larger is better; the checkpoint of the best score is kept beside the newest ones (`export(best=True)` reads it).
+        score: larger is better; the best checkpoint is kept in addition to the newest (`export(best=True)` reads it).
         """
         if not self._core.resuming:
             self._core.keeper.want(None if score is None else float(score))
 
     def keep(self, **values: object) -> object:
-        """Make values part of the checkpoints: `best = engine.keep(best=max(best, accuracy))`.
+        """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`. Returns the value, or a tuple of several.
 
-        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. Numbers and text are replaced: until a
-        resumed run has reached its position, `keep` returns the saved value. Returns the value, or a tuple of several.
+        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. Numbers and text are replaced:
+        until a resumed run has reached its position, `keep` returns the saved value.
         """
         found = tuple(self._core.kept_value(name, value) for name, value in values.items())
         return found[0] if len(found) == 1 else found
 
     def print(self, *values: object, **options: object) -> None:
-        """`print` on rank 0 only; silent while a resumed run is on the way to its position."""
+        """Print on rank 0 only. Prints nothing until a resumed run has reached its position."""
         if self._core.world.rank == 0 and not self._core.resuming:
             self._core.progress.clear()
             builtins.print(*values, **{"flush": True, **options})
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has reached this call."""
         self._core.world.barrier()
 
     def export(self, path: str | Path, model: nn.Module | None = None, best: bool = False) -> Path:
-        """Write a model's weights as a safetensors file, whole or not at all, on rank 0. Returns the path.
+        """Write a model's weights as a safetensors file, atomically, on rank 0. Returns the path.
 
-        model: the first that was set up, by default. best: the weights of the checkpoint with the best score, not those of now.
-        Raises StateError without such a checkpoint, InvalidSpec for a model that was not set up.
+        model: the model to write; by default the first one given to setup.
+        best: write the weights of the checkpoint with the best score instead of the current weights.
+        Raises StateError without a scored checkpoint, InvalidSpec for a model that was not given to setup.
         """
         return self._core.write_weights(Path(path), model if model is not None else self._core.objects.models[0], best)

@@ -35,11 +35,11 @@ class Gradients:
         only: into the parameters of these optimizers and no others. again: the graph is kept for another backward.
         """
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
-            raise InvalidSpec("The loss does not depend on any parameter: it has no gradient.",
-                              hint="Compute it from the model's output, outside of torch.no_grad() and without .item() or .detach().")
+            raise InvalidSpec("The loss has no gradient: it does not depend on any parameter.",
+                              hint="Compute the loss from the model's output, outside of torch.no_grad() and without .item() or .detach().")
         if loss.numel() != 1:
-            raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; one number is needed.",
-                              hint="Take loss.mean(), or loss.sum() with weight=the number of its entries.")
+            raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; it must be a scalar.",
+                              hint="Use loss.mean(), or loss.sum() with weight=number of entries.")
         share = micro.share if weight is None else 0.0 if micro.ghost else float(weight)
         self.loss = loss.detach() / weight if weight else loss
         if micro.slots == 1 and weight is None:
@@ -113,17 +113,17 @@ class Gradients:
         what = "The gradient" if norm is not None else "The loss"
         value = "on some rank" if seen is None or math.isfinite(seen.item()) else seen.item()
         raise StateError(f"{what} of step {step:,} is not finite ({value}). {self.first_bad(_all(optimizers))}",
-                         hint='The last checkpoint is from before. Engine(nan="skip") drops such steps; '
+                         hint='The last checkpoint is not affected. Engine(nan="skip") drops such steps; '
                               "a lower learning rate or clip=1.0 often prevents them.")
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:
         """A sentence that names the first parameter that is not finite, or whose gradient is not; `names` is set by the engine."""
         for p in parameters:
             if not p.isfinite().all():
-                return f"{self.names.get(p, 'A parameter')} is itself not finite."
+                return f"{self.names.get(p, 'A parameter')} is not finite."
         for p in reversed(parameters):
             if p.grad is not None and not p.grad.isfinite().all():
-                return f"Seen from the loss, the first bad gradient is that of {self.names.get(p, 'a parameter')}."
+                return f"Starting from the loss, the first bad gradient is that of {self.names.get(p, 'a parameter')}."
         return "All parameters and gradients are finite."
 
     names: dict[torch.Tensor, str] = {}  # noqa: RUF012  # replaced by the engine's own

@@ -100,7 +100,7 @@ class Keeper:
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
         raise StateError(f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed since.",
-                         hint="STOKER_RESUME=1 resumes it with the new code; STOKER_FRESH=1 starts over and moves the folder aside.")
+                         hint="STOKER_RESUME=1 resumes with the new code; STOKER_FRESH=1 starts from scratch and renames the folder.")
 
     def want(self, score: float | None) -> None:
         """A save at the next boundary."""
@@ -129,7 +129,7 @@ class Keeper:
                 self._writer.save({**doc, "best": self.best}, tensors, wait)
             except OSError as e:
                 raise StateError(f"The checkpoint of step {doc['step']:,} could not be written to {self.root} ({e.strerror or e}).",
-                                 hint="Checkpoints before it are whole. Make space, then start the same command again.") from e
+                                 hint="Older checkpoints are intact. Free disk space, then start the same command again.") from e
         self._last_time = monotonic()
 
     def need_space(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -138,7 +138,7 @@ class Keeper:
         if self.world.rank == 0 and place.free_bytes(self.root) < needed:
             free = place.free_bytes(self.root)
             raise StateError(f"{self.root} has {free / 1e9:.2f} GB free; two checkpoints need {needed / 1e9:.2f} GB.",
-                             hint='Make space, or name a folder on another disk: Engine(folder=...).')
+                             hint='Free disk space, or use a folder on another disk: Engine(folder=...).')
 
     def wait(self) -> None:
         """Until no save is under way."""
@@ -149,7 +149,7 @@ class Keeper:
     def _tell_failure(self) -> None:
         self._writer.wait()
         if self._writer.failed:
-            say(f"a checkpoint could not be written ({self._writer.failed.strerror}); the training goes on, earlier checkpoints are whole")
+            say(f"a checkpoint could not be written ({self._writer.failed.strerror}); the training continues, older checkpoints are intact")
             self._writer.failed = None
 
     def _prune(self) -> None:

@@ -181,7 +181,7 @@ class Epochs(Loop):
             engine.position.advance(self)
             if engine.resuming:
                 raise StateError(f"The checkpoint was made in loop {engine.position.at}, which this script does not reach.",
-                                 hint="STOKER_FRESH=1 starts over and moves the old folder aside.")
+                                 hint="STOKER_FRESH=1 starts from scratch and renames the old folder.")
             engine.end_of_epoch(self)
             self.spot.item += 1
         if self.spot.item >= self.total:
@@ -212,7 +212,7 @@ class Batches(Loop):
     def __len__(self) -> int:
         total = self.feed.length()
         if total is None:
-            raise TypeError(f"{self.feed.name} does not say how many batches it gives")
+            raise TypeError(f"{self.feed.name} does not report its number of batches")
         return (total + self.engine.world.size - 1) // self.engine.world.size
 
     def __next__(self) -> object:

@@ -15,7 +15,7 @@ from stoker.engine.dist import World
 from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.state import OTHER, KeptValue, ModelState, ObjectState, OptimizerState, kind_of
 
-STATEFUL = "Give it a state_dict of plain values and tensors, or keep what matters with engine.keep(name=value)."
+STATEFUL = "Give it a state_dict of plain values and tensors, or save values with engine.keep(name=value)."
 
 
 class Objects:
@@ -52,8 +52,8 @@ class Objects:
         elif kind == "optimizer":
             strangers = [p for group in thing.param_groups for p in group["params"] if p not in self.parameter_names]
             if strangers:
-                raise InvalidSpec(f"{name} ({type(thing).__name__}) moves {len(strangers)} parameters of no model that was set up.",
-                                  hint="Give setup every model whose parameters an optimizer moves.")
+                raise InvalidSpec(f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models that were not given to setup.",
+                                  hint="Give all models of an optimizer to setup.")
             self.optimizers.append(thing)
             self._states[name] = OptimizerState(name, thing, self.parameter_names)
         elif kind == "loader":
@@ -86,20 +86,20 @@ class Objects:
             kept_tensors: dict[str, torch.Tensor] = {}
             kept = {name: tree.encode(value.collect(), kept_tensors, name) for name, value in self.kept.items()}
         except tree.Unsaveable as e:
-            raise StateError(f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot hold.", hint=STATEFUL) from None
+            raise StateError(f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot store.", hint=STATEFUL) from None
         of_ranks = [(kept, kept_tensors)] if world.size == 1 else [_unpack(part) for part in world.gather(_pack(kept, kept_tensors))]
         for rank, (_, own) in enumerate(of_ranks):
             tensors.update({f"kept{rank}/{name}": t for name, t in own.items()})
         for name, tensor in tensors.items():
             if not safefile.known(tensor):
-                raise StateError(f"{name} is a tensor of {tensor.dtype}, {tensor.layout}, which a checkpoint cannot hold.", hint=STATEFUL)
+                raise StateError(f"{name} is a tensor of {tensor.dtype}, {tensor.layout}, which a checkpoint cannot store.", hint=STATEFUL)
         return {"objects": body, "kept": [each for each, _ in of_ranks]}, tensors
 
     def restore(self, doc: dict, tensors: dict[str, torch.Tensor], names: list[str]) -> None:
         """Put back the objects of these names. Raises StateError for a checkpoint of other objects."""
         for name in names:
             if name not in doc["objects"]:
-                raise StateError(f"The checkpoint has no {name}: this script sets up other objects than the run began with.", hint=OTHER)
+                raise StateError(f"The checkpoint has no {name}: this script sets up different objects than at the start of the run.", hint=OTHER)
             self._states[name].restore(tree.decode(doc["objects"][name], tensors))
 
     def restore_all(self, doc: dict, tensors: dict[str, torch.Tensor]) -> None:

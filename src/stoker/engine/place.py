@@ -38,7 +38,7 @@ def folder(asked: str | None) -> Path:
     if named:
         base = Path(named) / CHECKPOINTS
     elif script is None:
-        raise InvalidSpec("There is no script here whose name a folder could have.", hint='Name a folder: Engine(folder="runs/first").')
+        raise InvalidSpec("There is no script name to derive a folder name from.", hint='Choose a folder: Engine(folder="runs/first").')
     else:
         text = "\0".join([str(script), *sys.argv[1:]])
         base = Path("runs") / f"{script.stem}-{blake2b(text.encode(), digest_size=4).hexdigest()}"
@@ -59,7 +59,7 @@ def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
         aside = last.with_name(f"{last.name}.old-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
         _refuse_if_held(last)
         os.rename(last, aside)
-        return last, f"the old folder is now {aside}", after
+        return last, f"the old folder was renamed to {aside}", after
     if finished(last) and not extend:
         return following, f"{last} holds a finished run", last.name
     return last, "", after
@@ -90,15 +90,15 @@ def claim(root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         fd = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as e:
-        raise StateError(f"{root} cannot be written ({e.strerror}): no checkpoint could be saved.",
-                         hint='Name a folder that can: Engine(folder=...).') from e
+        raise StateError(f"{root} cannot be written ({e.strerror}), so no checkpoint can be saved.",
+                         hint='Choose a writable folder: Engine(folder=...).') from e
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
         os.close(fd)
         raise StateError(f"{root} is in use by {holder or 'another process'}.",
-                         hint="Wait for it or stop it, or give this run a folder of its own.") from None
+                         hint="Wait for that process, stop it, or use another folder.") from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
     _locks[name] = fd

@@ -123,9 +123,9 @@ def precision(name: str, device: torch.device) -> Precision:
 def choose(device: torch.device) -> tuple[str, str]:
     """(name, why) for precision="auto"."""
     if device.type != "cuda":
-        return "fp32", "this is a CPU"
+        return "fp32", "the device is a CPU"
     if torch.cuda.get_device_capability(device) >= (8, 0):
-        return "bf16", f"{torch.cuda.get_device_name(device)} computes bfloat16 natively"
+        return "bf16", f"{torch.cuda.get_device_name(device)} supports bfloat16 natively"
     return "fp16", f"{torch.cuda.get_device_name(device)} has no native bfloat16"
 
 

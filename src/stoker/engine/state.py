@@ -15,17 +15,17 @@ from torch.utils.data import DataLoader
 
 from stoker.engine.errors import InvalidSpec, StateError
 
-OTHER = "The checkpoint is of another model or optimizer. STOKER_FRESH=1 starts over and moves the old folder aside."
+OTHER = "The model or optimizer has changed. STOKER_FRESH=1 starts from scratch and renames the old folder."
 
 
 def kind_of(value: object, place: int) -> str:
     """"model", "optimizer", "loader" or "object". Raises InvalidSpec for what has no state."""
     if isinstance(value, torch.optim.LBFGS):
         raise InvalidSpec("LBFGS calls the model several times per step through a closure, which Engine cannot count or resume.",
-                          hint="Use another optimizer, or run the script without Engine: `stoker run` resumes it unmodified.")
+                          hint="Use another optimizer, or run the script without Engine: stoker run resumes it unmodified.")
     if isinstance(value, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}.",
-                          hint="Give setup the plain model: Engine adds the gradients of all ranks itself.")
+                          hint="Give setup the plain model; Engine adds the gradients of all ranks.")
     if isinstance(value, nn.Module):
         return "model"
     if isinstance(value, Optimizer):
@@ -35,7 +35,7 @@ def kind_of(value: object, place: int) -> str:
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
         return "object"
     raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}: it has no state_dict and load_state_dict.",
-                      hint="setup takes models, optimizers, schedulers, loaders and whatever has both methods; "
+                      hint="setup takes objects with both methods, such as models, optimizers and loaders; "
                            "engine.keep(name=value) takes plain values.")
 
 
@@ -185,4 +185,4 @@ def _same_names(what: str, then: dict, now: dict) -> None:
             raise StateError(f"{what}: {name!r} has shape {tuple(value.shape)}; in the checkpoint {tuple(then[name].shape)}.", hint=OTHER)
     if list(then) != list(now):
         first = next((a, b) for a, b in zip(then, now, strict=True) if a != b)
-        raise StateError(f"{what} has its entries in another order: {first[1]!r} where the checkpoint has {first[0]!r}.", hint=OTHER)
+        raise StateError(f"{what} has a different order: {first[1]!r}, but in the checkpoint {first[0]!r}.", hint=OTHER)

@@ -144,7 +144,7 @@ class Stream:
             return shell_code(code)
         found = self._end.findall(self._tail)
         if not found:
-            raise TargetError(f"The connection to {self._what} was cut.", hint="Try again; nothing that runs there is harmed.", retry=True)
+            raise TargetError(f"The connection to {self._what} was cut.", hint="Try again; runs on that machine are not affected.", retry=True)
         return int(found[-1])
 
     def said(self, timeout_s: float) -> int | None:
@@ -220,8 +220,8 @@ def _write_some(fd: int, rest: memoryview) -> memoryview:
 
 
 def too_much(what: str, limit: int) -> TargetError:
-    return TargetError(f"{what} answered with more than {limit >> 20} MB, and was cut off.", retry=False,
-                       hint="Does something there print without end? Log in and look.")
+    return TargetError(f"{what} sent more than {limit >> 20} MB; Stoker stopped reading.", retry=False,
+                       hint="Does a login script there print endless output? Log in and check.")
 
 
 def end_group(process: subprocess.Popen[bytes], patience_s: float = KILL_AFTER_S) -> None:
@@ -248,8 +248,8 @@ def shell_code(code: int) -> int:
 
 
 def scarce(error: OSError) -> TargetError:
-    return TargetError(f"This machine is out of processes, files or memory just now: {error.strerror}.",
-                       hint="`ulimit -a` shows the limits, `stoker top` what runs.", retry=True)
+    return TargetError(f"This machine has no free processes, files or memory now: {error.strerror}.",
+                       hint="See the limits with ulimit -a, and the active runs with stoker top.", retry=True)
 
 
 def timed_out(argv: Sequence[str], host: str, timeout_s: float) -> TargetError:

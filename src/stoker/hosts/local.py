@@ -110,11 +110,11 @@ def explain_tree_error(error: Exception) -> StokerError | None:
     if isinstance(error, FileNotFoundError):
         return NotFound(f"There is no file or folder {error.filename!s}.", hint="Check the path.")
     if isinstance(error, tree.Exists):
-        return TargetError(f"{error}; it was not replaced.", hint="Remove it, or choose another name.", retry=False)
+        return TargetError(f"{error}; Stoker did not replace it.", hint="Remove the target, or choose another name.", retry=False)
     if isinstance(error, tree.Torn):
-        return TargetError(f"The copy was interrupted: {error}.", hint="Nothing was left behind; try again.", retry=True)
+        return TargetError(f"The copy was interrupted: {error}.", hint="The partial copy was removed; try again.", retry=True)
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
         return TargetError(f"The copy failed: {error.strerror or error}{where}.", retry=False,
-                           hint="Check free space and who owns the folder.")
+                           hint="Check the free space and the owner of the folder.")
     return None

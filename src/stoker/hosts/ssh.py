@@ -142,7 +142,7 @@ class SshHost(Host):
             lines = self.run(["sh", "-c", _FIND_PYTHON]).out.decode("utf-8", "surrogateescape").splitlines()
             if not lines or not lines[-1].startswith("/"):
                 raise TargetError(f"{self.name} has no Python 3.8 or newer.", retry=False,
-                                  hint=f"Install one there: ssh {self.name}, then apt-get install python3")
+                                  hint=f"Install Python there: ssh {self.name}, then apt-get install python3")
             self._python = lines[-1]
         return self._python
 
@@ -150,7 +150,7 @@ class SshHost(Host):
         if not self._home:
             found = os.fsdecode(self.run(["sh", "-c", 'printf %s "$HOME"']).out)
             if not found.startswith("/"):
-                raise TargetError(f"{self.name} does not say where our home folder is.", hint=f"ssh {self.name} 'echo $HOME'", retry=False)
+                raise TargetError(f"{self.name} does not report its home folder.", hint=f"ssh {self.name} 'echo $HOME'", retry=False)
             self._home = found
         return self._home
 
@@ -246,15 +246,15 @@ def parse_destination(where: str) -> list[str]:
     try:
         words = shlex.split(where)
     except ValueError as e:
-        raise InvalidSpec(f"'{where}' is not something one types after ssh: {e}.") from e
-    hint = "Write what you type after ssh, e.g. me@10.0.0.7 or -p 12345 root@host; more belongs into ~/.ssh/config."
+        raise InvalidSpec(f"'{where}' is not a valid argument for ssh: {e}.") from e
+    hint = "Write what you type after ssh, e.g. me@10.0.0.7 or -p 12345 root@host. Put other settings into ~/.ssh/config."
     if not words or words[-1].startswith("-") or not words[-1]:
-        raise InvalidSpec(f"'{where}' names no machine.", hint=hint)
+        raise InvalidSpec(f"'{where}' does not name a machine.", hint=hint)
     options = iter(words[:-1])
     for word in options:
         if re.fullmatch(r"-[piJloF]", word):
             if next(options, None) is None:
-                raise InvalidSpec(f"'{where}' names no machine.", hint=hint)
+                raise InvalidSpec(f"'{where}' does not name a machine.", hint=hint)
         elif not re.fullmatch(r"-([piJloF].+|[46C]+)", word):
             raise InvalidSpec(f"'{word}' in '{where}' is not an option of ssh that Stoker passes on.", hint=hint)
     return words
@@ -269,7 +269,7 @@ def script(argv: Sequence[str], mark: bytes, timeout_s: int = 0) -> bytes:
 
 
 def _cut(host: str) -> TargetError:
-    return TargetError(f"The connection to {host} was cut.", hint="Try again; nothing that runs there is harmed.", retry=True)
+    return TargetError(f"The connection to {host} was cut.", hint="Try again; runs on that machine are not affected.", retry=True)
 
 
 def _check(stream: Stream, where: str) -> None:
@@ -285,10 +285,10 @@ def _transfer_error(code: int | None, where: str, said: str) -> StokerError:
     if code == tree.EXIT_NO_SOURCE:
         return NotFound(f"There is no file or folder {where}.", hint="Check the path.")
     if code == tree.EXIT_EXISTS:
-        return TargetError(f"{where} exists already; it was not replaced.", hint="Remove it, or choose another name.", retry=False)
+        return TargetError(f"{where} exists already; Stoker did not replace it.", hint="Remove the target, or choose another name.", retry=False)
     if code in (tree.EXIT_TORN, None):
-        return TargetError(f"The copy to or from {where} was interrupted.", hint="Nothing was left behind; try again.", retry=True)
-    return TargetError(f"The copy to or from {where} failed: {said}.", hint="Check free space and who owns the folder there.", retry=False)
+        return TargetError(f"The copy to or from {where} was interrupted.", hint="The partial copy was removed; try again.", retry=True)
+    return TargetError(f"The copy to or from {where} failed: {said}.", hint="Check the free space and the owner of the folder there.", retry=False)
 
 
 def _mark() -> bytes:

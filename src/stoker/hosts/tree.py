@@ -63,7 +63,7 @@ def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
         with tarfile.open(mode="r|", fileobj=stream, encoding="utf-8", errors="surrogateescape", bufsize=CHUNK) as tar:
             first = tar.next()
             if first is None or first.name != ROOT or not (first.isdir() or first.isreg()):
-                raise Torn("it begins with nothing of ours")
+                raise Torn("the path is not below the allowed folder")
             with _beside(target, first.isdir()) as temp:
                 _unpack_members(tar, first, temp)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as e:
@@ -204,7 +204,7 @@ def _check(member, first, folders):
     """A member lies below a folder that we made from this same stream, so no link and no ".." leads out."""
     parent, _, last = member.name.rpartition("/")
     if member is not first and (parent not in folders or last in ("", ".", "..")):
-        raise Torn(f"a name leads out of the folder: {member.name!r}")
+        raise Torn(f"a name points outside of the folder: {member.name!r}")
     if not (member.isdir() or member.issym() or member.isreg()):
         raise Torn(f"neither file, folder nor link: {member.name!r}")
     if member.isdir():

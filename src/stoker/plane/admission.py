@@ -82,7 +82,7 @@ def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int,
     wants = gpus and not room.used_by_others(ids)
     ahead = [run for run in first if run.priority >= priority and ((run.gpus and wants) or (run.slots and counted))]
     if answer.verdict == "yes" and ahead:
-        return Admission("wait", f"{ahead[0].name}, which waits for the same and came first")
+        return Admission("wait", f"{ahead[0].name}, which needs the same and was submitted earlier")
     return answer
 
 
@@ -91,8 +91,8 @@ def waits_for(run: Run, target: Target | None, usage: Usage, others: str) -> str
     if others:
         return others
     if target is None:
-        return f"the target '{run.target}', which is not in config.toml any more"
+        return f"the target '{run.target}', which is missing in config.toml"
     answer = admit(run.gpus, run.slots, usage, target.room(ask=False), run.spec.gpu_ids)
     if answer.verdict == "never":
-        return f"a larger machine: it wants {answer.why}"
+        return f"a larger machine: the run needs {answer.why}"
     return answer.why or "its turn"

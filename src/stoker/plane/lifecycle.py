@@ -314,16 +314,16 @@ def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = 
     """Whether a run that wants this may start now. GPUs that others use go to a run that names them (`ids`), or to nobody; a machine's
     only GPU is shared. Without `gpus`, `ids` are what its environment shows it: it holds them, and waits for none."""
     if gpus and room.gpus is None:
-        return Admission("wait", "its machine to answer: how many GPUs it has is not known yet")
+        return Admission("wait", "its machine to answer: the number of GPUs is not known yet")
     have, named = len(room.gpus or ()), room.named(ids)
     if gpus > have:
-        return Admission("never", f"{_gpus(gpus)}, and the machine has {have or 'none'}")
+        return Admission("never", f"{_gpus(gpus)}; the machine has {have or 'none'}")
     if gpus and ids and len(set(named)) != gpus:
-        return Admission("never", f"the GPUs {', '.join(ids)}, and the machine has {', '.join(room.index.values()) or have}")
+        return Admission("never", f"the GPUs {', '.join(ids)}; the machine has {', '.join(room.index.values()) or have}")
     if room.slots is not None and slots > room.slots:
-        return Admission("never", f"{_slots(slots)}, and the machine has {room.slots}")
+        return Admission("never", f"{_slots(slots)}; the machine has {room.slots}")
     if gpus and usage.unclear:
-        return Admission("wait", f"{_gpus(gpus)}: it is not known yet which are used by {_names(usage.unclear)}")
+        return Admission("wait", f"{_gpus(gpus)}: not known yet which GPUs {_names(usage.unclear)} uses")
     wanted = named if ids else list(room.gpus or ())
     free = [uuid for uuid in wanted if uuid not in usage.gpus and uuid not in room.leased and (ids or have == 1 or uuid not in room.busy)]
     whys = []
@@ -342,14 +342,14 @@ def _why_not_free(wanted: Sequence[str], usage: Usage, room: Room, named: bool) 
     parts = [f"{len(ours)} of {len(wanted)} {_are(len(ours))} used by {_names(usage.gpus[u] for u in ours)}"] if ours else []
     parts += [f"{room.call(u)} is used by {room.leased[u]}" for u in wanted if u in room.leased and u not in usage.gpus]
     others = [u for u in wanted if u in room.busy and u not in usage.gpus and u not in room.leased and not named]
-    parts += [f"{room.call(u)} is used by {room.busy[u]} (`--gpus id:{room.index.get(u, u)}` takes it all the same)" for u in others]
+    parts += [f"{room.call(u)} is used by {room.busy[u]} (to use it anyway: `--gpus id:{room.index.get(u, u)}`)" for u in others]
     return ", ".join(parts)
 
 
 def shared_gpus(gpus: Sequence[str], usage: Usage, room: Room) -> list[str]:
     """What to say of a run that gets GPUs which others use too."""
     others = [u for u in gpus if u in room.busy and u not in usage.gpus and u not in room.leased]
-    return [f"{room.call(u)} is used by {room.busy[u]} too." for u in others]
+    return [f"{room.call(u)} is also used by {room.busy[u]}." for u in others]
 
 
 def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[Run, tuple[str, ...]]]:
@@ -378,10 +378,10 @@ def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
     parts = []
     for other_id, other in others:
         if other is None:
-            parts.append(f"{other_id}, which was removed (`stoker start {own_id}` starts this run anyway)")
+            parts.append(f"{other_id}, which was removed (to start this run anyway: `stoker start {own_id}`)")
         elif other.state.unfinished:
-            parts.append(f"{other.name}, which ended as {other.state.value} (`stoker start {other.id}` tries it again, "
-                         f"`stoker start {own_id}` starts this run anyway)")
+            parts.append(f"{other.name}, which ended as {other.state.value} (to retry it: `stoker start {other.id}`; "
+                         f"to start this run anyway: `stoker start {own_id}`)")
         else:
             parts.append(f"{other.name} to end")
     return ", and for ".join(parts)

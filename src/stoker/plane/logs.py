@@ -59,7 +59,7 @@ class Pieces:
                     return data
                 if self._closed.is_set() or whole(stream):
                     break
-                self._wait(TargetError("The connection to its machine is cut again and again.", retry=True))
+                self._wait(TargetError("The connection to the machine is cut repeatedly.", retry=True))
             except TargetError as e:
                 if not (e.retry and self._begun):
                     raise
@@ -121,7 +121,7 @@ def whole(stream: Stream) -> bool:
     if code is None or code > KILLED:
         return False
     said = stream.stderr_tail().strip().splitlines()
-    raise TargetError(f"The log could not be read to its end: {said[-1] if said else f'exit code {code}'}.", retry=False)
+    raise TargetError(f"The log could not be read completely: {said[-1] if said else f'exit code {code}'}.", retry=False)
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Log:
             while len(pieces) < limit and (data := stream.stdout.read(min(PIECE, limit - len(pieces)))):
                 pieces += data
             if len(pieces) < limit and not whole(stream):
-                raise TargetError("The connection was cut while the log was read.", hint="Try again; the run goes on.", retry=True)
+                raise TargetError("The connection was cut while the log was read.", hint="Try again; the run continues.", retry=True)
         return bytes(pieces)
 
     def open(self, offset: int, follow: bool, end: int | None = None) -> Stream:
@@ -152,7 +152,7 @@ class Log:
         """Both streams as one text of whole lines: from `offset`, from `tail` lines before its end, or since a time; without the first
         `given` bytes of that. Raises TargetError where these cannot be found again."""
         if tail is not None and given:
-            raise TargetError("The connection was lost among the last lines.", hint="Ask again; nothing is lost.")
+            raise TargetError("The connection was lost in the last lines.", hint="Repeat the command; nothing is lost.")
         begins = (0, 0)
         if since is not None:
             begins = tuple(Log(self.backend, self.run_id, self.attempt, which).since_offset(since) for which in ("out", "err"))

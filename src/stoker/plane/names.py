@@ -63,7 +63,7 @@ def check_given(name: str) -> None:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidSpec(f"{name!r} cannot be a name: it is not text.", hint="stoker run --name baseline-1 ...") from None
+        raise InvalidSpec(f"{name!r} is not a valid name: it is not text.", hint="stoker run --name baseline-1 ...") from None
 
 
 def meant(ref: str, known: Sequence[tuple[str, str]]) -> str:
@@ -71,4 +71,4 @@ def meant(ref: str, known: Sequence[tuple[str, str]]) -> str:
     found = near(ref, [name for name, _ in known], MEANT_SHOWN) or near(ref, [run_id for _, run_id in known], 1)
     quoted = [shlex.quote(word) for word in found]
     listed = " or ".join(filter(None, (", ".join(quoted[:-1]), *quoted[-1:])))
-    return f"Did you mean {listed}? `stoker ps -a` lists all runs." if found else ""
+    return f"Did you mean {listed}? List all runs: stoker ps --all" if found else ""

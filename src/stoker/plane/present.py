@@ -21,9 +21,9 @@ NEXT = {  # what to type while it is not final; `{id}` is the run
 
 PURPOSES = {"STOKER_REHEARSE": "rehearsal", "STOKER_VERIFY": "verification"}  # by a variable that the run was given
 
-WAITS_FOR_INPUT = {"sentence": "It waits for somebody to type something.", "next": "stoker attach {id}"}
+WAITS_FOR_INPUT = {"sentence": "Waiting for input at the terminal.", "next": "stoker attach {id}"}
 STANDS_STILL_S = 20.0  # a heartbeat older than that is told; by then an agent that was only frozen would have been replaced
-HAS_NO_INPUT = {"sentence": "It waits for input, and nobody can give it any.",
+HAS_NO_INPUT = {"sentence": "Waiting for input, but the run has no terminal to type at.",
                 "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
 
 
@@ -61,8 +61,8 @@ def stands_still(run: Run, seen: Observation | None) -> float | None:
 def _stillness(still_s: float | None) -> str:
     if not still_s:
         return ""
-    return (f" Stoker's agent beside it has given no sign of life for {format_duration(still_s)}: a signal or a debugger has stopped it, "
-            "its machine is paused, or its disk hangs. No limit holds meanwhile.")
+    return (f" Stoker's agent for this run has been silent for {format_duration(still_s)}: it may be stopped by a signal or a debugger, "
+            "its machine paused, or its disk blocked. Limits are not enforced meanwhile.")
 
 
 def still(told: dict, now: float) -> str:
@@ -88,16 +88,16 @@ def sentence(run: Run, waits_for: str | None = None) -> str:
     if run.state.final:
         return _ended(run)
     if run.state is State.PENDING and waits_for:
-        told = f"It waits for {waits_for}."
+        told = f"Waiting for {waits_for}."
     elif run.state is State.STARTING and run.restart_at:
-        told = f"It ended before its end and is started again at {iso(run.restart_at)}."
+        told = f"Failed; restarts at {iso(run.restart_at)}."
     else:
         told = STATE_SENTENCES[run.state]
-        told = f"{told[0].upper()}{told[1:]}." if told.startswith("its ") else f"It {told.removeprefix('it ')}."
+        told = f"{told[0].upper()}{told[1:]}."
     if run.evidence.get("retrying"):
-        told += f" That did not work yet and is tried again: {run.evidence['retrying']}"
+        told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
     if run.reachability == Reachability.UNREACHABLE:
-        told += " Its machine cannot be reached now; this is what was known last."
+        told += " The machine cannot be reached; this is the last known state."
     return told
 
 
@@ -110,9 +110,9 @@ def _ended(run: Run) -> str:
     if isinstance(evidence.get("limit"), int | float):
         evidence["limit"] = format_duration(evidence["limit"])
     if not run.started_at and run.reason == "stopped_by_user":
-        return "You stopped it before it began."
+        return "Stopped by you before it started."
     told = words.sentence(run.reason or "lost", evidence)
-    return f"{told} It was not restarted: every attempt would end so." if evidence.get("not_restarted") else told
+    return f"{told} Not restarted: every attempt would fail the same way." if evidence.get("not_restarted") else told
 
 
 def next_step(run: Run, ref: str) -> str:

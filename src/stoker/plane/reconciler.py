@@ -392,7 +392,7 @@ class Reconciler:
         if action.do == "stage":
             crash.point("stage.before")
             if not self._spool.has(run.id):
-                raise NotFound(f"The folder of {run.id} is neither here nor on its machine.")
+                raise NotFound(f"The run folder of {run.id} is missing, here and on its machine.")
             self._assure(run, self._spool.path(run.id))
             backend.stage(run.id, self._spool.path(run.id))
             crash.point("stage.after")
@@ -452,7 +452,7 @@ class Reconciler:
         elif action.do == "stage" and isinstance(error, NotFound):
             self._give_up(run, "lost", {})
         elif action.do == "remove" and not (isinstance(error, TargetError) and error.retry):
-            self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"It could not be removed: {error.message}")})
+            self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"The run could not be removed: {error.message}")})
         else:
             if begins and run.evidence.get("retrying") != (why := f"{error.message} {error.hint}"):
                 self._apply(run, {"evidence": {"retrying": why}})

@@ -109,12 +109,12 @@ def _row(spec: Spec, target: str, limits: Limits, created: float, *, here: bool)
                priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq if here else 0,
                fingerprint=spec.with_(retry_reasons=()).fingerprint(), folder_hash=folder_key(spec.folder),
                command_hash=command_key(spec.command), in_place=not spec.copy and here, reachability="ok" if here else "unknown",
-               warnings=("It was found again from its folder after the database was lost.",))
+               warnings=("Recovered from its run folder after the database was lost.",))
 
 
 def _not_begun(run: Run) -> Run:
     """It had waited, or was stopped while it waited: nobody can say. It is not started unasked."""
-    evidence = {"detail": "the database was lost while it waited"}
+    evidence = {"detail": "the database was lost while the run was waiting"}
     return run.with_(state=State.FAILED, reason="start_failed", attempt=0, ended_at=time.time(), evidence=evidence)
 
 

@@ -28,23 +28,23 @@ def read_spec(body: dict) -> Spec:
     for name, kinds in _KINDS.items():
         value = body.get(name)
         if name in body and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            raise InvalidSpec(f"The spec's '{name}' is of the wrong kind: {value!r}.")
+            raise InvalidSpec(f"The spec's '{name}' has the wrong type: {value!r}.")
     for name in ("command", "after", "gpu_ids"):
         if not all(isinstance(word, str) for word in body.get(name, ())):
-            raise InvalidSpec(f"The spec's '{name}' must hold words only.")
+            raise InvalidSpec(f"The spec's '{name}' must be a list of strings.")
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in body.get("mounts", {}).items()):
-        raise InvalidSpec("The spec's 'mounts' must hold paths only.")
+        raise InvalidSpec("The spec's 'mounts' must map names to paths.")
     grace = body.get("grace_s", (0, 0))
     if len(grace) != 2 or not all(_is_seconds(g) for g in grace) or not all(_is_seconds(body.get(n, 0)) for n in _SECONDS):
-        raise InvalidSpec("grace_s takes two numbers of seconds, backoff_s, warn_s and stall_s one; none is negative.")
+        raise InvalidSpec("grace_s takes two numbers of seconds; backoff_s, warn_s and stall_s take one. None may be negative.")
     if body.get("kind", "job") != "job":
-        raise InvalidSpec(f"This version runs jobs only, not '{body['kind']}'.")
+        raise InvalidSpec(f"This version supports only jobs, not '{body['kind']}'.")
     if body.get("gpu_ids") and len(body["gpu_ids"]) != body.get("gpus", 0):
-        raise InvalidSpec("gpus is the number of gpu_ids.", hint="--gpus id:0,1")
+        raise InvalidSpec("gpus must equal the number of gpu_ids.", hint="--gpus id:0,1")
     if not 0 <= body.get("memory_bytes", 0) < 1 << 60:
-        raise InvalidSpec("The memory limit must be a number of bytes from 0 on.", hint="--memory 8GB")
+        raise InvalidSpec("The memory limit must be a number of bytes of at least 0.", hint="--memory 8GB")
     if abs(body.get("priority", 0)) > 1_000_000:
-        raise InvalidSpec("The priority lies between -1000000 and 1000000.")
+        raise InvalidSpec("The priority must be between -1000000 and 1000000.")
     spec = Spec.from_json(body).check()
     names.check_given(spec.name)
     return spec
@@ -64,7 +64,7 @@ def read_grace(grace_s: float | Sequence[float] | None) -> tuple[float, float] |
         return None
     both = (grace_s, grace_s) if isinstance(grace_s, int | float) else tuple(grace_s)
     if len(both) != 2 or not all(isinstance(g, int | float) and 0 <= g < 1e6 for g in both):
-        raise InvalidSpec("The grace takes one number of seconds, or two: after SIGINT, after SIGTERM.", hint="stoker stop --grace 30s ID")
+        raise InvalidSpec("The grace takes one or two numbers of seconds: after SIGINT, and after SIGTERM.", hint="stoker stop --grace 30s ID")
     return (float(both[0]), float(both[1]))
 
 

@@ -13,10 +13,10 @@ STATE, AUDITS, IMAGES, PUT_BACK = "resume/state.json", "resume/audits.json", "re
 LINES_READ = 1 << 20  # bytes of processes.jsonl
 SCRIPT_MAX = 64 << 20  # bytes of a file of code
 STEPS_TOLD = 4  # the newest audits
-OTHER = "came to another state than the run"
-STANDS = {"recording": "recording; no image yet", "ended": "ended well; there is nothing to come back to", "off": "not recorded"}
+OTHER = "ended in a different state than the run"
+STANDS = {"recording": "recording; no image yet", "ended": "finished; nothing to resume", "off": "not recorded"}
 UNCHECKED = "image taken, not yet checked"
-NOT_TRIED = "nothing has tried the way back to it (run with --audit, or stoker verify-resume)"
+NOT_TRIED = "no resume has been tested (run with --audit, or stoker verify-resume)"
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
@@ -47,7 +47,7 @@ def sentence(state: dict | None, now: float) -> str | None:
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
     told = "; ".join((told, audits(state) or NOT_TRIED, *_since(state)))
-    return f"{told}; no image will follow, recording ended: {reason}" if reason else told
+    return f"{told}; recording ended, no more images: {reason}" if reason else told
 
 
 def checked(state: dict | None) -> bool:
@@ -72,7 +72,7 @@ def _since(state: dict) -> list[str]:
     """What no audit has seen yet, of a run that was audited."""
     steps = [each.get("step") or 0 for each in _good(state)]
     since = (state.get("image") or {}).get("step", 0) - max(steps, default=0)
-    return [f"the {since:,} steps since are not checked yet"] if steps and since > 0 else []
+    return [f"the {since:,} steps after that are not checked yet"] if steps and since > 0 else []
 
 
 def audits(state: dict | None) -> str | None:
@@ -89,8 +89,8 @@ def audits(state: dict | None) -> str | None:
     listed = f"step{'s' if len(steps) > 1 else ''} " + " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
     told = f"audited at {listed}: bit-exact" if len(good) <= STEPS_TOLD else f"audited {len(good)} times, last at {listed}: bit-exact"
     if last.get("verdict") == "not audited":
-        told += f"; not again: {last.get('why')}"
-    return told + ("" if all(each.get("spare_core") for each in known) else " (no core was spare: it took time from training)")
+        told += f"; last audit failed: {last.get('why')}"
+    return told + ("" if all(each.get("spare_core") for each in known) else " (no spare core: audits took time from training)")
 
 
 def way_back(state: dict | None) -> str | None:
@@ -101,7 +101,7 @@ def way_back(state: dict | None) -> str | None:
     image = state["image"]
     setup_s = image.get("setup_s") or 0.0
     told = f"about {format_duration(back_s)}" if back_s >= 1 else "less than 1s"
-    return f"to step {image.get('step', 0):,}: {told}" + (f", after its set-up of {format_duration(setup_s)}" if setup_s >= 1 else "")
+    return f"to step {image.get('step', 0):,}: {told}" + (f", after a setup of {format_duration(setup_s)}" if setup_s >= 1 else "")
 
 
 def dear(state: dict | None) -> str | None:
@@ -110,9 +110,9 @@ def dear(state: dict | None) -> str | None:
     if back_s is None or back_s < 1 or back_s <= DEAR * trained_s:
         return None
     if back_s >= trained_s:
-        return f"it has trained {format_duration(trained_s)} for that: from its start it is there sooner (stoker run)"
-    return (f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it saves; with checkpoints of "
-            "its own the script may be there sooner (stoker run, and its own words to resume)")
+        return f"the run has trained {format_duration(trained_s)} so far: a new run reaches this step sooner (stoker run)"
+    return (f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it saves; "
+            "the script's own checkpoints may be faster (stoker run with its arguments to resume)")
 
 
 def _way_back_s(state: dict | None) -> float | None:
@@ -136,7 +136,7 @@ def came_back(state: dict | None) -> str | None:
     told += f"; {back.get('lost_steps', 0):,} lost steps repeated, {back.get('values_equal', 0):,} values equal to the recording"
     if back.get("put_back"):
         names = back["put_back"]
-        told += f"; what skipped calls had changed was put back: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        told += f"; restored the effects of skipped calls: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
     return f"{told}; grade: {back.get('grade', 'unknown')}"
 
 
@@ -147,11 +147,11 @@ def began_anew(state: dict | None) -> str | None:
         return None
     if ((state or {}).get("resumed") or {}).get("attempt") == last["attempt"]:
         return None  # where its output goes on cannot be told on a terminal
-    why = "no image could be used" if state.get("tried") else "there was no image"
+    why = "no image was usable" if state.get("tried") else "there was no image"
     returned = {each.get("attempt") for each in (state or {}).get("given_back") or ()}
     before = last["attempt"] - 1
-    told = f"attempt {last['attempt']} began from the start: {why}. It found the files as attempt {before} "
-    told += "had found them before it put them back to an image" if before in returned else "left them"
+    told = f"attempt {last['attempt']} restarted from scratch: {why}. Its files were as attempt {before} "
+    told += "found them, before it restored files of an image" if before in returned else "left them"
     lost = state.get("not_given_back") or {}
     if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
@@ -161,27 +161,27 @@ def began_anew(state: dict | None) -> str | None:
 def given_back(state: dict | None, run_folder: Path | None, attempt: int, ref: str) -> str | None:
     """Of a run whose newest attempt ended on its way to an image: whether the files of the script's are again as it had found them."""
     if run_folder is not None and (run_folder / PUT_BACK).is_file():
-        return (f"attempt {attempt} was cut short on its way back: the folder holds older files, as they were at an image. "
-                f"stoker start {ref} or stoker rm {ref} gives the newer ones back; they are in resume/undo")
+        return (f"attempt {attempt} ended while it was resuming: the folder has older files, as of an image. "
+                f"The newer files are in resume/undo; to restore them: stoker start {ref} or stoker rm {ref}")
     known = (state or {}).get("given_back") or ()
     of = next((each for each in known if each.get("attempt") == attempt), None)
     if of is None:
         return None
-    told = (f"attempt {attempt} was cut short on its way back, and had put files back to an image: they are again as it found them. What "
-            f"stood in their place, if anything, is in resume/aside/{of.get('aside')}")
+    told = (f"attempt {attempt} ended while it was resuming. Its changes to files were undone. Files "
+            f"that were replaced, if any, are in resume/aside/{of.get('aside')}")
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
         return told
-    return f"{told}. Not given back: {', '.join(lost.get('files') or ())}; their content is in resume/aside/{lost['attempt']}"
+    return f"{told}. Not restored: {', '.join(lost.get('files') or ())}; their content is in resume/aside/{lost['attempt']}"
 
 
 def starts_again(state: dict | None) -> str | None:
-    """Programs that set-up starts and does not wait for: a life on its way back starts them like any other. None where there are none, or
+    """Programs that its setup starts and does not wait for: a life on its way back starts them like any other. None where there are none, or
     where one life was enough."""
     state = state or {}
     programs = () if state.get("state") == "ended" and len(state.get("lives") or ()) < 2 else state.get("again") or ()
     told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
-    return f"set-up starts {', '.join(told)} in each life; what that appends to a file stands there twice after a kill" if told else None
+    return f"its setup starts {', '.join(told)} in each attempt; text that they append to a file appears twice after a kill" if told else None
 
 
 def edited(run_folder: Path) -> tuple[list[str], int]:
@@ -207,7 +207,7 @@ def not_taken(state: dict | None) -> list[str]:
     """Images that were tried and refused, and points that could not be used, each with its reason."""
     state = state or {}
     tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
-    passed = [f"{count:,} times no image: {reason}" for reason, count in (state.get("points_passed") or {}).items()]
+    passed = [f"no image {count:,} times: {reason}" for reason, count in (state.get("points_passed") or {}).items()]
     return tried + passed
 
 
@@ -225,7 +225,7 @@ def hooked(attempt_folder: Path, command: list[str]) -> dict:
             settings[said.get("pid")] = said["settings"]
     told = max(settings.values(), key=lambda each: (len(each.get("applied") or ()), len(each.get("left") or ())), default=None)
     if other and not torch and not why:
-        why = f"it computes with {str(other)[:40]}, which is not looked into: there is wall-clock time and the use of the machine, no more"
+        why = f"uses {str(other)[:40]}, which Stoker does not measure: only wall-clock time and machine use are shown"
     return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command)),
             **({"settings": told} if told else {})}
 
@@ -257,5 +257,5 @@ def _why_not(command: list[str]) -> str | None:
             break
         for flag, means in (("I", "isolated"), ("E", "ignoring the environment"), ("S", "without site")):
             if not word.startswith("--") and flag in word[1:]:
-                return f"python {word} starts {means}, so no hook can come in"
-    return "no Python process told that it is hooked; was PYTHONPATH dropped on the way?"
+                return f"python {word} starts {means}, so Stoker's hooks cannot load"
+    return "no Python process loaded Stoker's hooks; does the command clear PYTHONPATH?"

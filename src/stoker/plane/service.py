@@ -62,7 +62,7 @@ class Service:
     def _recover(self) -> list[str]:
         warnings = []
         if self._store.kept_aside is not None:
-            warnings.append(f"The database was damaged or not Stoker's; it is kept as {self._store.kept_aside}.")
+            warnings.append(f"The database was damaged or not Stoker's; Stoker kept it as {self._store.kept_aside}.")
         if self._store.fresh:
             here = {name: Path(target.root) for name in self._targets.names() if (target := self._targets.get(name)).here}
             with self._store.write() as q:
@@ -70,7 +70,7 @@ class Service:
                 if found and not warnings:
                     warnings.append("The database was missing.")
                 if found:
-                    warnings.append(f"{len(found)} runs were found again from their folders; what was pinned is forgotten.")
+                    warnings.append(f"{len(found)} runs were recovered from their folders; their pins are lost.")
                 q.set_meta("warnings", "\n".join(warnings))
         with self._store.read() as q:
             return [line for line in (q.meta("warnings") or "").split("\n") if line]
@@ -92,7 +92,7 @@ class Service:
     def submit(self, spec: dict, limits: dict, env: dict[str, str], stdin: bytes | None, *, on_name_taken: str = "refuse") -> dict:
         """A new run; or, with on_name_taken="continue", the unfinished one of that name if it is the same request."""
         if on_name_taken not in ("refuse", "continue"):
-            raise InvalidSpec(f"on_name_taken is 'refuse' or 'continue', not '{on_name_taken}'.")
+            raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
         asked, wanted = read_spec(spec), read_limits(limits)
         with self._store.read() as q:
             there = self._submitter.find_named(q, asked, on_name_taken)
@@ -129,7 +129,7 @@ class Service:
             more["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
         if more["trained_nothing"]:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
-        broken = [f"Its file {name} cannot be used: {why}." for name, why in more["broken_files"].items()]
+        broken = [f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()]
         return {**told, **more, "warnings": [*run.warnings, *broken], "same_name": self._same_name(ref, run)}
 
     def start(self, ref: str, edited: bool = False) -> dict:
@@ -164,7 +164,7 @@ class Service:
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
         """Let it go on for so long from now, whatever its limit was; pin it against gc, or no longer."""
         if seconds is not None and not 0 < seconds < 1e9:
-            raise InvalidSpec("Keep it for how long? It takes a number of seconds above 0.", hint="stoker keep ID 3h")
+            raise InvalidSpec("The time to keep a run must be a number of seconds above 0.", hint="stoker keep ID 3h")
         run_id = self._find(ref).id
         with self._store.write() as q:
             run = _there(q, run_id)
@@ -187,15 +187,15 @@ class Service:
         """Delete a run that has ended, its folder included; with `force` a living one too, which is ended first."""
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
-            raise InvalidSpec(f"Several runs have the name '{ref}': nothing was deleted.",
-                              hint=f"Delete one by its id; the newest is {run.id}. Their ids: stoker ps --all")
+            raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
+                              hint=f"Give an id; the newest is {run.id}. All ids: stoker ps --all")
         if not run.state.final and not force:
             typed = self._typed(run)
             raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}")
         told = self._one(run)
         self._remove([run.id])
         if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
-            raise TargetError(f"{run.name} is not removed yet: its machine has not done it so far. It will be, when it answers.",
+            raise TargetError(f"{run.name} is not removed yet: its machine does not answer. Stoker removes the run when the machine answers.",
                               hint=f"stoker show {present.typed_ref(told['ref'])}")
         return told
 
@@ -281,7 +281,7 @@ class Service:
         With `follow` it waits for the attempt to begin, and ends with it. Closable from another thread.
         """
         if stream not in ("out", "err", "both"):
-            raise InvalidSpec(f"There is no stream '{stream}'.", hint="It is out, err or both.")
+            raise InvalidSpec(f"There is no stream '{stream}'.", hint="Use out, err or both.")
         named = self._find(ref)
         run_id = named.id
         if stream == "both" and not named.spec.split_stderr:
@@ -335,7 +335,7 @@ class Service:
             return found[0]
         if found:
             named = ", ".join(run.id for run in found[:5])
-            raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more letters, or the name.")
+            raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more characters, or the name.")
         raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
 
     def _same_name(self, ref: str, run: Run) -> int:
@@ -357,7 +357,7 @@ class Service:
             return run
         if not run.state.final or run.wish == WISH_RM:
             typed = self._typed(run)
-            raise StateError(f"{run.name} is {run.state.value}: it has not ended.",
+            raise StateError(f"{run.name} is {run.state.value}; only ended runs can be started.",
                              hint=f"stoker stop {typed}   first, or   stoker logs -f {typed}")
         if run.limits.time_s is not None and run.used_s >= run.limits.time_s:
             typed = self._typed(run)
@@ -378,8 +378,8 @@ class Service:
         paths, step = detail.edited(run, target) if target is not None else ([], 0)
         if paths:
             more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-            raise StateError(f"{paths[0]}{more} was edited since the image at step {step:,}, to which {run.name} can come back only with "
-                             "the files as they were.", hint=f"Put them back, or begin anew: stoker start --edited {self._typed(run)}")
+            raise StateError(f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
+                             "the unedited files.", hint=f"Restore the files, or restart from scratch: stoker start --edited {self._typed(run)}")
 
     def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
         """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""
@@ -412,7 +412,7 @@ class Service:
             begun = max(begun, (seen.attempt if seen else None) or 0)
         number = begun if attempt is None else attempt
         if begun == 0:
-            raise StateError(f"{run.name} has not begun: {present.sentence(run)}", hint=f"stoker show {self._typed(run)}")
+            raise StateError(f"{run.name} has not started: {present.sentence(run)}", hint=f"stoker show {self._typed(run)}")
         if number > begun and not run.state.final:
             raise StateError(f"{run.name} has no attempt {number} yet.", hint=f"stoker show {self._typed(run)}")
         if not 1 <= number <= begun:

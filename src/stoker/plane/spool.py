@@ -112,8 +112,8 @@ def said_when_full(place: Path) -> Iterator[None]:
             free = f"{format_size(room.f_bavail * room.f_frsize)} and {room.f_favail} inodes free"
         except OSError:
             free = "nothing free"
-        raise ServerError(f"The disk that holds {place} is full ({free}): nothing was started.",
-                          hint="Free some space (`stoker gc` lists what old runs cost), then type it again.") from e
+        raise ServerError(f"The disk that holds {place} is full ({free}); nothing was started.",
+                          hint="Free space (old runs: stoker gc), then repeat the command.") from e
 
 
 def _sync(place: Path) -> None:

@@ -48,14 +48,14 @@ def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolv
                                       timeout_s=TORCH_TIMEOUT_S)
     warnings = list(reading.warnings)
     if isinstance(answer, python.Silence):
-        warnings.append(f"{reading.interpreter} could not be asked what it has installed ({answer.why}).")
+        warnings.append(f"{reading.interpreter} did not list its installed packages ({answer.why}).")
     if isinstance(answer, python.Answer) and torch_line and "torch" in answer.missing:
         if not (read.installs or read.changes_path):
             raise _no_torch(reading, torch_line, folder, env)
         warnings.append(f"{reading.interpreter} has no torch now; line {torch_line} of {reading.script.name} imports it.")
     if isinstance(answer, python.Answer) and compiles and answer.syntax:
         version = ".".join(map(str, answer.version[:2]))
-        warnings.append(f"{reading.script.name}, line {answer.syntax[0]}: Python {version} cannot read it ({answer.syntax[1]}).")
+        warnings.append(f"{reading.script.name}, line {answer.syntax[0]}: syntax error in Python {version} ({answer.syntax[1]}).")
     return Resolved(list(reading.argv), reading.script, reading.interpreter, warnings)
 
 
@@ -74,5 +74,5 @@ def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str,
             continue
         answer = python.ask(str(beside), folder, env, modules=["torch"], timeout_s=TORCH_TIMEOUT_S)
         if isinstance(answer, python.Answer) and "torch" not in answer.missing:
-            return InvalidSpec(message, hint=f"The environment {name} in this folder has it: source {name}/bin/activate, then again.")
-    return InvalidSpec(message, hint=f"Activate the environment that has it, or install it: {reading.interpreter} -m pip install torch")
+            return InvalidSpec(message, hint=f"The environment {name} in this folder has torch: source {name}/bin/activate, then repeat the command.")
+    return InvalidSpec(message, hint=f"Activate the environment that has torch, or install torch: {reading.interpreter} -m pip install torch")

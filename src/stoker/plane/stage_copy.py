@@ -63,7 +63,7 @@ def freeze(folder: Path, target: Path, limit_bytes: int) -> FrozenInfo:
     folder, target = Path(os.path.abspath(folder)), Path(os.path.abspath(target))
     _check_folder(folder)
     if os.path.lexists(target) and not (target.is_dir() and not os.listdir(target)):
-        raise StateError(f"{target} exists already.", hint="`stoker gc` removes what old runs left.")
+        raise StateError(f"{target} exists already.", hint="Remove old runs: stoker gc")
     plan = _plan(folder, belongings(folder, target.parent), limit_bytes)
     temp = target.with_name(f"{target.name}.part-{os.urandom(6).hex()}")  # another name each time: see _spread
     try:
@@ -105,8 +105,8 @@ def _check_folder(folder: Path) -> None:
     with contextlib.suppress(KeyError):
         homes.add(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
     if real == "/" or any(h == real or h.startswith(real + os.sep) for h in homes):
-        what = "the root of the file system" if real == "/" else "your home folder" if real in homes else "a folder that holds your home"
-        raise InvalidSpec(f"{folder} is {what}; it is not copied.",
+        what = "the root of the file system" if real == "/" else "your home folder" if real in homes else "a folder that contains your home"
+        raise InvalidSpec(f"{folder} is {what}, which Stoker does not copy.",
                           hint="Put the script into a folder of its own (mkdir project), or run without --copy.")
 
 
@@ -119,7 +119,7 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
         if stat.S_ISLNK(info.st_mode):
             plan.links.append((path, info))
         elif not stat.S_ISREG(info.st_mode):
-            plan.skipped.append(f"{path} is no ordinary file")
+            plan.skipped.append(f"{path} is not a regular file")
             continue
         else:
             size = min(info.st_size, info.st_blocks * 512) if info.st_blocks and info.st_size > _SMALL else info.st_size
@@ -145,8 +145,8 @@ def _add_folder(plan: _Plan, base: str) -> None:
 def _too_big(folder: Path, total: int, weight: dict[str, int], limit: int) -> InvalidSpec:
     biggest = sorted(weight.items(), key=lambda item: -item[1])[:3]
     named = ", ".join(f"{name}{'/' if (folder / name).is_dir() else ''} ({format_size(size)})" for name, size in biggest)
-    return InvalidSpec(f"{folder} is too big to copy: {format_size(total)}, the limit is {format_size(limit)}. Its biggest: {named}.",
-                       hint=f"Write what the run does not need into {IGNORE_FILE} (echo {biggest[0][0]} >> {IGNORE_FILE}), mount data with "
+    return InvalidSpec(f"{folder} is too big to copy: {format_size(total)}, limit {format_size(limit)}. Largest: {named}.",
+                       hint=f"Exclude what the run does not need (echo {biggest[0][0]} >> {IGNORE_FILE}), mount data with "
                             "--mount NAME=/abs, or raise copy_limit in config.toml.")
 
 
@@ -156,8 +156,8 @@ def _too_many(folder: Path, plan: _Plan) -> InvalidSpec:
         top = path.split(os.sep)[0]
         count[top] = count.get(top, 0) + 1
     named = ", ".join(f"{name} ({n} files)" for name, n in sorted(count.items(), key=lambda item: -item[1])[:3])
-    return InvalidSpec(f"{folder} has too many files to copy: {len(plan.files)}, the limit is {MAX_FILES}. Most are in {named}.",
-                       hint=f"Write the folders that the run does not need into {IGNORE_FILE}.")
+    return InvalidSpec(f"{folder} has too many files to copy: {len(plan.files)}, limit {MAX_FILES}. Most are in {named}.",
+                       hint=f"List the folders that the run does not need in {IGNORE_FILE}.")
 
 
 def _check_space(plan: _Plan, where: Path) -> None:
@@ -170,18 +170,18 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         try:
             free = os.statvfs(target.parent)
-            left = f"{format_size(free.f_bavail * free.f_frsize)} and {free.f_favail} inodes are free"
+            left = f"{format_size(free.f_bavail * free.f_frsize)} and {free.f_favail} inodes free"
         except OSError:
-            left = "it is full"
+            left = "disk full"
         needs = f"{format_size(plan.bytes)} and {len(plan.files)} files at {target.parent}"
-        return TargetError(f"There is no room for the copy: it needs {needs}, {left}.", retry=False,
-                           hint="stoker gc removes old runs; or run without --copy.")
+        return TargetError(f"Not enough disk space for the copy: needs {needs}; {left}.", retry=False,
+                           hint="Remove old runs (stoker gc), or run without --copy.")
     name = e.filename if isinstance(e.filename, str) else os.fspath(target)
     if e.errno in (errno.EACCES, errno.EPERM):
         return Denied(f"{name} cannot be read or copied ({e.strerror}).",
-                      hint=f"chmod u+r it, or write a line with its name into {IGNORE_FILE}.")
+                      hint=f"Make it readable (chmod u+r), or add its name to {IGNORE_FILE}.")
     return TargetError(f"{name} cannot be copied ({e.strerror}).", retry=False,
-                       hint=f"Is the disk well? To leave it out, write its name into {IGNORE_FILE}.")
+                       hint=f"Check the disk, or add its name to {IGNORE_FILE}.")
 
 
 # --- copying -------------------------------------------------------------------------------------------------------------
@@ -379,10 +379,10 @@ def _copy_link(folder: Path, temp: Path, link: tuple[str, os.stat_result], copie
         target = os.path.relpath(inside, os.path.dirname(path) or ".")
     elif not inside and full != os.fspath(folder):
         target = full if not os.path.isabs(leads) else leads
-        skipped.append(f"{path} is a link that leads out of the folder, to {full}: what is written there is not in the copy")
+        skipped.append(f"{path} is a link to {full}, outside of the folder: files written there are not in the copy")
     elif inside and inside not in copied and os.path.exists(folder / path):
         target = full
-        skipped.append(f"{path} is a link to {inside}, which is not in the copy: it leads to the original")
+        skipped.append(f"{path} is a link to {inside}, which is not in the copy: the link points to the original")
     copy = temp / path
     os.symlink(target, copy)
     os.utime(copy, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)

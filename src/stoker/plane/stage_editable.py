@@ -35,7 +35,7 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
     """
     answer = python.ask(interpreter, folder, env, finders=True)
     if isinstance(answer, python.Silence):
-        return Editables(_path_env([], folder, work, env), [f"{interpreter} could not be asked for editable installs ({answer.why})."])
+        return Editables(_path_env([], folder, work, env), [f"{interpreter} did not list its editable installs ({answer.why})."])
     warnings: list[str] = []
     front: list[str] = []
     user_path = [os.path.abspath(os.path.join(folder, p)) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
@@ -46,14 +46,14 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
         if (work / inside).is_dir():
             _redirect(work / inside, entry, front, warnings)
         else:
-            warnings.append(f"{entry} is on the path of {interpreter}, but not in the copy: it is imported from the original folder.")
+            warnings.append(f"{entry} is on the path of {interpreter} but not in the copy; it is imported from the original folder.")
     for before_path, name, origin in _mapped(answer.finders):
         inside = _inside(origin, folder)
         if inside is None:
             continue
         parent = _import_root(name, work / inside)
         if parent is None or before_path:
-            warnings.append(f"The editable install of {name} cannot be redirected: it is imported from {origin}, not from the copy.")
+            warnings.append(f"The editable install of {name} is imported from {origin}, not from the copy.")
         else:
             _redirect(parent, origin, front, warnings)
     warnings += [f"An editable install ({f['kind']}) may import from the original folder." for f in _opaque(answer.finders)]
@@ -67,7 +67,7 @@ def _redirect(to: Path, origin: str, front: list[str], warnings: list[str]) -> N
     modules = {n.removesuffix(".py") for n in os.listdir(to) if n.endswith(".py") or (to / n / "__init__.py").exists()}
     hidden = sorted(modules & sys.stdlib_module_names)
     if hidden:
-        warnings.append(f"{origin} is imported from the original folder: in front of Python's own modules its {hidden[0]} would hide one.")
+        warnings.append(f"{origin} is imported from the original folder: in the copy, its {hidden[0]} would hide a module of Python.")
         return
     front.append(os.fspath(to))
 

@@ -114,7 +114,7 @@ def _git_entry(top: Path, path: str, listing: Listing, seen: set[str], reinclude
         _git_files(top, path, listing, seen, reincludes)
     elif not os.listdir(full):
         listing.folders.append(path)
-        listing.left_out[path + "/"] = "a submodule that was not fetched: git submodule update --init"
+        listing.left_out[path + "/"] = "submodule not fetched: git submodule update --init"
 
 
 def _is_junk(path: str) -> bool:
@@ -133,10 +133,10 @@ def _whole(folder: Path, asked: stage_git.Asked, said: IO[bytes]) -> list[str]:
         text = said.read().decode("utf-8", "replace")
     if "could not open directory" in text:
         raise Denied(f"A folder cannot be read: {text.strip().splitlines()[0].removeprefix('warning: ')}.",
-                     hint=f"chmod u+rx it, or name it in {IGNORE_FILE} and in .gitignore.")
+                     hint=f"Make it readable (chmod u+rx), or add it to {IGNORE_FILE} and .gitignore.")
     if not asked.ok:
-        why = f"it took longer than {_GIT_TIME_S:g} s" if asked.cut else (text.strip().splitlines() or ["it failed"])[-1]
-        raise InvalidSpec(f"git cannot list {folder}: {why}.", hint="Type `git status` there; or run without --copy.")
+        why = f"git took longer than {_GIT_TIME_S:g} s" if asked.cut else (text.strip().splitlines() or ["git failed"])[-1]
+        raise InvalidSpec(f"git cannot list {folder}: {why}.", hint="Run git status there, or run without --copy.")
     return stage_git.paths(out)
 
 
@@ -153,7 +153,7 @@ def _by_walk(folder: Path) -> Listing:
                 items = list(entries)
         except OSError as e:
             raise Denied(f"The folder {os.path.join(folder, base)} cannot be read ({e.strerror}).",
-                         hint=f"chmod u+rx {base or folder}   or write a line with its name into {IGNORE_FILE}") from e
+                         hint=f"chmod u+rx {base or folder}   or add its name to {IGNORE_FILE}") from e
         if base and is_environment(items):
             listing.left_out[base + "/"] = "a Python environment"
             continue
@@ -192,7 +192,7 @@ def _read_ignore(folder: Path) -> _Ignore | None:
     try:
         return _Ignore(GitIgnoreSpec.from_lines(lines), any(line.startswith("!") for line in lines))
     except ValueError as e:
-        raise InvalidSpec(f"{IGNORE_FILE} cannot be read: {e}.", hint="It is written like a .gitignore.") from e
+        raise InvalidSpec(f"{IGNORE_FILE} cannot be read: {e}.", hint="The format is that of .gitignore.") from e
 
 
 def _apply(ignored: _Ignore, listing: Listing) -> None:
@@ -202,7 +202,7 @@ def _apply(ignored: _Ignore, listing: Listing) -> None:
         verdict = ignored.spec.check_file(path).include
         if verdict:
             top = path.split(os.sep)[0]
-            listing.left_out.setdefault(top if top == path else f"{top}/...", f"named in {IGNORE_FILE}")
+            listing.left_out.setdefault(top if top == path else f"{top}/...", f"listed in {IGNORE_FILE}")
         elif verdict is False or not ignored.reincludes or not _within(path, by_git):
             kept.append(path)
     listing.files = kept

@@ -124,7 +124,7 @@ def _walk(folder: Path, deadline: float, max_files: int, in_folder: int = MAX_IN
     ours = os.path.relpath(os.path.realpath(home().path), os.path.realpath(folder))
     while queue:
         if time.monotonic() > deadline or len(seen.files) >= max_files:
-            seen.cut = f"not all files were listed: {len(seen.files)} were"
+            seen.cut = f"only {len(seen.files)} files were listed"
             break
         base = queue.popleft()
         try:
@@ -170,7 +170,7 @@ def _hash(folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], 
             continue
         total += files[path].st_size
         if total > HASHED_TOTAL or time.monotonic() > deadline:
-            return hashes, f"not all files were hashed: {len(hashes)} were"
+            return hashes, f"only {len(hashes)} files were hashed"
         try:
             with open(os.path.join(folder, path), "rb") as f:
                 hashes[path] = hashlib.sha256(f.read(HASHED_BYTES + 1)).hexdigest()
@@ -209,7 +209,7 @@ def _git_summary(folder: Path, asked: dict[str, stage_git.Asked] | None, deadlin
     caps = {"diff": DIFF_BYTES}
     said = {name: one.answer(deadline, caps.get(name)) for name, one in asked.items()}
     diff, why = said["diff"], asked["diff"].cut
-    cut = f"the diff is not whole (cut by {why})" if why else ""
+    cut = f"the diff is incomplete (cut by {why})" if why else ""
     if why:
         diff = diff[:diff.rfind(b"\ndiff --git ") + 1]  # whole files only, so that what is there can be applied
     new = stage_git.paths(said["new"])

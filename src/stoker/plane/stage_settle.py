@@ -51,7 +51,7 @@ def assure(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
-        raise _lost("the list of its files") from e
+        raise _lost("the list of files") from e
     work = folder / rundir.WORK
     fresh = not rundir.RunDir(folder).attempts()
     hashes = _hashes(folder) if fresh else {}
@@ -163,8 +163,8 @@ def _sha256(path: str) -> str:
 
 
 def _lost(what: str) -> TargetError:
-    return TargetError(f"The power was cut before its copy was on disk: {what} is lost, and the original is not as it was.", retry=False,
-                       hint="Run the same command again: that makes a new copy.")
+    return TargetError(f"The power was cut before the copy was on disk: {what} is lost, and the original has changed.", retry=False,
+                       hint="Run the same command again to make a new copy.")
 
 
 def _boot_id() -> str:

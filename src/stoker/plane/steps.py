@@ -74,14 +74,14 @@ def trained_nothing(attempt_folder: Path) -> str | None:
     ended = [line for line in _lines(attempt_folder / rundir.HOOKS / "processes.jsonl") if "ended" in line]
     meant = [line for line in ended if line.get("optimizers") or line.get("loaders")]
     if not meant and any(line.get("no_ranks") for line in ended):
-        return "it started 0 ranks (torch.multiprocessing.spawn with nprocs=0; is there a GPU?)"
+        return "the script started 0 ranks (torch.multiprocessing.spawn with nprocs=0; is there a GPU?)"
     if not meant or any(line["ended"] or line.get("evaluated") for line in ended):
         return None
     if any(line.get("backward") for line in meant):
         return "gradients were computed, but no optimizer made a step"
     if any(line.get("batches") for line in meant):
         return "batches were read, but no optimizer made a step" if any(line.get("optimizers") for line in meant) else None
-    return "an optimizer was made, but no step" if any(line.get("optimizers") for line in meant) else "a loader was made, but gave no batch"
+    return "an optimizer was created, but made no step" if any(line.get("optimizers") for line in meant) else "a DataLoader was created, but no batch was read"
 
 
 def _lines(path: Path, last_bytes: int = BYTES_READ) -> list[dict]:

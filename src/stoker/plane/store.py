@@ -71,8 +71,8 @@ class Store:
     def _assure(self) -> None:
         if not self.stands():
             self.on_gone()
-            raise ServerError(f"The database {self.place} was deleted while the server ran. It is made again from the run folders.",
-                              hint="Type the command again.")
+            raise ServerError(f"The database {self.place} was deleted while the server was running. Stoker rebuilds it from the run folders.",
+                              hint="Repeat the command.")
 
     def close(self) -> None:
         """Give the connections back. The last one to leave folds the WAL into the file."""
@@ -206,20 +206,20 @@ def _plain_errors(place: str) -> Iterator[None]:
 def _plain(place: str, text: str) -> StokerError:
     if "full" in text or "disk I/O error" in text:
         free = _free(place)
-        return ServerError(f"The disk that holds {place} is full ({free}): nothing was changed.",
-                           hint="Free some space (`stoker gc` lists what old runs cost), then type it again.")
+        return ServerError(f"The disk that holds {place} is full ({free}); nothing was changed.",
+                           hint="Free space (old runs: stoker gc), then repeat the command.")
     if "malformed" in text or "not a database" in text:
         return ServerError(f"The database {place} is damaged.",
-                           hint="stoker server stop   (the next command keeps it aside and finds the runs again)")
+                           hint="stoker server stop   (the next command sets the database aside and recovers the runs)")
     if "readonly" in text or "unable to open" in text:
         return Denied(f"The database {place} cannot be written ({text}).",
                       hint="Choose another folder: export STOKER_HOME=/some/local/folder")
-    return ServerError(f"The database {place} did not do what it was asked ({text}).")
+    return ServerError(f"The database {place} failed ({text}).")
 
 
 def _free(place: str) -> str:
     try:
         room = os.statvfs(os.path.dirname(place))
     except OSError:
-        return "unknown space"
+        return "free space unknown"
     return f"{format_size(room.f_bavail * room.f_frsize)} and {room.f_favail} inodes free"

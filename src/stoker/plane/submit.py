@@ -43,10 +43,11 @@ class Submitter:
             return None
         if on_name_taken == "continue" and there.fingerprint == asked.fingerprint() and there.state is not State.DONE:
             return there
-        why = "and has ended well" if there.state is State.DONE else "and is not the same request" if on_name_taken == "continue" else ""
+        why = ", with another command or options" if on_name_taken == "continue" and there.state is not State.DONE else ""
+        state = "finished" if there.state is State.DONE else there.state.value
         typed = typed_ref(there.id if q.older_of_name([there.id]) else there.name)
-        free = f"remove that run first: stoker rm {typed}" if there.state.final else f"look at that run: stoker show {typed}"
-        raise StateError(f"The name '{asked.name}' is taken by a run that is {there.state.value}{' ' + why if why else ''}.",
+        free = f"delete that run: stoker rm {typed}" if there.state.final else f"see that run: stoker show {typed}"
+        raise StateError(f"The name '{asked.name}' is already used by a run ({state}{why}).",
                          hint=f"Choose another --name, or {free}")
 
     def submit(self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float) -> Run:
@@ -59,7 +60,7 @@ class Submitter:
         argv, warnings, wanted = _resolve(asked, target, env, stdin)
         self._check_size(asked, target)
         if asked.slots and target.config.slots is None:
-            warnings.append(f"CPU slots are not counted on '{target.name}': it does not wait for them. Set slots = N in config.toml.")
+            warnings.append(f"CPU slots are not counted on '{target.name}', so the run does not wait for them. To count: slots = N in config.toml")
         with self._named(asked) as (run_id, name, stem, number):
             shown = _shown_gpus(asked, target, env)
             spec = asked.with_(id=run_id, name=name, gpu_ids=asked.gpu_ids or shown,
@@ -103,7 +104,7 @@ class Submitter:
                 target.capacity(max_age_s=GPUS_OLD_S)
         answer = admit(asked.gpus, asked.slots, Usage(), target.room(ask=False), asked.gpu_ids)
         if answer.verdict == "never":
-            raise InvalidSpec(f"It wants {answer.why}.", hint="Ask for less, or name another --target; `stoker top` shows what there is.")
+            raise InvalidSpec(f"The run needs {answer.why}.", hint="Request less, or choose another --target. See the machine: stoker top")
 
     def _now(self, run: Run, target: Target, after: list[str]) -> bool:
         with self._store.read() as q:
@@ -122,7 +123,7 @@ class Submitter:
             stem, number = asked.name or names.stem(asked.command), 1
             if asked.name:
                 if asked.name in self._reserved or q.by_name(asked.name):
-                    raise StateError(f"The name '{asked.name}' is taken.", hint="Choose another --name.")
+                    raise StateError(f"The name '{asked.name}' is already used.", hint="Choose another --name.")
             else:
                 number = q.highest_number(stem) + 1
                 while names.numbered(stem, number) in self._reserved or q.by_name(names.numbered(stem, number)):
@@ -154,7 +155,7 @@ class Submitter:
         stage.write_list(folder, source, info)
         warnings = info.skipped[:SKIPPED_SHOWN]
         if len(info.skipped) > SKIPPED_SHOWN:
-            warnings.append(f"... and {len(info.skipped) - SKIPPED_SHOWN} more that are not in the copy")
+            warnings.append(f"... and {len(info.skipped) - SKIPPED_SHOWN} more not in the copy")
         for name, place in spec.mounts.items():
             _mount(work, name, place)
         final = f"{target.run_folder(spec.id)}/{rundir.WORK}" if target.here else "."
@@ -216,7 +217,7 @@ def _check_folders(asked: Spec, target: Target) -> None:
     for name, place in asked.mounts.items():
         clean = os.path.normpath(name)
         if not name or os.path.isabs(name) or clean.startswith("..") or clean == ".":
-            raise InvalidSpec(f"'{name}' cannot be a mount: it is a name inside the working folder.", hint="--mount data=/abs/path")
+            raise InvalidSpec(f"'{name}' is not a valid mount: it must be a relative path inside the working folder.", hint="--mount data=/abs/path")
         if not os.path.isabs(place):
             raise InvalidSpec(f"The mount '{name}' needs an absolute path, not '{place}'.", hint=f"--mount {name}=/abs/path")
         if target.here and not os.path.exists(place):
@@ -228,8 +229,8 @@ def _check_folders(asked: Spec, target: Target) -> None:
 def _mount(work: Path, name: str, place: str) -> None:
     link = work / name
     if os.path.lexists(link):
-        raise InvalidSpec(f"The mount '{name}' is in the way of {name} in the working folder.",
-                          hint="Choose another name, or write it into .stokerignore, so that it is not copied.")
+        raise InvalidSpec(f"The mount '{name}' conflicts with {name} in the working folder.",
+                          hint="Choose another name, or add {name} to .stokerignore, so that it is not copied.")
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(place)
 
@@ -239,8 +240,8 @@ def _neighbours(q: Queries, run: Run) -> list[str]:
     if not others:
         return []
     named = ", ".join(other.name for other in others)
-    return [f"{named} {'works' if len(others) == 1 else 'work'} in this folder too: files of the same name are overwritten. "
-            "With --copy it runs in a copy of its own."]
+    return [f"{named} {'writes' if len(others) == 1 else 'write'} to this folder too; files with the same name may be overwritten. "
+            "To use a separate copy: --copy"]
 
 
 
@@ -250,7 +251,7 @@ def _crowd(q: Queries, run: Run) -> list[str]:
     count = q.holding(run.target) + 1
     if run.slots or count <= cores:
         return []
-    return [f"This is run {count} at the same time on {cores} {'core' if cores == 1 else 'cores'}: the runs slow each other down. "
+    return [f"{count} runs now share {cores} {'core' if cores == 1 else 'cores'} and slow each other down. "
             f"To queue instead: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
 
 

@@ -127,7 +127,7 @@ class Targets:
         config = self.config().targets.get(name)
         if config is None:
             known = ", ".join(self._config.targets)
-            raise InvalidSpec(f"There is no target '{name}'.", hint=f"Known: {known}. Others are added to {self._home.config}.")
+            raise InvalidSpec(f"There is no target '{name}'.", hint=f"Known targets: {known}. Add others in {self._home.config}.")
         with self._lock:
             made = self._made.get(name)
             if made is None or made.config != config:

@@ -14,12 +14,12 @@ from stoker.base import config, daemon
 from stoker.base.errors import ServerError, StokerError
 from stoker.server import process
 
-NO_DATABASE = "its database was deleted"
+NO_DATABASE = "the database was deleted"
 USAGE = """usage: python -m stoker.server [--detach | --wait]
 
-Serves the runs of $STOKER_HOME (default ~/.stoker) on a unix socket in it. Commands of stoker start it by themselves.
-  --detach   go on in the background; returns when the server answers, or with the error that kept it from starting
-  --wait     stand in line until no other server has the folder (for service managers)"""
+Serve the runs of $STOKER_HOME (default ~/.stoker) on a unix socket in that folder. Commands of stoker start the server.
+  --detach   run in the background; return when the server answers, or with the error
+  --wait     wait until no other server uses the folder (for service managers)"""
 
 
 def main(argv: list[str]) -> int:
@@ -55,8 +55,8 @@ def main(argv: list[str]) -> int:
         code = _refused(e, report)
     except Exception as e:  # the last place where it can be said
         traceback.print_exc()
-        code = _refused(ServerError(f"The server could not start or broke off: {type(e).__name__}: {e}.",
-                                    hint=f"The whole story is in {where.server_log}."), report)
+        code = _refused(ServerError(f"The server failed: {type(e).__name__}: {e}.",
+                                    hint=f"See {where.server_log}."), report)
     else:
         code = 0
     process.leave(code)

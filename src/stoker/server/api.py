@@ -43,7 +43,7 @@ Words = Annotated[dict, Depends(_words)]
 def _field(body: dict, name: str, *kinds: type, default: object = None) -> object:
     value = body.get(name, default)
     if value is not default and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-        raise InvalidSpec(f"The request's '{name}' is of the wrong kind.")
+        raise InvalidSpec(f"The request's '{name}' has the wrong type.")
     return value
 
 
@@ -51,7 +51,7 @@ def _environment(body: dict) -> dict[str, str]:
     env = _field(body, "env", dict, default={})
     for name, value in env.items():
         if not isinstance(value, str) or not _fits(name + value) or not name or "=" in name:
-            raise InvalidSpec(f"The environment variable {name!r} cannot be handed to a program.")
+            raise InvalidSpec(f"The environment variable {name!r} is not valid.")
     return env
 
 
@@ -79,8 +79,8 @@ def info(plane: Plane) -> Answer:
 def shutdown(request: Request, body: Body) -> Answer:
     pid = _field(body, "pid", int)
     if pid not in (None, os.getpid()):
-        raise StateError(f"The server {pid} is not the one that runs; that is {os.getpid()}.")
-    request.app.state.end("it was asked to stop")
+        raise StateError(f"The server {pid} is not running; the running server is {os.getpid()}.")
+    request.app.state.end("a client stopped the server")
     return Answer({"pid": os.getpid()})
 
 
@@ -135,7 +135,7 @@ def label(plane: Plane, ref: str, body: Body) -> Answer:
 def _words_of(body: dict, name: str) -> list[str]:
     words = _field(body, name, list, default=[])
     if not all(isinstance(word, str) for word in words):
-        raise InvalidSpec(f"The request's '{name}' must hold words only.")
+        raise InvalidSpec(f"The request's '{name}' must be a list of strings.")
     return words
 
 

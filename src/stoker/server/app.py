@@ -51,7 +51,7 @@ def error_answer(error: StokerError, status: int | None = None) -> Answer:
 
 def unknown_error(error: Exception) -> ServerError:
     """What a user is told about an error that nobody foresaw."""
-    return ServerError(f"The server failed inside ({type(error).__name__}); the whole story is in its log.")
+    return ServerError(f"Internal error of the server ({type(error).__name__}); see its log.")
 
 
 async def _told(request: Request, error: StokerError) -> Answer:
@@ -61,12 +61,12 @@ async def _told(request: Request, error: StokerError) -> Answer:
 async def _misread(request: Request, error: RequestValidationError) -> Answer:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first.get("loc", ()))
-    return error_answer(InvalidSpec(f"The request's {where} is wrong: {first.get('msg', 'not readable')}."))
+    return error_answer(InvalidSpec(f"The request's {where} is not valid: {first.get('msg', 'not readable')}."))
 
 
 async def _no_route(request: Request, error: HTTPException) -> Answer:
-    message = f"{request.method} {request.url.path} is not something this server knows."
-    hint = "Is the client newer than the server? `stoker server stop` lets the next command start a new one."
+    message = f"{request.method} {request.url.path} is unknown to this server."
+    hint = "If the client is newer than the server: stoker server stop   (the next command starts a new server)"
     return error_answer(NotFound(message, hint=hint), status=error.status_code)
 
 

@@ -77,7 +77,7 @@ async def _take_place(held: contextlib.AsyncExitStack) -> None:
 
 def _parsed(raw: bytearray) -> dict:
     if len(raw) > SMALL_BODY_MAX and sum(raw.count(sign) for sign in (b",", b"[", b"{")) > VALUES_MAX:
-        raise TooLarge("The request holds more values than any command has words.", hint="Let the script read large input from a file.")
+        raise TooLarge("The request has too many values.", hint="Read large input from a file in the script.")
     try:
         found = json.loads(raw) if raw else {}
     except (ValueError, RecursionError) as e:
@@ -88,4 +88,4 @@ def _parsed(raw: bytearray) -> dict:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request is larger than {limit >> 20} MiB.", hint="Let the script read large input from a file.")
+    return TooLarge(f"The request is larger than {limit >> 20} MiB.", hint="Read large input from a file in the script.")

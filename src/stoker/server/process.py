@@ -182,9 +182,9 @@ class Life:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), LOOK_S)
             if not self._still_ours():
-                self.end("its folder or socket is gone or belongs to another server")
+                self.end("the state folder or socket is gone or belongs to another server")
                 self._over.set()
-        log.info("the server ends: %s; runs go on", self.why)
+        log.info("the server ends: %s; runs continue", self.why)
         last_resort = threading.Timer(END_S, os._exit, (0,))
         last_resort.daemon = True
         last_resort.start()

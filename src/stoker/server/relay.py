@@ -111,12 +111,12 @@ class Relay:
                 head = await reader.readexactly(5)
                 kind, size = head[:1], int.from_bytes(head[1:], "big")
                 if size > FRAME_MAX:
-                    raise TargetError(f"The agent sent a frame of {size} bytes, which no agent does.", retry=False)
+                    raise TargetError(f"The agent sent an invalid frame of {size} bytes.", retry=False)
                 await self._socket.send_bytes(kind + await reader.readexactly(size))
             except asyncio.IncompleteReadError:
                 break
         if kind != EXIT:
-            raise TargetError("The connection to the run broke off. The run goes on.", hint="stoker attach " + self._ref)
+            raise TargetError("The connection to the run was lost. The run continues.", hint="stoker attach " + self._ref)
 
     async def _beat(self) -> None:
         while True:
@@ -139,7 +139,7 @@ async def _to_agent(writer: asyncio.StreamWriter, inbox: _Inbox) -> None:
     while True:
         frame = await inbox.get()
         if not frame or frame[0] not in TO_AGENT:
-            raise InvalidSpec("A frame of an unknown kind was sent to the run.")
+            raise InvalidSpec("The client sent a frame of unknown type.")
         with contextlib.suppress(ConnectionError, RuntimeError):  # the run takes no more input; its output may still come
             writer.write(frame[:1] + (len(frame) - 1).to_bytes(4, "big") + frame[1:])
             await writer.drain()

@@ -15,34 +15,34 @@ _FREE = 0.5  # of the free memory: what a cache may take
 _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
 _ADVICE = {
-    "neighbour": "End or move the other process, or train when it is done; measured again then, the numbers may differ.",
-    "storage": "Bring the data near: copy it to a local disk or pack the small files into one.",
-    "worker_lock": "Let each worker open the reader for itself, instead of sharing one behind a lock.",
+    "neighbour": "Stop or move the other process, or train later; then measure again.",
+    "storage": "Copy the data to a local disk, or pack the small files into one.",
+    "worker_lock": "Open the reader in each worker, instead of sharing one reader with a lock.",
     "slow_sample": "Prepare the few long samples once, before the training.",
     "sample_work": "Prepare the samples once, or work on whole batches instead of single samples.",
     "repeated_work": "Prepare the samples once and keep the result.",
-    "collate": "Fill the batch from whole rows, not from single values.",
-    "duplicates": "Give each worker its own share in __iter__, by torch.utils.data.get_worker_info().",
-    "unshuffled": "Give the training loader shuffle=True on every branch.",
-    "sync": "Sum on the device and fetch the value each N steps.",
+    "collate": "Build the batch from whole rows, not from single values.",
+    "duplicates": "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
+    "unshuffled": "Set shuffle=True for the training loader on every branch.",
+    "sync": "Sum on the device and fetch the value every N steps.",
     "ping_pong": "Keep the values on the device.",
-    "cleanup": "Take it out of the loop: memory is reused without it.",
-    "logging": "Print or log each 50 steps.",
-    "checkpoint": "Save by time or each N steps: as often as you could bear to lose.",
-    "validation": "Validate after an epoch, or each N steps.",
-    "double": "Make data and model float32: numpy's default is float64.",
-    "layout": "Choose one layout, and keep it from the loader on.",
-    "graph_kept": "detach() what is carried from step to step, and leave retain_graph=True out.",
-    "per_parameter": "Use one call for all: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused optimizer.",
+    "cleanup": "Remove it from the loop: PyTorch reuses memory without it.",
+    "logging": "Print or log every 50 steps.",
+    "checkpoint": "Save every N steps or minutes, as much work as you can afford to lose.",
+    "validation": "Validate after an epoch, or every N steps.",
+    "double": "Convert data and model to float32: numpy's default is float64.",
+    "layout": "Use one memory layout from the loader on.",
+    "graph_kept": "Use detach() on values carried from step to step, and remove retain_graph=True.",
+    "per_parameter": "Use one call for all parameters: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused optimizer.",
     "optimizer": "Use a fused or foreach optimizer.",
-    "zero_grad": "Drop the gradients: zero_grad(set_to_none=True), the default.",
-    "time_loop": "Use the module that takes the whole sequence (nn.LSTM instead of LSTMCell), or torch.compile.",
-    "padding": "Put samples of like length into one batch (a sampler by length), or pack them.",
+    "zero_grad": "Release the gradients: zero_grad(set_to_none=True), the default.",
+    "time_loop": "Use a module that processes the whole sequence (nn.LSTM instead of LSTMCell), or torch.compile.",
+    "padding": "Batch samples of similar length (a sampler by length), or pack them.",
     "replicas": "Use DistributedDataParallel, or one device.",
     "anomaly": "Turn set_detect_anomaly off.",
-    "memory_jump": "Ask for the largest batch with `stoker tune --batch`: it counts the optimizer's state.",
-    "tiny_batch": "Try a larger batch: it changes what is learned, so that the learning rate is yours to choose again.",
-    "threads": "Set as many threads as there are cores.",
+    "memory_jump": "Find the largest batch with stoker tune --batch, which includes the optimizer's state.",
+    "tiny_batch": "Try a larger batch. This changes the training: choose the learning rate again.",
+    "threads": "Use as many threads as cores.",
     "too_many_workers": "Use fewer workers.",
 }
 _OTHER_MATHS = ("tiny_batch", "double", "graph_kept", "unshuffled", "duplicates", "memory_jump", "per_parameter")
@@ -72,7 +72,7 @@ def _change(reading: Reading, cause: Cause, view: View) -> Action | None:
         larger = 8 * view.batch
         value = view.step_model.at(larger) / 8 / view.step_model.at(view.batch)
         ratio = Range(value, 0.8 * value, min(1.0, 1.3 * value))
-        text = f"Try a batch of about {min(larger, view.step_model.knee()):.0f}: it changes what is learned; the learning rate is yours."
+        text = f"Try a batch of about {min(larger, view.step_model.knee()):.0f}. This changes the training: choose the learning rate again."
     risk = "C" if cause.name in _OTHER_MATHS else "B" if cause.name in _OTHER_ROUNDING else "A"
     diff = diffs.offer(reading, cause)
     name = "batch" if cause.name in ("tiny_batch", "memory_jump") else cause.name
@@ -100,13 +100,13 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
     n, loader = view.workers, view.loader or {}
     starting = view.clock_share("start")
     if n and not loader.get("persistent") and starting >= LEAST_GAIN:
-        yield Action("persistent_workers", "setting", _order_risk(view), "Keep the workers from epoch to epoch.",
+        yield Action("persistent_workers", "setting", _order_risk(view), "Keep the workers between epochs.",
                      Range(1 - 0.9 * starting, 1 - starting, 1 - 0.5 * starting), 0.9, "worker_start", _loader(view, persistent=True))
     p50, longest = view.samples.get("p50_s"), view.samples.get("max_s")
     if n and p50 and longest and longest > 4 * p50 and waits.value > LEAST_GAIN:
         deeper = max(4, 2 * int(loader.get("prefetch") or 2))
         won = 0.3 * waits.value
-        yield Action("prefetch", "setting", "A", f"Let each worker prepare {deeper} batches: a slow sample is waited for in advance.",
+        yield Action("prefetch", "setting", "A", f"Prefetch {deeper} batches per worker, so that a slow sample delays no step.",
                      Range(1 - won, 1 - waits.value, 1.0), 0.5, "slow_sample", _loader(view, prefetch=deeper))
     copy = view.copy
     if view.facts.get("cuda") and copy and copy.value > 0.02 and not loader.get("pin"):
@@ -137,12 +137,12 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
     best, ratio = min(offered.items(), key=lambda o: (round(o[1].value, 2), o[0]), default=(now, Range(1.0, 1.0, 1.0)))
     if beside and beside[2].value < ratio.value - 0.02:
         n, threads, ratio = beside
-        text = (f"Make the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with {threads} "
+        text = (f"Load the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with {threads} "
                 f"thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}: idle threads keep cores busy.")
         yield Action("workers", "setting", "B", text, ratio, 0.7, "sample_work", {**_loader(view, workers=n), "threads": threads})
     elif best != now:
         many = f"in {best} worker{'' if best == 1 else 's'} instead of {now}" if best else "without workers"
-        yield Action("workers", "setting", _order_risk(view), f"Make the batches {many}.", ratio, 0.9 if best in measured else 0.7,
+        yield Action("workers", "setting", _order_risk(view), f"Load the batches {many}.", ratio, 0.9 if best in measured else 0.7,
                      "sample_work", _loader(view, workers=best))
 
 
@@ -210,7 +210,7 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
     compute = view.step_s("R1") or whole * (1 - waits.value)
     if proof.get("batched") is True:
         ratio = view.ratio("batched") or _forecast(compute + 0.15 * waits.value * whole, whole)
-        yield Action("batched", "setting", "A", "Fetch whole batches at once, proven equal on sampled items.", ratio,
+        yield Action("batched", "setting", "A", "Fetch whole batches at once; sampled items were equal.", ratio,
                      0.95 if view.ratio("batched") else 0.8, "sample_work", _loader(view, feed="batched"))
     size = (view.samples.get("bytes") or 0) * (view.dataset.get("len") or 0)
     free = view.card.get("memory_free") or view.card.get("memory_bytes")
@@ -219,9 +219,9 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
     if fits and each >= feeding.WORTH_KEEPING_S and feeding.repeats(view, reading) and proof.get("cache", True) is True:
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
-        text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, nothing in them is random."
+        text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, and they are not random."
         alone = {"workers": 0} if view.workers and together <= compute and each * (view.batch or 1) + compute <= SLOWER_ONCE * whole else {}
-        text += " They need no workers." if alone else ""
+        text += " No workers are needed." if alone else ""
         settings = {**_loader(view, feed="cache", **alone), "cache_bytes": int(size * 1.25)}
         yield Action("cache", "setting", "A", text, ratio, 0.9, "repeated_work", settings)
 
@@ -231,12 +231,12 @@ def _forecast(seconds: float, whole: float) -> Range:
     return Range(value, value * (1 - _GUESS), min(1.0, value * (1 + _GUESS)))
 
 
-_ALONE = "Such a run cannot come back exactly: it needs `stoker run --resume off`."
+_ALONE = "Such a run cannot resume exactly: use stoker run --resume off."
 _MEASURED = {
-    "bf16": ("C", "Compute in bfloat16 where that is safe (autocast), results in float32.", {"precision": "bf16"}, "precision"),
+    "bf16": ("C", "Compute in bfloat16 where it is safe (autocast), with results in float32.", {"precision": "bf16"}, "precision"),
     "tf32": ("C", "Let matrix products use TF32.", {"precision": "tf32"}, "precision"),
-    "channels_last": ("B", "Keep pictures and filters in channels_last.", {"channels_last": True}, "memory_format"),
-    "fused": ("B", "Let the optimizer do all its work in one call (fused).", {"fused": True}, "optimizer"),
+    "channels_last": ("B", "Store images and filters in channels_last.", {"channels_last": True}, "memory_format"),
+    "fused": ("B", "Run the optimizer in one call (fused).", {"fused": True}, "optimizer"),
     "compile": ("B", f"Compile the model (torch.compile). {_ALONE}", {"compile": True}, ""),
 }
 
@@ -262,5 +262,5 @@ def _computing(view: View) -> Iterator[Action]:
     fixed = view.step_model.fixed_share(view.batch) if view.step_model and view.batch else 0.0
     if view.ratio("compile") is None and view.facts.get("cuda") and not view.model.get("compiled") and fixed * computing > 0.3:
         won = 0.4 * fixed * computing
-        yield Action("compile", "setting", "B", f"Compile the model (torch.compile): many small operations become few. {_ALONE}",
+        yield Action("compile", "setting", "B", f"Compile the model (torch.compile): this merges many small operations. {_ALONE}",
                      Range(1 - won, 1 - 2 * won, 1.0), 0.5, "", {"compile": True})

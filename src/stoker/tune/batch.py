@@ -225,9 +225,9 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
         scaled = at.format((lr or 0) * math.sqrt(min(times, LR_MOST)))
         text = f"learning rate times {math.sqrt(min(times, LR_MOST)):.3g}{scaled} (square root rule for {optimizer})"
     else:
-        return f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search it anew"
+        return f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search again"
     if times > LR_MOST:
-        text += f"; beyond {LR_MOST} times the batch no rule is known to hold"
+        text += f"; no rule is known for more than {LR_MOST} times the batch"
     return text
 
 
@@ -244,14 +244,14 @@ def lines(out: Answer) -> list[str]:
         said.append(f"  {p.size:>8}  {row}{mark}")
     said.append("")
     if out.bound_by_memory:
-        how = "was seen to run" if out.seen else "by the memory of smaller ones, not tried"
+        how = "this size ran" if out.seen else "estimated from smaller batches, not tried"
         said.append(f"Largest that fits into {format_size(out.cap)}: about {out.largest} ({how}).")
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
-        said.append(f"The data end it before memory does: of {out.samples:,} samples, {out.largest} leave {LEAST_STEPS} steps an epoch.")
+        said.append(f"The data set limits the batch before memory does: of {out.samples:,} samples, {out.largest} leave {LEAST_STEPS} steps an epoch.")
     if out.varied:
-        said.append("Samples differ in length: memory is that of the longest ones that were seen.")
+        said.append("Samples differ in length; the memory is that of the longest samples seen.")
     if own and out.floor < 0.05 and chosen.size == own.size:
-        said.append(f"Only {out.floor:.0%} of a step does not grow with the batch: a larger one buys nothing.")
+        said.append(f"Only {out.floor:.0%} of a step does not grow with the batch, so a larger batch brings no gain.")
     times = chosen.size / out.own if out.own else 1.0
     if times > 1:
         said += _about_training(out, times)
@@ -262,26 +262,26 @@ def _verdict(out: Answer, chosen: Point, own: Point | None) -> str:
     if own is None:
         return f"Your batch of {out.own} does not run here ({out.points[0].why}); {chosen.size} does, with {chosen.rate:,.0f} samples/s."
     if chosen.size == own.size:
-        return f"Your batch of {own.size} is right: no larger one trains noticeably more samples a second."
-    return (f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples a second "
+        return f"Your batch of {own.size} is right: larger batches train hardly more samples per second."
+    return (f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples per second "
             f"({own.rate:,.0f} -> {chosen.rate:,.0f}), {format_size(chosen.peak)} of memory.")
 
 
 def _about_training(out: Answer, times: float) -> list[str]:
-    text = [f"A larger batch is another training: {times:.3g} times fewer steps an epoch. Nothing was changed. If you take it:",
+    text = [f"A larger batch changes the training: {times:.3g} times fewer steps per epoch. Nothing was changed. If you use it:",
             f"  {rule(out.optimizer, out.momentum, out.lr, times)}"]
     if times > LR_MOST:
-        text.append(f"  start with {nice(LR_MOST * out.own)} ({LR_MOST} times yours), and look at the loss before going on")
+        text.append(f"  start with {nice(LR_MOST * out.own)} ({LR_MOST} times yours), and check the loss before you continue")
     if out.pairs:
-        text.append("  the loss depends on which samples share a batch: with another batch it is another loss")
+        text.append("  the loss depends on which samples share a batch, so another batch size changes the loss")
     text.append("  count schedules and warm-ups in samples, not in steps")
     size = out.chosen.size if out.chosen else 0
     if out.accumulated > 1:
         fewer = max(1, round(out.accumulated / times))
-        text.append(f"  you accumulate {out.accumulated} batches: {fewer} of {size} keep the effective batch and the learning rate as they "
-                    "are; BatchNorm sees the larger one")
+        text.append(f"  you accumulate {out.accumulated} batches: {fewer} of {size} keep the effective batch and the learning "
+                    "rate; BatchNorm sees the larger batch")
     else:
-        text.append(f"  the effective batch is what one optimizer step sees: it would be {size}, not {out.own}")
+        text.append(f"  the effective batch of one optimizer step would be {size}, not {out.own}")
     return text
 
 
@@ -413,12 +413,12 @@ class _Probes:
         if "ms" in heard and not self._over:
             peak = max(heard.get("peak", 0), heard.get("evaluated", 0), 0 if heard.get("cuda") else self._peak)
             if heard.get("retries"):
-                return Point(size, why="the allocator had to free and try again: too close to the limit", memory=True)
+                return Point(size, why="the allocator had to free memory and retry: too close to the limit", memory=True)
             return Point(size, heard["ms"], peak)
         if "oom" in heard or self._over:
             return Point(size, why="out of memory", memory=True)
         if "data" in heard:
-            return Point(size, why=f"there are only {heard['data']} samples")
+            return Point(size, why=f"the data set has only {heard['data']} samples")
         if "failed" in heard:
             return Point(size, why=heard["failed"])
         return self._how_it_ended(size, ended)
@@ -445,12 +445,12 @@ class _Probes:
             self.told["refused"] = NO_LOADER if facts["refused"] == "no_loader" else facts["refused"]
             return None
         if ended and ended.how == "killed":
-            return Point(size, why=f"it was killed ({ended.why})", memory=ended.signal == 9)
+            return Point(size, why=f"the trial was killed ({ended.why})", memory=ended.signal == 9)
         if (ended and ended.how in ("ended", "stopped")) or facts.get("ended") == "script":
             return Point(size, why=_OVER)
-        why = (ended.why or ended.how) if ended else "it did not answer"
+        why = (ended.why or ended.how) if ended else "the trial did not answer"
         if facts.get("fault"):
-            why = f"a fault of the probe ({facts['fault']})"
+            why = f"an internal error of the probe ({facts['fault']})"
         if not self._ladder.points:
             self.told["refused"] = why
             return None
@@ -466,8 +466,8 @@ class _Probes:
         self._trial = self._cap = None
 
 
-NO_LOADER = "the script has no DataLoader: its batches cannot be made larger from outside"
-_OVER = "the script came to its end before this size was measured"
+NO_LOADER = "the script has no DataLoader, so Stoker cannot change the batch size"
+_OVER = "the script ended before this size was measured"
 
 
 def _json_lines(path: Path) -> Sequence[dict]:

@@ -20,38 +20,38 @@ NOISY = 0.10  # of the step with others on the cores: a slope over time says not
 CROWDED = 0.15  # so much of the step others may have the cores before it is called a cause; a little is everyday
 
 CAUSES = {
-    "sample_work": "the work of one sample, in Python or a decoder, takes longer than the step",
-    "repeated_work": "the same sample is worked out anew in each epoch, though nothing in it is random",
-    "collate": "putting the samples of a batch together takes longer than making them",
-    "storage": "reading waits for the storage, not for a core",
-    "slow_sample": "a few samples are far slower than the rest, and the batch waits for them",
+    "sample_work": "preparing one sample, in Python or a decoder, takes longer than the step",
+    "repeated_work": "the same sample is computed again in each epoch, although it is not random",
+    "collate": "collating a batch takes longer than preparing its samples",
+    "storage": "reading waits for the storage, not for the CPU",
+    "slow_sample": "a few samples are much slower than the rest, and the batch waits for them",
     "worker_lock": "the workers wait for each other",
-    "too_many_workers": "more workers than cores: starting them and switching between them costs more than they bring",
-    "worker_start": "the workers are started anew in each epoch",
-    "duplicates": "every worker yields the whole stream, so that an epoch holds each sample several times",
+    "too_many_workers": "more workers than cores: starting and switching costs more than they gain",
+    "worker_start": "the workers are restarted in each epoch",
+    "duplicates": "every worker returns the whole stream, so an epoch contains each sample several times",
     "unshuffled": "one branch trains on unshuffled data",
     "threads": "more threads than cores",
-    "neighbour": "another process has the cores",
+    "neighbour": "another process uses the cores",
     "sync": "the host waits for the device in each step",
-    "ping_pong": "tensors go from the device to the host and back inside the step",
-    "cleanup": "memory is swept in each step",
+    "ping_pong": "tensors are copied to the host and back within a step",
+    "cleanup": "memory is cleared in each step",
     "logging": "printing or logging in each step",
     "checkpoint": "saving in each step",
-    "validation": "validation inside the training loop, far too often",
-    "tiny_batch": "the batch is so small that the fixed cost of a step rules",
+    "validation": "validation runs too often inside the training loop",
+    "tiny_batch": "the batch is so small that the fixed cost of a step dominates",
     "precision": "float32 where a shorter format is faster on this machine",
-    "double": "float64 by accident",
+    "double": "float64 without need",
     "memory_format": "convolutions on NCHW where channels_last is faster on this machine",
-    "layout": "tensors are copied into another layout again and again",
+    "layout": "tensors are copied to another layout repeatedly",
     "graph_kept": "the graph of earlier steps is kept: memory and time grow",
     "per_parameter": "a Python loop over the parameters in each step",
-    "optimizer": "the optimizer goes through very many small parameters one by one",
-    "zero_grad": "gradients are filled with zeros instead of being dropped",
-    "time_loop": "a Python loop over time steps where one call does",
-    "padding": "long and short samples share a batch, and most of it is padding",
+    "optimizer": "the optimizer processes many small parameters one by one",
+    "zero_grad": "gradients are filled with zeros instead of being released",
+    "time_loop": "a Python loop over time steps instead of one call",
+    "padding": "long and short samples share a batch, so most of the batch is padding",
     "replicas": "the model is copied and its outputs gathered in each step",
-    "anomaly": "a debugging mode was left on",
-    "memory_jump": "memory jumps behind the first backward, when the optimizer makes its state",
+    "anomaly": "a debugging mode is on",
+    "memory_jump": "memory jumps after the first backward, when the optimizer creates its state",
 }
 _WRONG_DATA = ("duplicates", "unshuffled")  # no clock shows them, and they come before all speed
 _OTHER_MATHS = {"precision": 0.25, "tiny_batch": 0.25}  # the cure changes what is learned: it counts for less beside one that does not
@@ -87,7 +87,7 @@ def _machine(view: View) -> Iterator[Cause]:
     if (foreign := view.foreign) >= CROWDED:
         who = view.card.get("now", {}).get("who") or []
         names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in who[:3])
-        yield Cause("neighbour", f"Another process has the cores for {foreign:.0%} of the step{': ' + names if names else ''}.",
+        yield Cause("neighbour", f"Another process uses the cores for {foreign:.0%} of the step{': ' + names if names else ''}.",
                     _about(foreign), "counted")
     threads = int(view.facts.get("threads") or 0)
     if threads > view.cores:
@@ -115,11 +115,11 @@ def _optimizer(view: View) -> Iterator[Cause]:
     share = sum(stepping) if view.sampled else view.clock_share("optimizer")
     known = all(o.get("fused") or o.get("foreach") for o in view.facts.get("optimizers") or [])
     if tensors >= costs.MANY_TENSORS and fused is None and not known and share >= LEAST:
-        yield Cause("optimizer", f"The optimizer goes through {tensors} tensors one by one: {share:.0%} of the step.",
+        yield Cause("optimizer", f"The optimizer processes {tensors} tensors one by one: {share:.0%} of the step.",
                     Range(0.7 * share, 0.3 * share, 0.9 * share), "sampler" if view.sampled else "clock")
     if tensors >= costs.MANY_TENSORS and fused and share >= LEAST:
         won = min(1 - fused.value, share)
-        yield Cause("optimizer", f"The optimizer goes through {tensors} tensors one by one: {share:.0%} of the step; fused, a step takes "
+        yield Cause("optimizer", f"The optimizer processes {tensors} tensors one by one: {share:.0%} of the step; fused, a step takes "
                     f"{fused.value:.2f} of the time.", Range(won, min(won, 1 - fused.high), max(won, 1 - fused.low)), "differencing")
 
 
@@ -135,7 +135,7 @@ def _format(view: View) -> Iterator[Cause]:
     if half and not _fails_in_half(view):
         yield Cause("precision", f"In bfloat16 a step takes {half.value:.2f} of the time on this machine.", gained(half), "differencing")
     elif half is None and (forecast := shorter(view)) is not None:
-        text = f"Large matrix products in float32; in bfloat16 they are {matmul_gain(view):.1f} times as fast on this machine: a forecast."
+        text = f"Large matrix products in float32; in bfloat16 they are {matmul_gain(view):.1f} times as fast on this machine (forecast)."
         yield Cause("precision", text, gained(forecast), "forecast")
     last = view.computed("channels_last")
     if last and view.model.get("conv2d") and not view.model.get("channels_last"):
@@ -174,7 +174,7 @@ def _anomaly(view: View, reading: Reading) -> Iterator[Cause]:
         yield Cause("anomaly", f"{text}; without it a step takes {without.value:.2f} of the time.", gained(without), "differencing", *where)
         return
     share = view.clock_share("forward", "backward")
-    yield Cause("anomaly", f"{text}: most of the {share:.0%} of the step that forward and backward take.",
+    yield Cause("anomaly", f"{text}: most of the {share:.0%} of the step in forward and backward.",
                 Range(0.6 * share, 0.2 * share, 0.9 * share), "clock", *where)
 
 
@@ -184,10 +184,10 @@ def _graph(view: View, reading: Reading) -> Iterator[Cause]:
     slope, share = _growth(view)
     kept = ", kept by retain_graph=True" if view.flags.get("retain_graph") else ""
     if share and view.foreign < NOISY:  # where others have the cores, steps become slower by themselves
-        text = f"Each step takes about {slope:.2g} ms more than the one before: backward goes through the graph of all steps so far{kept}."
+        text = f"Each step takes about {slope:.2g} ms more than the previous one: backward runs through the graph of all steps so far{kept}."
         yield Cause("graph_kept", text, _about(share), "clock", *where)
     elif lint and (more := _memory_slope(view)) > LEAK:
-        yield Cause("graph_kept", f"Memory grows by {more / 2**20:.2g} MiB a step: what is kept of each step holds its graph.", None,
+        yield Cause("graph_kept", f"Memory grows by {more / 2**20:.2g} MiB per step: values kept from each step hold its graph.", None,
                     "counted", *where)
 
 
@@ -223,7 +223,7 @@ def _padding(view: View) -> Iterator[Cause]:
     part = float((view.facts.get("batch") or {}).get("padding") or 0)
     share = part * view.clock_share("forward", "backward")
     if part >= 0.35:
-        yield Cause("padding", f"{part:.0%} of a batch is padding: short samples are filled up to the longest one beside them.",
+        yield Cause("padding", f"{part:.0%} of a batch is padding: short samples are padded to the longest one in the batch.",
                     Range(share, 0.5 * share, share), "counted")
 
 
@@ -234,8 +234,8 @@ def _tiny(view: View) -> Iterator[Cause]:
     computing = view.ratio("R1")
     fixed = model.fixed_share(batch) * min(1.0, computing.value if computing else 1.0)
     if fixed >= 0.5:
-        yield Cause("tiny_batch", f"A step takes {model.fixed_s * 1e3:.3g} ms + {model.sample_s * 1e3:.2g} ms a sample: with {batch:g} "
-                    f"samples {fixed:.0%} of it does not depend on the batch.", _about(fixed), "differencing")
+        yield Cause("tiny_batch", f"A step takes {model.fixed_s * 1e3:.3g} ms + {model.sample_s * 1e3:.2g} ms per sample: with {batch:g} "
+                    f"samples, {fixed:.0%} of it does not depend on the batch.", _about(fixed), "differencing")
 
 
 # --- memory ------------------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def _memory(view: View) -> Iterator[Cause]:
     grown = after - before if state is None else min(state, after - before)
     if grown >= 32 * 2**20 and grown >= 0.12 * before:
         yield Cause("memory_jump", f"Memory jumps from {before / 2**20:,.0f} to {after / 2**20:,.0f} MiB within the first steps, when the "
-                    "optimizer makes its state: what the first forward needs says too little about the largest batch.", None, "counted")
+                    "optimizer creates its state. The memory of the first forward does not predict the largest batch.", None, "counted")
 
 
 def _state_bytes(view: View) -> float | None:

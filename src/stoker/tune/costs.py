@@ -37,15 +37,15 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
     lines = [(line, reading.along(line.file, line.line, line.path)) for line in beside]
     yield from _waits(view, reading, lines)
     for row in (
-        ("cleanup", _sweeps, "Memory is swept in each step"),
+        ("cleanup", _sweeps, "Memory is cleared in each step"),
         ("checkpoint", _saves, "A checkpoint is written in each step"),
         ("validation", _validates, "Validation runs inside the training loop"),
-        ("logging", _logs, "It prints or logs in each step"),
-        ("replicas", _copies, "The model is copied, and its outputs are put together, in each step"),
+        ("logging", _logs, "The script prints or logs in each step"),
+        ("replicas", _copies, "The model is copied and its outputs are gathered in each step"),
         ("per_parameter", _loops_over_parameters, "A Python loop over the parameters runs in each step"),
         ("time_loop", _loops_over_time, "A Python loop over time steps runs in each forward"),
         ("zero_grad", _zeroes, "Gradients are filled with zeros in each step"),
-        ("layout", _copies_layout, "Tensors are copied into another layout in each step"),
+        ("layout", _copies_layout, "Tensors are copied to another layout in each step"),
     ):
         yield from _of(view, reading, lines, row)
 
@@ -89,7 +89,7 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
     if name == "ping_pong":
         share = max(share, min(wait, 0.5))
     top = max(taken, key=lambda t: t[0].own)[0]
-    what = "Tensors go from the device to the host and back" if name == "ping_pong" else "The host waits for the device"
+    what = "Tensors are copied from the device to the host and back" if name == "ping_pong" else "The host waits for the device"
     yield Cause(name, f"{what} in each step: {wait:.0%} of the time is spent there, and up to {share:.0%} of the step could be overlapped.",
                 Range(share, 0.5 * share, min(1.0, 1.3 * share)), "sampler", *_where(top, reading))
 

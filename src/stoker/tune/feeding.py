@@ -54,15 +54,15 @@ def _wrong(view: View, reading: Reading) -> Iterator[Cause]:
     loader = view.loader or {}
     if loader.get("duplicates"):
         n = view.workers
-        yield Cause("duplicates", f"Each of {n} workers yields the whole stream: an epoch holds each sample {n} times.",
+        yield Cause("duplicates", f"Each of {n} workers returns the whole stream, so an epoch contains each sample {n} times.",
                     None, "counted", *_where(view))
     lint = reading.lint("unshuffled")
     in_order = str(loader.get("sampler") or "") == "SequentialSampler" and not view.dataset.get("iterable")
     place = (lint.file, lint.lines[0]) if lint else _where(view)
     if in_order and loader.get("labels_sorted"):
-        yield Cause("unshuffled", "It trains on unshuffled data whose labels come one class after the other.", None, "counted", *place)
+        yield Cause("unshuffled", "The training data is unshuffled and sorted by class.", None, "counted", *place)
     elif in_order and lint and loader.get("labels_sorted") is None:
-        yield Cause("unshuffled", "It trains on the samples in the same order in each epoch.", None, "read", *place)
+        yield Cause("unshuffled", "The sample order is the same in each epoch.", None, "read", *place)
 
 
 # --- workers -----------------------------------------------------------------------------------------------------------------
@@ -75,14 +75,14 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     if _locked(view, n):
         by_workers = rates(view)
         one, many = by_workers.get(1), max((r for w, r in by_workers.items() if w > 1), default=None)
-        seen = f": {max(by_workers)} bring {many / one:.2f} of the rate of one" if one and many else ""
+        seen = f": {max(by_workers)} have {many / one:.2f} of the rate of one" if one and many else ""
         yield Cause("worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view))
     elif n > view.cores and _crowded(view, n):
-        yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting them and switching between them costs "
+        yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting and switching costs "
                     f"{stall.value:.0%} of the step.", stall, "differencing", *_where(view))
     elif starting and not (view.loader or {}).get("persistent"):
         took = (view.loader or {}).get("start_s")
-        yield Cause("worker_start", f"The {n} workers are started anew in each epoch{f', {took:.2g} s each time' if took else ''}: "
+        yield Cause("worker_start", f"The {n} workers are restarted in each epoch{f', {took:.2g} s each time' if took else ''}: "
                     f"{starting:.0%} of the time.", Range(starting, 0.8 * starting, min(1.0, stall.high)), "clock", *_where(view))
 
 
@@ -140,16 +140,16 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         yield Cause("slow_sample", text, _part(stall, slow * sample / whole), "differencing", *place)
         return
     if collate > sample:
-        text = f"Putting a batch together takes {collate * batch * 1e3:.3g} ms, making its samples {sample * batch * 1e3:.3g} ms."
+        text = f"Collating a batch takes {collate * batch * 1e3:.3g} ms, preparing its samples {sample * batch * 1e3:.3g} ms."
         yield Cause("collate", text, _part(stall, collate / whole), "differencing", *place)
     if wait >= _WAITS * sample:
-        yield Cause("storage", f"A sample waits {wait * 1e3:.3g} ms and works {work * 1e3:.2g} ms: it is the storage that takes the time.",
+        yield Cause("storage", f"A sample waits {wait * 1e3:.3g} ms and works {work * 1e3:.2g} ms: the storage is slow.",
                     _part(stall, sample / whole), "differencing", *place)
         return
     share = _part(stall, sample / whole)
-    each = f"{work * 1e3:.3g} ms of CPU a sample, {sample * batch * 1e3:.3g} ms a batch"
+    each = f"{work * 1e3:.3g} ms of CPU per sample, {sample * batch * 1e3:.3g} ms a batch"
     if sample >= WORTH_KEEPING_S and repeats(view, reading):
-        text = f"{each}, in each epoch again, though the same sample gives the same result."
+        text = f"{each}, again in each epoch, although the result is the same."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
     yield Cause("sample_work", f"{each}: {share.value:.0%} of the step.", share, "differencing", *place)
@@ -162,10 +162,10 @@ def _by_window(view: View, stall: Range) -> Iterator[Cause]:
         return
     busy = (cpu + stolen) / whole
     if busy < 1 - _WAITS * stall.value:
-        yield Cause("storage", f"{stall.value:.0%} of the step goes with the input, and for {cpu / whole:.0%} only the process works: "
-                    "it is the storage that takes the time.", stall, "differencing" if view.stall else "clock", *_where(view))
+        yield Cause("storage", f"{stall.value:.0%} of the step is input, and for {cpu / whole:.0%} only the process computes: "
+                    "the storage is slow.", stall, "differencing" if view.stall else "clock", *_where(view))
     else:
-        yield Cause("sample_work", f"{stall.value:.0%} of the step goes with making the batch.", stall,
+        yield Cause("sample_work", f"{stall.value:.0%} of the step is loading the batch.", stall,
                     "differencing" if view.stall else "clock", *_where(view))
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 RISKS = {
     "A": "same bits",
     "B": "same maths; rounding, order or random stream may differ",
-    "C": "other maths: only with a passed guard and consent",
+    "C": "different maths: only with your consent and a passed accuracy guard",
 }
 CURES = ("setting", "diff", "advice")  # put in from outside; a change of the script, offered; something about the world around it
 KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "threads", "batched", "cache", "bf16", "tf32", "channels_last", "fused",

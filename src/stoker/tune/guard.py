@@ -114,16 +114,16 @@ def gradients(lines: Sequence[Mapping], knob: str) -> tuple[str, str, list[float
     """(state, sentence, cosines) of the first check; SAFE: it passes."""
     compared = [line for line in lines if line.get("same")]
     if len(compared) < BATCHES:
-        return UNSHOWN, "the same batch could not be computed twice: the script carries something on from batch to batch", []
+        return UNSHOWN, "a batch could not be computed twice: the script carries state from batch to batch", []
     if any((line.get("null") or 1.0) < NULL for line in compared):
-        return UNSHOWN, "the script does not compute the same twice from the same batch", []
+        return UNSHOWN, "the script computes different results from the same batch", []
     cosines = [line["cosine"] for line in compared if line.get("cosine") is not None]
     if not all(line.get("finite") for line in compared):
         return HARMFUL, f"with {knob} a loss or a gradient is not finite", cosines
     least = COSINE.get(knob, COSINE_ELSE)
     if len(cosines) < len(compared) or min(cosines) <= least:
-        low = f"{min(cosines):.4f}" if cosines else "not to be had"
-        return HARMFUL, f"with {knob} the gradients point elsewhere (cosine {low}, at least {least:g} is asked)", cosines
+        low = f"{min(cosines):.4f}" if cosines else "not available"
+        return HARMFUL, f"with {knob} the gradients differ too much (cosine {low}, required {least:g})", cosines
     return SAFE, f"gradient cosine {min(cosines):.4f} or better on {len(compared)} batches", cosines
 
 
@@ -138,9 +138,9 @@ def plan(*, ms: float, ratio: float, setup_s: float, remaining_s: float | None =
         steps = min(steps, epoch_steps)
     seconds = setup + seeds * steps * each + 3 * 5 * ms / 1000
     if saves is not None and seconds > saves:
-        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and the setting saves {format_duration(saves)}")
+        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, but the setting saves {format_duration(saves)}")
     if saves is None and seconds > UNKNOWN_MAX_S:
-        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and it is not known how long the training is")
+        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and the length of the training is not known")
     return Plan(steps, seconds, more=2 * seconds < (UNKNOWN_MAX_S if saves is None else saves))
 
 
@@ -159,7 +159,7 @@ def check(command: Command, settings: Mapping, change: Mapping, knob: str, *, pa
     steps = steps or todo.steps
     if todo.why:
         return Verdict(SKIPPED, todo.why)
-    about = format_duration(todo.seconds) + (f", twice that if {seeds} pairs do not decide it" if todo.more else "")
+    about = format_duration(todo.seconds) + (f", twice as long if {seeds} pairs are not enough" if todo.more else "")
     say(f"accuracy guard for {knob}: {BATCHES} batches, then {2 * seeds} trainings of {steps} steps, about {about}")
     guard = _Guard(command, dict(settings), merged(settings, change), knob, parent, steps, setup_s, ms, say)
     verdict = guard.run(seeds, max(seeds, SEEDS_MAX) if todo.more else seeds)
@@ -208,7 +208,7 @@ class _Guard:
                 break
         state, sentence = _words(comparison, self.knob, len(pairs))
         if statistics.fmean(falls) < comparison.margin:
-            sentence += "; the loss hardly moved meanwhile"
+            sentence += "; the loss hardly changed"
         return Verdict(state, sentence, cosines, pairs, comparison)
 
     def _pair(self, pairs: list, falls: list) -> tuple[str, str] | None:
@@ -239,14 +239,14 @@ class _Guard:
 
     def _not_to_be_judged(self, ended: Ended, lines: list[dict], changed: bool) -> tuple[str, str] | None:
         if changed and ended.how in ("error", "killed", "hang"):
-            return HARMFUL, f"with {self.knob} the script does not run: {ended.why}"
+            return HARMFUL, f"with {self.knob} the script failed: {ended.why}"
         if why := _unusable(ended):
             return UNSHOWN, f"{self.knob} is not shown safe: {why}"
         left = ended.settings.get("left") or {}
         if changed and left:
             return UNSHOWN, f"{self.knob} was not applied: {next(iter(left.values()))}"
         if (ended.facts or {}).get("turns"):
-            return UNSHOWN, "several optimizers take turns: their losses do not say how good the training is"
+            return UNSHOWN, "several optimizers take turns, so their losses do not measure the quality of the training"
         if len(lines) < min(self.steps, STEPS_MIN) // 2:
             return UNSHOWN, f"only {len(lines)} losses of the script could be seen"
         if not all(line.get("finite") for line in lines):
@@ -260,7 +260,7 @@ def _unusable(ended: Ended) -> str:
     if facts.get("odd"):
         return str(facts["odd"])
     if facts.get("fault"):
-        return f"a fault of the guard ({facts['fault']})"
+        return f"an internal error of the guard ({facts['fault']})"
     if ended.how in ("facts", "ended") or (ended.how == "stopped" and facts):
         return ""
     return ended.why or ended.how

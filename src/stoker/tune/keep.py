@@ -18,7 +18,7 @@ FILE_MAX = 1 << 20
 GUARDED = ("precision",)  # knobs of class C: they lapse when the script changes
 _KNOB_WORDS = {"threads": "{} threads", "precision": "{}", "channels_last": "channels last", "fused": "fused optimizer",
                "compile": "torch.compile"}
-_LOADER_WORDS = {"workers": "{} workers", "prefetch": "{} batches fetched ahead", "persistent": "workers kept between epochs",
+_LOADER_WORDS = {"workers": "{} workers", "prefetch": "{} batches prefetched", "persistent": "workers kept between epochs",
                  "pin": "pinned memory"}
 _FEEDS = {"batched": "whole batches at once", "cache": "samples kept in memory"}
 
@@ -76,8 +76,8 @@ def fitting(entry: Mapping, script: Path) -> tuple[dict, list[str]]:
     if entry.get("code") != code_hash(script):
         for knob in GUARDED:
             if settings.pop(knob, None) is not None:
-                left.append(f"{words({knob: entry['settings'][knob]})[0]} is left out: it was found safe for the script as it was then, "
-                            "and the script has changed")
+                left.append(f"{words({knob: entry['settings'][knob]})[0]} is not applied: the script has changed after the setting "
+                            "was found safe")
     return (settings if words(settings) else {}), left
 
 
@@ -91,7 +91,7 @@ def words(settings: Mapping) -> list[str]:
             elif knob in _LOADER_WORDS and value is not None and value is not False:
                 found.append("1 worker" if knob == "workers" and value == 1 else _LOADER_WORDS[knob].format(value))
             elif knob in ("persistent", "pin") and value is False:
-                found.append({"persistent": "workers made anew in each epoch", "pin": "memory not pinned"}[knob])
+                found.append({"persistent": "workers restarted in each epoch", "pin": "memory not pinned"}[knob])
     for knob, word in _KNOB_WORDS.items():
         value = settings.get(knob)
         if value is not None and value is not False:

@@ -15,11 +15,11 @@ _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operato
 _STAGES = {"log": "log", "logging": "log", "save": "save", "saving": "save", "evaluation": "evaluation", "transfer": "transfer",
            "forward": "forward", "backward": "backward", "optimizer": "optimizer", "worker start": "start", "other": "other"}
 NAMES = {  # name -> (unit, what it is)
-    "data wait": ("%", "share of the step that goes with the input"),
-    "copy": ("%", "share that goes with copies to the device"),
+    "data wait": ("%", "share of the step spent on input"),
+    "copy": ("%", "share of the step spent on copies to the device"),
     "step": ("ms", "milliseconds a step"),
     "floor": ("ms", "milliseconds a step with batches from memory"),
-    "gain": ("x", "how much faster the best setting makes it: 1.3x"),
+    "gain": ("x", "speed-up of the best setting, e.g. 1.3x"),
     **{name: ("%", "share of the step") for name in _STAGES},
 }
 
@@ -45,8 +45,8 @@ def read(text: str) -> Limit:
     name = " ".join(match[1].lower().replace("_", " ").split())
     if name not in NAMES:
         close = near(name, NAMES)
-        raise InvalidSpec(f"'{name}' is nothing that is measured.",
-                          hint=f"Did you mean '{close[0]}'?" if close else f"It can be: {', '.join(NAMES)}.")
+        raise InvalidSpec(f"'{name}' is not a measured value.",
+                          hint=f"Did you mean '{close[0]}'?" if close else f"Use one of: {', '.join(NAMES)}.")
     unit = NAMES[name][0]
     if match[4] and match[4].lower() != unit:
         raise InvalidSpec(f"'{name}' is measured in {unit}, not in {match[4]}.", hint=f'Write it as "{name} {match[2]} {match[3]}{unit}".')
@@ -79,4 +79,4 @@ def broken(limit: Limit, found: Findings) -> str:
         raise StateError(f"'{limit.name}' could not be measured.", hint=found.verdict)
     if not _COMPARE[limit.compare](value, limit.value):
         return ""
-    return f"{limit.name} is {value:.3g}{limit.unit}, and it was to fail with {limit}."
+    return f"{limit.name} is {value:.3g}{limit.unit}: the condition {limit} is true."

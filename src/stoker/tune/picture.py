@@ -116,7 +116,7 @@ def _draw_curve(picture: drawsvg.Drawing, draw: type[drawsvg], curve: Curve) -> 
         picture.append(draw.Text(tick(value), 11, left - 6, y(value) + 4, text_anchor="end", fill=_FAINT))
     for n in steps(most):
         picture.append(draw.Text(str(n), 11, x(n), _BOTTOM + 16, text_anchor="middle", fill=_FAINT))
-    picture.append(draw.Text("samples a second, the loader alone", 11, left - 40, _TOP - 14, fill=_FAINT))
+    picture.append(draw.Text("samples per second, loader only", 11, left - 40, _TOP - 14, fill=_FAINT))
     picture.append(draw.Text("workers", 11, (left + right) / 2, _BOTTOM + 34, text_anchor="middle", fill=_FAINT))
     if curve.breaks_at is not None and curve.breaks_at <= most:
         wide = right - x(curve.breaks_at)
@@ -128,7 +128,7 @@ def _draw_curve(picture: drawsvg.Drawing, draw: type[drawsvg], curve: Curve) -> 
     if curve.compute:
         at = y(curve.compute)
         picture.append(draw.Line(left, at, right, at, stroke="#0072B2", stroke_width=1.5, stroke_dasharray="6 4"))
-        picture.append(draw.Text("what the training can take", 11, right - 4, at - 5, text_anchor="end", fill="#0072B2"))
+        picture.append(draw.Text("needed by the training", 11, right - 4, at - 5, text_anchor="end", fill="#0072B2"))
     inside = [(n, r) for n, r in curve.line if n <= most]
     if inside:
         path = draw.Path(stroke="#D55E00", stroke_width=2, fill="none")
@@ -203,8 +203,8 @@ def _rows(curve: Curve, width: int) -> list[str]:
     room = max(12, width - 9 - max(map(len, notes.values())))
     top = max([*known.values(), curve.compute or 0])
     at = None if not curve.compute else round(room * curve.compute / top)
-    key = ["● measured", "○ model", *(["│ what the training takes"] if at is not None else [])]
-    rows = ["workers  samples a second, the loader alone", " " * 7 + "  ".join(key)]
+    key = ["● measured", "○ model", *(["│ needed by the training"] if at is not None else [])]
+    rows = ["workers  samples per second, loader only", " " * 7 + "  ".join(key)]
     for n, rate in sorted(known.items()):
         line = list(" " * (room + 1))
         if at is not None:

@@ -127,7 +127,7 @@ def tight(place: str) -> str:
     """Why a trial must end for the sake of everybody else here: no disk where it writes, or no memory; "" when there is room."""
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < FREE_DISK:
-        return "the disk is full: it writes more than there is room for"
+        return "the disk is full: the trial writes too much"
     found = {}
     for line in _read("/proc/meminfo").splitlines():
         name, _, rest = line.partition(b":")

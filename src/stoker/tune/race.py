@@ -290,7 +290,7 @@ class _Lane:
         if count and not self._first:
             self._first = time.monotonic()
         if not count and spent > start_s:
-            self._die(f"it made no step in {start_s:.0f} s")
+            self._die(f"no step within {start_s:.0f} s")
             return True
         return count >= steps or bool(count >= 2 and time.monotonic() - self._first > WARM_MAX_S)
 
@@ -335,7 +335,7 @@ class _Lane:
                 if why := procs.tight(str(self.trial.room)):
                     return why
             if now > hung:
-                return f"it hangs: no step in {hung - deadline + seconds:.0f} s"
+                return f"hanging: no step in {hung - deadline + seconds:.0f} s"
             time.sleep(min(0.02, max(0.001, deadline - now)) if now < deadline else 0.005)
             now = time.monotonic()
         return None

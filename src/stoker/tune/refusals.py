@@ -11,19 +11,19 @@ from stoker.tune.view import View
 FEWEST_STEPS = 30
 
 REASONS = {
-    "own_iter": "the loader has an __iter__ of its own",
-    "order_matters": "the stream has to come in its order, from one reader",
-    "random_samples": "samples are drawn anew each time",
+    "own_iter": "the loader overrides __iter__",
+    "order_matters": "the stream needs its order, from one reader",
+    "random_samples": "samples are random each time",
     "dataset_changes": "the dataset is changed between epochs",
-    "precision_sensitive": "the training fails in a shorter format",
-    "needs_stdin": "it asks at the terminal",
-    "fails_itself": "it ends with an error of its own",
+    "precision_sensitive": "the training fails in lower precision",
+    "needs_stdin": "the script asks for input",
+    "fails_itself": "the script fails",
     "too_short": "fewer than 30 steps",
-    "no_loader": "it has no DataLoader",
+    "no_loader": "the script has no DataLoader",
     "several_optimizers": "several optimizers take turns",
     "distributed": "several ranks wait for each other",
-    "network_writes": "it writes to somebody's server",
-    "not_replayable": "its data cannot be read twice",
+    "network_writes": "the script writes to a server",
+    "not_replayable": "the data cannot be read twice",
     "batch_is_maths": "the loss depends on which samples share a batch",
 }
 
@@ -37,8 +37,8 @@ def find(view: View, reading: Reading) -> tuple[Refusal, ...]:
 def before(reading: Reading) -> Refusal | None:
     """What the text alone forbids: such a script must not even be started for a measurement."""
     if reading.takes_away:
-        return Refusal("all", "not_replayable", f"Its data cannot be read twice ({_spot(reading.takes_away)} takes away what it has read).",
-                       "Keep the data in files, and read those.")
+        return Refusal("all", "not_replayable", f"Its data cannot be read twice ({_spot(reading.takes_away)} removes the data that it reads).",
+                       "Store the data in files and read these files.")
     return None
 
 
@@ -54,31 +54,31 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
     facts, effects = view.facts, view.effects
     steps = facts.get("steps_seen")
     if effects.get("stdin"):
-        yield Refusal("all", "needs_stdin", "The script asks at the terminal, and nobody answers there while it is measured.",
-                      "Give its answers as arguments, and tune that.")
+        yield Refusal("all", "needs_stdin", "The script asks for input, which a trial cannot give.",
+                      "Pass the input as arguments.")
     if effects.get("network"):
         where = ", ".join(str(n) for n in effects["network"][:3])
-        yield Refusal("all", "network_writes", f"The script writes to {where}, and each trial would do so again.",
-                      "Turn that off for the tuning, or let the trials write: stoker tune --network ...")
+        yield Refusal("all", "network_writes", f"The script writes to {where}; each trial would write there again.",
+                      "Disable this for the tuning, or allow it: stoker tune --network ...")
     if why := _once(view, reading):
-        yield Refusal("all", "not_replayable", f"Its data cannot be read twice{why}.", "Keep the data in files, and read those.")
+        yield Refusal("all", "not_replayable", f"The data cannot be read twice{why}.", "Store the data in files and read these files.")
     if facts.get("ended") == "error":
         error = facts.get("error") or {}
         place = f", {error['file']}:{error['line']}" if error.get("file") else ""
         said = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": ")
-        yield Refusal("all", "fails_itself", f"The script ends with an error of its own: {said}{place}.",
-                      "Run it by itself and mend that first.")
+        yield Refusal("all", "fails_itself", f"The script fails: {said}{place}.",
+                      "Fix the error first, then tune.")
     elsewhere = reading.distributed and not facts.get("steps_seen")  # the steps are made by processes that it starts
     if int(facts.get("ranks") or 1) > 1 or view.flags.get("distributed") or elsewhere:
-        yield Refusal("all", "distributed", "Several ranks train together and wait for each other; one cannot be changed alone.",
+        yield Refusal("all", "distributed", "Several ranks train together; Stoker cannot change one alone.",
                       "Tune the script in one process, then start the ranks.")
     if _turns(view, reading):
-        yield Refusal("all", "several_optimizers", "Several optimizers take turns, so that one step is not like the next.",
-                      "Only the diagnosis is of use here; try changes by hand.")
+        yield Refusal("all", "several_optimizers", "Several optimizers take turns, so steps cannot be compared.",
+                      "Use only the diagnosis; try changes by hand.")
     if facts.get("ended") == "script" and steps is not None and steps < FEWEST_STEPS:
         many = f"{steps} step{'' if steps == 1 else 's'}"
         yield Refusal("all", "too_short", f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",
-                      "Tune it on more data, or leave it: it will not run long.")
+                      "Tune with more data, or do not tune: the training is short.")
 
 
 def _turns(view: View, reading: Reading) -> bool:
@@ -94,7 +94,7 @@ def _once(view: View, reading: Reading) -> str:
         return f": {told}"
     if told is True:
         return ""
-    return f" ({_spot(reading.takes_away)} takes away what it has read)" if reading.takes_away else ""
+    return f" ({_spot(reading.takes_away)} removes the data that it reads)" if reading.takes_away else ""
 
 
 # --- of the loader -----------------------------------------------------------------------------------------------------------
@@ -103,12 +103,12 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
     loader = view.loader
     if loader is None:
         for knob in LOADER_KNOBS:
-            yield Refusal(knob, "no_loader", "It has no DataLoader: there is nothing to set.", "Batches of its own are left as they are.")
+            yield Refusal(knob, "no_loader", "The script has no DataLoader, so there is nothing to set.", "Stoker does not change the script's own batches.")
         return
     if loader.get("own_iter"):
         for knob in LOADER_KNOBS:
-            yield Refusal(knob, "own_iter", "Its loader has an __iter__ of its own, which may do anything.",
-                          "Change it in the script, if it is what costs.")
+            yield Refusal(knob, "own_iter", "The loader overrides __iter__, so Stoker cannot change it safely.",
+                          "Change the loader in the script, if it is slow.")
         return
     if view.dataset.get("iterable"):
         yield from _of_stream(view)
@@ -116,24 +116,24 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
     if view.dataset.get("changed") or reading.sets_on_dataset:
         names = ", ".join(map(str, view.dataset.get("changed") or [])) or spot
         for knob in ("persistent_workers", "cache"):
-            yield Refusal(knob, "dataset_changes", f"The dataset is changed between epochs ({names}); workers or samples that are kept "
-                          "would not see it.", "Leave the workers to be started anew.")
+            yield Refusal(knob, "dataset_changes", f"The dataset is changed between epochs ({names}); kept workers or samples "
+                          "would not see the change.", "Keep restarting the workers in each epoch.")
     if view.samples.get("same") is False or (view.samples.get("same") is None and reading.draws):
-        yield Refusal("cache", "random_samples", "Its samples are drawn anew each time: kept ones would repeat in each epoch.",
-                      "Keep what comes before the random part, in the dataset.")
+        yield Refusal("cache", "random_samples", "Samples are random each time; kept samples would repeat in each epoch.",
+                      "Cache the part before the random transform, in the dataset.")
     proof = loader.get("proof") or {}
     if isinstance(proof.get("batched"), str) and view.samples.get("same") is False:
-        yield Refusal("batched", "random_samples", f"A batch at once would not give the same samples: {proof['batched']}.",
-                      "Write __getitems__ in the dataset, if order of the random numbers is of no matter.")
+        yield Refusal("batched", "random_samples", f"Reading a whole batch at once would give different samples: {proof['batched']}.",
+                      "Write __getitems__ in the dataset, if the order of random numbers does not matter.")
 
 
 def _of_stream(view: View) -> Iterator[Refusal]:
     if not view.workers:
-        yield Refusal("workers", "order_matters", "It trains on a stream, which has to come in its order, from one reader.",
-                      "Share the stream among workers in its __iter__ (get_worker_info), if the order is of no matter.")
+        yield Refusal("workers", "order_matters", "The data is a stream, which needs its order, from one reader.",
+                      "If the order does not matter, split the stream among workers in __iter__ (get_worker_info).")
     for knob in ("cache", "batched"):
-        yield Refusal(knob, "order_matters", "It trains on a stream: its samples have no numbers to ask for.",
-                      "Use a dataset with __getitem__, if there is room for it.")
+        yield Refusal(knob, "order_matters", "The data is a stream: its samples have no index.",
+                      "Use a dataset with __getitem__, if memory allows.")
 
 
 # --- of the maths ------------------------------------------------------------------------------------------------------------
@@ -142,17 +142,17 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
     half = view.facts.get("bf16") or {}
     if half.get("finite") is False or (half.get("cosine") is not None and half["cosine"] < 0.99):
         infinite = half.get("finite") is False
-        seen = "the loss is no longer finite" if infinite else f"the gradients have a cosine of {half['cosine']:.3f} only"
-        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Leave it in float32.")
+        seen = "the loss is no longer finite" if infinite else f"the gradients have a cosine of only {half['cosine']:.3f}"
+        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Keep float32.")
     elif why := (view.facts.get("failed") or {}).get("bf16"):
-        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Leave it in float32.")
+        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Keep float32.")
     elif reading.fine:
         for knob in ("bf16", "tf32"):
-            yield Refusal(knob, "precision_sensitive", f"It needs the digits of float32 ({_spot(reading.fine)}): in a shorter format such "
-                          "a training fails.", "Leave it in float32.")
+            yield Refusal(knob, "precision_sensitive", f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision it "
+                          "fails.", "Keep float32.")
     if reading.batch_pairs:
         yield Refusal("batch", "batch_is_maths", f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
-                      "A smaller or larger batch is another training: choose it by its result.")
+                      "Another batch size changes the training: choose it by the result.")
 
 
 def _spot(spot: tuple[str, int] | None) -> str:

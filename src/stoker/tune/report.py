@@ -52,7 +52,7 @@ def text(found: Findings, card: dict, *, script: str = "", width: int | None = N
 
 def _parts(found: Findings, card: dict, wraps: bool) -> Iterator[tuple[str, RenderableType]]:
     if found.noise:
-        yield "The machine was not quiet", "  " + found.noise
+        yield "The machine was busy", "  " + found.noise
     if found.stages:
         yield "Where a step's time goes", _stages(found)
     if len(found.causes) > 1:
@@ -60,11 +60,11 @@ def _parts(found: Findings, card: dict, wraps: bool) -> Iterator[tuple[str, Rend
     if found.actions:
         yield "What to do", _actions(found)
     if found.total is not None or found.outcome:
-        yield "What came of it", _outcome(found)
+        yield "Results", _outcome(found)
     if found.tips:
         yield "The nine tips", _tips(found)
     if found.refusals:
-        yield "Left alone", _refusals(found)
+        yield "Not changed", _refusals(found)
     if card:
         yield "Measured on", "  " + machine(card)
 
@@ -86,9 +86,9 @@ def _stages(found: Findings) -> Table:
     whole, after = sum(r.now_ms for r in found.stages), sum(r.after_ms or 0 for r in found.stages)
     table.add_row("a step", number(whole), "", number(after), "")
     if found.floor_ms is not None:
-        table.add_row("floor", number(found.floor_ms), "", "", "the same step with batches from memory")
+        table.add_row("floor", number(found.floor_ms), "", "", "step with batches from memory")
     if found.residual is not None:
-        table.add_row("left open", "", f"{found.residual:.1%}", "", "clock against differencing")
+        table.add_row("unexplained", "", f"{found.residual:.1%}", "", "clock compared with differencing")
     return table
 
 
@@ -151,7 +151,7 @@ def _diffs(console: Console, found: Findings) -> None:
     for action in found.actions[:_MOST_ACTIONS]:
         if action.diff:
             console.print()
-            console.print(f"A diff for {action.cause or action.name}, to be applied by you", style="bold")
+            console.print(f"A diff for {action.cause or action.name}(apply it yourself)", style="bold")
             for line in action.diff.splitlines():
                 style = "green" if line.startswith("+") else "red" if line.startswith("-") else ""
                 console.print("  " + line, style=style, soft_wrap=True)

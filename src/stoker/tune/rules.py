@@ -58,13 +58,13 @@ def _not_disproved(found: Findings, view: View) -> Findings:
 def noise(view: View) -> str:
     """Who disturbed, in a sentence; "" where it was quiet enough."""
     if view.foreign >= _FOREIGN:
-        return f"Another process had the cores for {view.foreign:.0%} of the time."
+        return f"Another process used the cores for {view.foreign:.0%} of the time."
     each = [w["wall_s"] / w["steps"] for w in view.windows("R0")]
     if len(each) >= 3:
         middle = sorted(each)[len(each) // 2]
         spread = (max(each) - min(each)) / middle
         if spread > _SPREAD and not (view.facts.get("growth") or {}).get("backward"):
-            return f"The same steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one window to the next."
+            return f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one window to the next."
     return ""
 
 
@@ -82,7 +82,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     side = ""
     if waits and waits.value >= causes.LEAST:
         seen = view.clock_share("data", "start") >= 0.5 * waits.value or not view.workers
-        told = "waits for data" if seen else "goes with its data, though it hardly waits: workers have the cores"
+        told = "waits for data" if seen else "is data loading: the workers use the cores"
         side = f"{waits.value:.0%} of it {told}"
     head = ", ".join(p for p in (step, side) if p)
     untried = [a for a in offered if a.cure == "setting" and not a.state]  # what was tried is no forecast any more
@@ -92,12 +92,12 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
         most = f" With the settings below it is {1 / max(total.value, 0.01):.2f} times as fast, confirmed." if total.value < 0.98 else ""
     asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
     if asks:
-        most += f" {asks.name} would win {asks.gain:.0%} by forecast, with your consent{asks.state[len(ASKS):]}."
+        most += f" {asks.name} would gain {asks.gain:.0%} by forecast, with your consent{asks.state[len(ASKS):]}."
     if found:
         return f"{head}. {found[0].text}{most}"
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
-        return f"{head}; no single cause explains a tenth of it.{most}"
-    left = f"the best change would win {best.gain:.0%}" if best else "nothing else that was tried wins 3 %"
+        return f"{head}; no single cause explains a tenth of the time.{most}"
+    left = f"the best change would gain {best.gain:.0%}" if best else "nothing else that was tried gains 3 %"
     return f"Already good: {step}, {left}.{most if asks else ''}"
 
 

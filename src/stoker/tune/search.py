@@ -28,14 +28,14 @@ SHORT_S = 600.0  # a training shorter than that gains less than the search takes
 MEMORY_SHARE = 0.8  # of the free memory: what all live trials may take together
 TRY = ("workers", "threads", "bf16", "channels_last", "fused", "batched", "cache")
 HINTS = {
-    "stdin": "Give its answers as arguments, and tune that.",
-    "network": "Turn that off for the tuning, or let the trials write: stoker tune --network ...",
-    "error": "Run it by itself and mend that first.",
-    "hang": "Run it by itself: does it come to its first step?",
-    "slow_start": "Give it more time: stoker tune --for 10m ...",
-    "killed": "Run it by itself. SIGKILL often means that memory ran out; `stoker run` tells.",
+    "stdin": "Pass the input as arguments.",
+    "network": "Disable this for the tuning, or allow it: stoker tune --network ...",
+    "error": "Fix the error first, then tune.",
+    "hang": "Run the script alone: does it reach its first step?",
+    "slow_start": "More time: stoker tune --for 10m ...",
+    "killed": "SIGKILL often means that memory ran out. To see: stoker run with the same command.",
     "unhooked": "Name the training script itself: stoker tune train.py",
-    "no_torch": "The tuner looks into trainings with PyTorch. Of others `stoker run` tells the wall-clock time and the use of the machine.",
+    "no_torch": "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and machine use.",
     "no_step": "Name a command that trains: stoker tune train.py --epochs 1",
 }
 
@@ -119,7 +119,7 @@ class Search:
         if forbidden := refusals.before(text):
             self._refuse(None, forbidden.text, forbidden.hint)
             return
-        self._say("looking at the machine")
+        self._say("measuring the machine")
         before = time.monotonic()
         report.card = cards.card(self._where, self._command)
         self._deadline += time.monotonic() - before  # measured once a month: not part of the search
@@ -140,9 +140,9 @@ class Search:
             self._too_short(ended)
             return
         if facts and any(cause.name == "neighbour" for cause in report.found.causes):  # right for as long as the neighbour stays
-            self._change({"threads"}, state="not tried: others had the cores")
+            self._change({"threads"}, state="not tried: other processes used the cores")
             if any(a.name == "threads" and a.cure == "setting" for a in report.found.actions):
-                report.notes.append("Another number of threads was not tried, since others had the cores: tune again when they are done.")
+                report.notes.append("The number of threads was not tried, because other processes used the cores. Tune again later.")
         chosen = choose.candidates([a for a in report.found.actions if not a.state], self._o.allow, self._most_lanes() - 1)
         if not chosen:
             return
@@ -151,7 +151,7 @@ class Search:
         elif self._left() > self._cost(2) + CONFIRM_MIN_S or self._o.force:
             self._best = chosen[0], Interval(chosen[0].forecast, chosen[0].forecast, chosen[0].forecast)
         else:
-            report.notes.append("The time was up before anything could be raced: the forecasts were not tried. More time: --for 3m")
+            report.notes.append("The time was too short to try any forecast. More time: --for 3m")
             return
         if self._best:
             self._confirm()
@@ -190,10 +190,10 @@ class Search:
         self._say(f"{what}, step {steps:,}" if steps else what)
 
     def _race(self, chosen: list[choose.Candidate]) -> None:
-        entries = [Entry("as it is", {}), *(Entry(c.name, self._whole(c)) for c in chosen)]
+        entries = [Entry("unchanged", {}), *(Entry(c.name, self._whole(c)) for c in chosen)]
         confirm_s = self._cost(2) + CONFIRM_SHARE * self._seconds
         seconds = max(RACE_MIN_S, self._left() - confirm_s - self._cost(len(entries)))
-        self._say(f"racing {len(chosen)} settings against the script as it is, {format_duration(seconds)}")
+        self._say(f"comparing {len(chosen)} settings with the unchanged script, {format_duration(seconds)}")
         outcome = self._run_race(entries, seconds)
         if self._died(outcome):
             return
@@ -211,7 +211,7 @@ class Search:
         candidate, _ = self._best
         seconds = max(CONFIRM_MIN_S, self._left() - self._cost(2))
         self._say(f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, {format_duration(seconds)}")
-        outcome = self._run_race([Entry("as it is", {}), Entry(candidate.name, self._whole(candidate))], seconds)
+        outcome = self._run_race([Entry("unchanged", {}), Entry(candidate.name, self._whole(candidate))], seconds)
         result = outcome.of(candidate.name)
         if self._died(outcome):
             self._best = None
@@ -239,7 +239,7 @@ class Search:
             change = choose.merged(change, action.settings)
         self._confirmed = False  # until it has passed
         loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
-        self._announce(f"{critical[0].name} changes the arithmetic: now it is checked that the training learns as well (Ctrl-C ends it)")
+        self._announce(f"{critical[0].name} changes the arithmetic: checking that the loss stays as good (Ctrl-C ends the check)")
         verdict = guard.check(self._command, without, change, critical[0].name, parent=self._parent,
                               ms=self._report.found.step_ms or 100.0, ratio=ratio.value, setup_s=self._setup_s(),
                               epoch_steps=int(loader.get("len") or 0), say=self._say)
@@ -267,8 +267,8 @@ class Search:
                 "ratio": result.ratio and [round(x, 4) for x in (result.ratio.value, result.ratio.low, result.ratio.high)]})
         if outcome.taken > 0.1:
             names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "other processes"
-            self._report.notes.append(f"Others were busy while it was measured: {names}. What they took was counted out, so the numbers "
-                                      "are less sure.")
+            self._report.notes.append(f"Other processes were busy during the measurement: {names}. The numbers are corrected for them, "
+                                      "and less certain.")
         return outcome
 
     def _warm(self, entries: list[Entry]) -> int:
@@ -331,33 +331,33 @@ class Search:
         self._change({action.name}, confirmed=Range(ratio.value, ratio.low, ratio.high))
 
     def _died(self, outcome: Outcome) -> bool:
-        """Did the script as it is not come through? Then nothing can be compared with it."""
+        """Did the unchanged script not come through? Then nothing can be compared with it."""
         why = outcome.results[0].died
         if why:
-            self._report.state, self._report.sentence = "noisy", f"The script as it is did not run through a second time: {why}."
-            self._report.hint = "Run it by itself, twice: does it depend on what it leaves behind?"
+            self._report.state, self._report.sentence = "noisy", f"The unchanged script failed in its second run: {why}."
+            self._report.hint = "Run the script twice alone: does it depend on files of its first run?"
         return bool(why)
 
     def _nothing(self, outcome: Outcome, chosen: list[choose.Candidate]) -> None:
         if outcome.noisy and not any(outcome.of(c.name).ratio for c in chosen):
             if not any(outcome.of(c.name).dropped for c in chosen):
                 self._report.state = "noisy"
-                self._report.sentence = "There was too little time to compare settings: too few windows of each came to their end."
-                self._report.hint = "Give it more time: --for 5m"
+                self._report.sentence = "The time was too short to compare settings."
+                self._report.hint = "More time: --for 5m"
                 return
-            names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "something that /proc does not name"
+            names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "an unknown process"
             self._report.state = "noisy"
-            self._report.sentence = f"The machine was too busy to tell: {names} worked here too."
-            self._report.hint = "Try again when that has ended, or give it more time: --for 5m"
+            self._report.sentence = f"The machine was too busy to measure: {names} also ran."
+            self._report.hint = "Try again later, or with more time: --for 5m"
             return
         for c in chosen:
             ratio = outcome.of(c.name).ratio
             if ratio and ratio.value < choose.KEPT_BELOW:  # perhaps, but its interval holds "no gain" too
                 self._state(c.actions, "not shown")
                 self._report.state = "noisy"
-                self._report.sentence = (f"With {', '.join(keep.words(c.settings))} it may be faster ({1 / ratio.value:.2f} times as fast, "
-                                         f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}): that is too uncertain to be kept.")
-                self._report.hint = "Try again when the machine is quiet, or give it more time: --for 5m"
+                self._report.sentence = (f"With {', '.join(keep.words(c.settings))} the training may be faster ({1 / ratio.value:.2f} times as fast, "
+                                         f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}), but this is too uncertain to keep.")
+                self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
                 self._state(c.actions, NO_GAIN)
 
@@ -374,8 +374,8 @@ class Search:
             report.sentence, report.hint = f"Not tuned: {text}", hint
             return
         report.lines = ended.lines if ended.how == "error" else []
-        why = {"no_step": "it ended without a step of an optimizer: nothing was trained", "stdin": "it asks a question at its start",
-               "ended": "it came to its end before anything was measured", "stopped": "it trained, but told nothing that could be judged"}
+        why = {"no_step": "the script ended without an optimizer step: nothing was trained", "stdin": "the script asks for input at its start",
+               "ended": "the script ended before anything was measured", "stopped": "the script trained, but nothing could be measured"}
         report.sentence = text or f"Not tuned: {why.get(ended.how) or ended.why or ended.how}."
         report.hint = HINTS.get(ended.how, "") if ended.how == "network" else hint or HINTS.get(ended.how, "")
 
@@ -383,8 +383,8 @@ class Search:
         report, steps = self._report, self._report.facts.get("steps_seen")
         report.state = "refused"
         report.sentence = (f"Not tuned: the whole training takes about {format_duration(ended.seconds)}"
-                           f"{f' ({steps:,} steps)' if steps else ''}, less than a search for what would be faster.")
-        report.hint = "It pays from some 10 minutes on. To tune it all the same: stoker tune --force ..."
+                           f"{f' ({steps:,} steps)' if steps else ''}, less than tuning takes.")
+        report.hint = "Tuning pays from about 10 minutes of training. To tune anyway: stoker tune --force ..."
 
     def _end(self, stopped: bool) -> None:
         """The sentence, and what is kept."""
@@ -395,13 +395,13 @@ class Search:
         if self._best and self._confirmed:
             self._keep()
         elif stopped:
-            report.state, report.sentence = "stopped", "Stopped before anything was proved; nothing is kept."
+            report.state, report.sentence = "stopped", "Stopped before any setting was confirmed; nothing is kept."
             if self._best and report.found:
-                report.sentence += f" The race had {', '.join(keep.words(self._best[0].settings))} in front."
+                report.sentence += f" Best so far: {', '.join(keep.words(self._best[0].settings))}."
         elif not report.sentence:
-            report.sentence = "Nothing that can be set from outside makes it faster by 3 % or more."
+            report.sentence = "No setting makes the training faster by 3 % or more."
             if self._o.keep and self._command.script and not report.notes and keep.forget(self._where, self._command.script):
-                report.notes.append("What was kept for this script before brings nothing any more: it is forgotten.")
+                report.notes.append("The settings kept before bring no gain any more and were deleted.")
         if report.found:
             total = report.total and Range(report.total.value, report.total.low, report.total.high)
             found = replace(report.found, kept=report.kept, total=total, outcome=report.sentence, trials=tuple(report.trials))
@@ -421,13 +421,13 @@ class Search:
                      actions=[{"name": a.name, "risk": a.risk} for a in candidate.actions],
                      arguments=keep.arguments(self._command.words, script))
             report.state, report.sentence = "kept", f"{fast}."
-            report.hint = f"stoker run {' '.join(self._command.words)}   uses this from now on (--no-settings: without)"
+            report.hint = f"stoker run {' '.join(self._command.words)}   will use these settings (to disable: --no-settings)"
         else:
             report.state, report.sentence = "better", f"{fast}; not kept."
 
 
 PHASES = {
-    "R0": "the script as it is", "R1": "with batches from memory", "R2": "with batches on the device", "R4": "beside a busy loader",
-    "samples": "single samples", "alone": "the loader by itself", "stacks": "which lines take the time", "bf16": "with bfloat16",
+    "R0": "the unchanged script", "R1": "with batches from memory", "R2": "with batches on the device", "R4": "with a busy loader",
+    "samples": "single samples", "alone": "the loader alone", "stacks": "time per line", "bf16": "with bfloat16",
     "channels_last": "with channels_last", "fused": "with a fused optimizer", "batched": "with whole batches", "cache": "with kept samples",
 }

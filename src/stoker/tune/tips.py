@@ -62,7 +62,7 @@ class _Judge:
         if 1 - ratio < NOTHING:
             return None
         if action.state == NO_GAIN:  # what was tried is no forecast any more
-            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: it was raced, and won nothing.")
+            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: tried, no gain.")
         if action.state and action.state not in KEPT_STATES:
             what, why = action.text.removesuffix("."), action.state.removesuffix(".")
             unsafe = action.state.startswith("not shown")
@@ -87,20 +87,20 @@ class _Judge:
         if measured:
             return self._measured("num_workers", min(measured, key=lambda r: r.value), "The best number of workers")
         if waits is not None and self.view.loader_model is not None:
-            text = f"{waits.value:.0%} of the step goes with its data, but workers would not change that here."
+            text = f"{waits.value:.0%} of the step is data loading, but workers do not help here."
             return Tip("num_workers", "NO EFFECT", text, 0.0)
         return Tip("num_workers", "NOT TESTED", "The loader could not be measured.")
 
     def pin(self) -> Tip:
         if not self.view.facts.get("cuda"):
-            return Tip("pin_memory", "NO EFFECT", "There is no GPU: nothing is copied to one.", 0.0)
+            return Tip("pin_memory", "NO EFFECT", "There is no GPU to copy to.", 0.0)
         if (self.view.loader or {}).get("pin"):
-            return Tip("pin_memory", "DONE", "Batches are pinned already.")
+            return Tip("pin_memory", "DONE", "Batches are already pinned.")
         if tip := self._refused("pin_memory", "pin_memory") or self._helps("pin_memory", "pin_memory"):
             return tip
         copy = self.view.copy
         if copy is not None:
-            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step goes with copies that nothing hides.", 0.0)
+            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step is copies that do not overlap with computing.", 0.0)
         return Tip("pin_memory", "NOT TESTED", "The copies could not be measured.")
 
     def prefetch(self) -> Tip:
@@ -110,31 +110,31 @@ class _Judge:
         if tip := self._refused("prefetch", "prefetch"):
             return tip
         if not self.view.workers:
-            return Tip("prefetch", "NO EFFECT", "There are no workers that could be kept or prepare more.", 0.0)
+            return Tip("prefetch", "NO EFFECT", "There are no workers to keep or to prefetch with.", 0.0)
         starting = self.view.clock_share("start")
         if (self.view.loader or {}).get("persistent"):
-            return Tip("prefetch", "DONE", "The workers are kept from epoch to epoch.")
+            return Tip("prefetch", "DONE", "The workers are kept between epochs.")
         if refused := self._refused("prefetch", "persistent_workers"):
             return refused
-        return Tip("prefetch", "NO EFFECT", f"{starting:.1%} of the time goes with starting workers.", 0.0)
+        return Tip("prefetch", "NO EFFECT", f"{starting:.1%} of the time is starting workers.", 0.0)
 
     def batch(self) -> Tip:
         if tip := self._refused("batch_size", "batch"):
             return tip
         model, batch = self.view.step_model, self.view.batch
         if model is None or not batch:
-            return Tip("batch_size", "NOT TESTED", "Ask with `stoker tune --batch`.")
+            return Tip("batch_size", "NOT TESTED", "Try: stoker tune --batch")
         gain = more(model.at(2 * batch) / 2 / model.at(batch)) if model.at(batch) else 0.0
         if gain < NOTHING:
-            return Tip("batch_size", "NO EFFECT", f"Twice the batch takes twice the time: {gain:+.1%} samples a second.", gain)
-        return Tip("batch_size", "HELPS", f"Twice the batch of {batch:g} brings more samples a second; it changes what is learned.", gain)
+            return Tip("batch_size", "NO EFFECT", f"Twice the batch takes about twice the time: {gain:+.1%} samples a second.", gain)
+        return Tip("batch_size", "HELPS", f"Twice the batch of {batch:g} gives more samples per second, but changes the training.", gain)
 
     def precision(self) -> Tip:
         if tip := self._refused("precision", "bf16"):
             return tip
         dtype = str(self.view.model.get("dtype") or "")
         if "16" in dtype or self.view.flags.get("autocast"):
-            return Tip("precision", "DONE", "It computes in a short format already.")
+            return Tip("precision", "DONE", "The training already uses low precision.")
         for knob in ("bf16", "tf32"):
             if tip := self._helps("precision", knob):
                 return tip
@@ -145,13 +145,13 @@ class _Judge:
         if "conv2d" in model and not model["conv2d"]:
             return Tip("channels_last", "NO EFFECT", "The model has no 2d convolutions.", 0.0)
         if model.get("channels_last"):
-            return Tip("channels_last", "DONE", "The model is in channels_last already.")
+            return Tip("channels_last", "DONE", "The model already uses channels_last.")
         return self._refused("channels_last", "channels_last") or self._helps("channels_last", "channels_last") or self._measured(
             "channels_last", self.view.computed("channels_last"), "channels_last")
 
     def compiled(self) -> Tip:
         if self.view.model.get("compiled"):
-            return Tip("compile", "DONE", "The model is compiled already.")
+            return Tip("compile", "DONE", "The model is already compiled.")
         if tip := self._refused("compile", "compile"):
             return tip
         action = self.actions.get("compile")
@@ -167,7 +167,7 @@ class _Judge:
             return tip
         optimizers = self.view.facts.get("optimizers") or []
         if optimizers and all(o.get("fused") for o in optimizers):
-            return Tip("optimizer", "DONE", "The optimizer is fused already.")
+            return Tip("optimizer", "DONE", "The optimizer is already fused.")
         if self.view.ratio("fused") is None and optimizers and (share := self.view.clock_share("optimizer")) and share < NOTHING:
             return Tip("optimizer", "NO EFFECT", f"The optimizer takes {share:.1%} of the step.", 0.0)
         return self._measured("optimizer", self.view.computed("fused"), "A fused optimizer")
@@ -179,5 +179,5 @@ class _Judge:
                 return Tip("syncs", "HELPS", cause.text, more(1 - cause.share.value))
         if not self.view.sampled and not self.view.clock:
             return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
-        text = f"Printing and logging take {self.view.clock_share('log'):.1%} of the step, waits for a value less than a tenth."
+        text = f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; waiting for values takes less than a tenth."
         return Tip("syncs", "NO EFFECT", text, 0.0)

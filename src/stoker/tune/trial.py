@@ -191,13 +191,13 @@ class Trial:
                 return None
             spent = time.monotonic() - self._began
             if idle.too_long():
-                return self._give_up("hang", f"it did nothing for {IDLE_S:g} s")
+                return self._give_up("hang", f"no activity for {IDLE_S:g} s")
             if idle.tight:
                 return self._give_up("killed", idle.tight)
             if start_s and spent > start_s and not self._trains():
-                return self._give_up("slow_start", f"it made no optimizer step in its first {start_s:.0f} s")
+                return self._give_up("slow_start", f"no optimizer step in the first {start_s:.0f} s")
             if spent > limit_s:
-                return self._give_up("hang", f"it did not come to an end in {limit_s:.0f} s")
+                return self._give_up("hang", f"the script did not end within {limit_s:.0f} s")
             time.sleep(LOOK_S)
 
     def enough(self, within_s: float) -> Ended:
@@ -243,25 +243,25 @@ class Trial:
         ended = Ended("facts", facts, code=code, signal=-code if code and code < 0 else 0, processes=processes, lines=error_lines(tail))
         effects = (facts or {}).get("side_effects") or {}
         if effects.get("network") and not self.order.get("network"):
-            return _with(ended, "network", "it writes to the network")
+            return _with(ended, "network", "the script writes to the network")
         if effects.get("stdin") or (code and any(ended.lines[-1:] and ended.lines[-1].startswith(e) for e in _STDIN_ERRORS)):
-            return _with(ended, "stdin", "it asks a question and waits for an answer")
+            return _with(ended, "stdin", "the script waits for input")
         stepped = facts is not None and (facts.get("ended") == "enough" or bool(facts.get("steps_seen")))
         if stepped and facts.get("ended") != "error":
             return ended
         if (code and code > 0 and not self._ended_by_us) or (facts or {}).get("ended") == "error":
             last = _last_word(ended.lines, facts)
-            return _with(ended, "error", f"it ends with an error of its own: {last}" if last else f"it ends with exit code {code}")
+            return _with(ended, "error", f"the script fails: {last}" if last else f"the script fails with exit code {code}")
         if code and code < 0 and not self._ended_by_us and facts is None:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-            return _with(ended, "killed", f"{name} ended it")
+            return _with(ended, "killed", f"killed by {name}")
         if self._trains():
             return _with(ended, "stopped" if self._ended_by_us else "ended", "")
         if not processes:
-            return _with(ended, "unhooked", "no Python of it could be looked into (is it python -I, -E or -S, or no Python at all?)")
+            return _with(ended, "unhooked", "no Python process loaded Stoker's hooks (python -I, -E or -S, or no Python at all?)")
         if not any(line.get("torch") for line in processes):
             other = next((str(line["other"])[:40] for line in processes if line.get("other")), "")
-            return _with(ended, "no_torch", f"it computes with {other}, not with torch" if other else "it never imported torch")
+            return _with(ended, "no_torch", f"the script uses {other}, not torch" if other else "the script never imported torch")
         return _with(ended, "stopped" if self._ended_by_us else "no_step", "no optimizer made a step")
 
     def clear(self) -> None:

@@ -151,7 +151,7 @@ def _progress() -> dict:
         from . import progress
         done = progress.done()
     except Exception as e:
-        record(progress=f"not known: {type(e).__name__}: {e}")
+        record(progress=f"unknown: {type(e).__name__}: {e}")
         return {}
     return {} if done is None else {"done": done}
 

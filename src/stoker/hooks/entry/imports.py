@@ -72,7 +72,7 @@ def _fenced(call: Callable[[object], None], module: object) -> None:
     try:
         call(module)
     except Exception as e:
-        _write(2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script goes on without it\n".encode())
+        _write(2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script continues without it\n".encode())
         if os.environ.get("STOKER_AUDIT") == "child":
             _leave(1)  # as in sitecustomize.py
 

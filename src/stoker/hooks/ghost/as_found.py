@@ -87,7 +87,7 @@ def _set_aside(path: str, state: tuple) -> None:
     except OSError as e:
         from . import fate
 
-        fate.say(f"{path} as it was found could not be put aside: {e}")
+        fate.say(f"no copy of {path} could be made: {e}")
 
 
 def begin(folder: str) -> None:

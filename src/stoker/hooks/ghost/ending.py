@@ -139,7 +139,7 @@ def _in_child() -> None:
 
 def interrupted_as_ghost(number: int, frame: object) -> None:
     """Ctrl-C on the way back: it is not the script's."""
-    fate.say("interrupted on the way back to the image; nothing is lost")
+    fate.say("interrupted while resuming; nothing is lost")
     _set_signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
 

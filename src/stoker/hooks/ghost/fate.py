@@ -127,7 +127,7 @@ def diverged(reason: str) -> None:
     life.depth, life.leaving = 1, True
     image = life.target or life.resumed
     n = getattr(image, "n", None)
-    say(f"this is not how it was recorded: {reason}. Trying {'an older image' if n else 'the start'} instead.")
+    say(f"the replay differs from the recording: {reason}. Retrying from {'an older image' if n else 'the start'}.")
     life.turn_off()
     for undo in (lambda: _mark_bad(n, reason), _end_children, _give_files_back):
         try:
@@ -172,7 +172,7 @@ def again() -> None:
         os.chdir(_cwd)
         os.execve("/proc/self/exe", _command, environment)
     except OSError as e:
-        say(f"the script cannot be started again: {e}")
+        say(f"the script cannot be restarted: {e}")
     os._exit(70)
 
 

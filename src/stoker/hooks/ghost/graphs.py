@@ -141,7 +141,7 @@ def _mark(token: str) -> None:
         own.make(os.path.join(life.folder, FOLDER))
         own.write(os.path.join(life.folder, FOLDER, token), b"")
     except OSError as e:
-        fate.say(f"an image stays out of use: {e}")
+        fate.say(f"an image cannot be used: {e}")
     finally:
         if main:
             life.depth = before

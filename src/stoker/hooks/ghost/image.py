@@ -278,7 +278,7 @@ class _Writer:
         proofs = []
         for address, size, value, _owner in self.copy.proofs:
             if not image_memory.is_still(address, size, value):
-                self.error, self.changed = "memory that did not change since set-up has changed", True
+                self.error, self.changed = "memory that was unchanged since setup has changed", True
                 return False
             proofs.append((size, value))
         self.meta["proofs"] = proofs
@@ -294,7 +294,7 @@ def settle() -> None:
     if written.changed:
         image_memory.forget_constants()
     elif written.error:
-        fate.say(f"image {written.n} could not be written ({written.error}); the older one stays, the next try comes later")
+        fate.say(f"image {written.n} could not be written ({written.error}); the older image is kept, and Stoker retries later")
     else:
         fate.write_state(**written.told, log_bytes=life.log.bytes)
 

@@ -56,7 +56,7 @@ def cannot(tensor) -> str:
     if tensor.device.type not in ("cpu", "cuda", "meta"):
         return f"a tensor on {tensor.device.type}"
     if tensor.device.type != "meta" and tensor.numel() and not _own_bytes(tensor):
-        return f"a {type(tensor).__name__} that keeps its numbers somewhere else"
+        return f"a {type(tensor).__name__} whose data is stored elsewhere"
     return ""
 
 

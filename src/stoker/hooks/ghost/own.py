@@ -110,7 +110,7 @@ def open_file(path: str, flags: int) -> int:
         fd = _open(f"{here}/{os.path.basename(path)}", flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(_fstat(fd).st_mode):
         _close(fd)
-        raise OSError(errno.EINVAL, "it is not a regular file", path)
+        raise OSError(errno.EINVAL, "not a regular file", path)
     return fd
 
 

@@ -74,7 +74,7 @@ def numpy_rng() -> tuple | None:
 def set_numpy_rng(state: tuple) -> None:
     import numpy
     if state[0] == "other":
-        raise ValueError("numpy.random draws from another bit generator than MT19937")
+        raise ValueError("numpy.random uses a bit generator other than MT19937")
     words, position, has_gauss, gauss = state
     numpy.random.set_state(("MT19937", numpy.frombuffer(words, dtype=numpy.uint32), position, has_gauss, gauss))
 
@@ -115,7 +115,7 @@ def _test_collector() -> str:
     hidden = not gc.is_tracked(probe)
     _track(id(probe))
     _anew([id(probe)])
-    return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be told what to look at"
+    return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be controlled"
 
 
 # ---- running frames
@@ -146,7 +146,7 @@ def _test_frame_memory() -> str:
 
     def look() -> bool:
         return in_frame(sys._getframe(1), [[], made[-1], []]) == [made[-1]]
-    return "" if (make(), look())[1] else "frames lie otherwise in memory"
+    return "" if (make(), look())[1] else "frames have a different memory layout"
 
 
 # ---- sets: the table, which says in which order they are gone through, and what later changes make of it
@@ -167,7 +167,7 @@ def lay_set(thing: set, values: list, table: tuple) -> None:
     collections.deque(map(thing.discard, list(thing)), 0)
     head = (ctypes.c_ssize_t * 6).from_address(id(thing) + _HEAD)
     if head[2] != mask:
-        raise ValueError("a set of another size")
+        raise ValueError("a set has a different size")
     words = (ctypes.c_ssize_t * (2 * mask + 2)).from_address(head[3])
     gone = next(key for key in words[::2] if key)  # what stands where a value was taken out
     words[:] = [0] * len(words)
@@ -184,7 +184,7 @@ def _test_sets() -> str:
     one.pop()
     lay_set(two, list(one), set_table(one))
     one, two = one | {1000, 77_777}, two | {1000, 77_777}
-    return "" if list(one) == list(two) and one.pop() == two.pop() else "sets lie otherwise in memory"
+    return "" if list(one) == list(two) and one.pop() == two.pop() else "sets have a different memory layout"
 
 
 # ---- torch: generators as bytes
@@ -367,7 +367,7 @@ def self_test() -> str:
             wrong = f"{test.__name__[6:].replace('_', ' ')}: {type(e).__name__}: {e}"
         if wrong:
             torch = sys.modules.get("torch")
-            return (f"exact resume does not know this Python {sys.version.split()[0]} with torch {getattr(torch, '__version__', '?')}"
+            return (f"exact resume does not support Python {sys.version.split()[0]} with torch {getattr(torch, '__version__', '?')}"
                     f" ({wrong})")
     return ""
 
@@ -376,7 +376,7 @@ def _test_interpreter() -> str:
     if sys.implementation.name != "cpython":
         return "not CPython"
     if not hasattr(sys.modules.get("warnings"), "_filters_mutated") or type(registered(collections.abc.Sized)) is not list:
-        return "warnings keep their filters, or abstract classes their members, otherwise"
+        return "warnings or abstract classes store their state differently"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "without a global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
@@ -396,7 +396,7 @@ def _test_frames() -> str:
         told = held()
         between.append(told)
     within = [len(between), held()][1], max(len(""), held())
-    return "bytecode is another" if any(between) or not all(within) else ""
+    return "the bytecode differs" if any(between) or not all(within) else ""
 
 
 def _test_python_rng() -> str:
@@ -405,10 +405,10 @@ def _test_python_rng() -> str:
     state = python_rng(mine)
     words = mine.getstate()
     if array("I", state[0]).tolist() != [words[1][-1], *words[1][:-1]] or state[1] != words[2]:
-        return "the state of random lies elsewhere"
+        return "the state of random is stored differently"
     other = random.Random(6)
     set_python_rng(state, other)
-    return "" if other.getstate() == words else "the state of random cannot be put back"
+    return "" if other.getstate() == words else "the state of random cannot be restored"
 
 
 def _test_numpy_rng() -> str:
@@ -419,7 +419,7 @@ def _test_numpy_rng() -> str:
     key = bits.state["state"]
     raw = array("I", ctypes.string_at(bits.ctypes.state_address, _RAW))
     if list(raw[:-1]) != key["key"].tolist() or raw[-1] != key["pos"]:
-        return "the state of numpy.random lies elsewhere"
+        return "the state of numpy.random is stored differently"
     return "" if hasattr(numpy.random.mtrand._rand, "_bit_generator") else "numpy.random has no global generator"
 
 
@@ -428,7 +428,7 @@ def _test_torch_rng() -> str:
     one, two = torch.Generator(), torch.Generator()
     one.manual_seed(4)
     set_torch_rng(torch_rng(one), two)
-    return "" if torch_rng(one) == torch_rng(two) else "the state of a torch generator cannot be put back"
+    return "" if torch_rng(one) == torch_rng(two) else "the state of a torch generator cannot be restored"
 
 
 def _test_parts() -> str:
@@ -442,7 +442,7 @@ def _test_parts() -> str:
                     return f"torch has no {path}"
             thing = getattr(thing, word)
     step = sys.modules["torch"].optim.Optimizer._patch_step_function.__code__
-    return "" if {"profile_hook_step", "hooked"} <= {*step.co_names, *step.co_consts} else "optimizers hook their steps otherwise"
+    return "" if {"profile_hook_step", "hooked"} <= {*step.co_names, *step.co_consts} else "optimizers hook their steps differently"
 
 
 def _test_kernels() -> str:
@@ -451,7 +451,7 @@ def _test_kernels() -> str:
     if real(torch.tensor(1.5)) != 1.5:
         return "kernels cannot be called"
     shaped = torch.Tag.dynamic_output_shape
-    return "" if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU") else "the tags of operators are others"
+    return "" if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU") else "the tags of operators differ"
 
 
 def _test_graphs() -> str:
@@ -460,7 +460,7 @@ def _test_graphs() -> str:
         node = torch.ones(1, requires_grad=True).exp().exp().grad_fn.next_functions[0][0]
     saved = node._raw_saved_result
     if saved.unpack_hook is not None or not isinstance(saved.data, torch.Tensor):
-        return "saved tensors cannot be looked at"
+        return "saved tensors cannot be inspected"
     return "" if isinstance(node.metadata, dict) and hasattr(node, "register_prehook") else "nodes of a graph cannot be watched"
 
 
@@ -471,16 +471,16 @@ def _test_loader() -> str:
             if not hasattr(getattr(module, name), part):
                 return f"DataLoader has no {name}.{part}"
     if not all(hasattr(getattr(data_module("_utils.fetch"), f"_{kind}DatasetFetcher"), "fetch") for kind in ("Map", "Iterable")):
-        return "DataLoader workers run otherwise"
+        return "DataLoader workers run differently"
     code = _torchs(module._MultiProcessingDataLoaderIter.__init__)
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:
-        return "DataLoader workers start otherwise"
+        return "DataLoader workers start differently"
     kind, data, *rest = _words(data_module("_utils.worker")._worker_loop)[:len(WORKER_WORDS)]
     if (kind, "*", *rest) != WORKER_WORDS or data not in DATASET_WORDS:
-        return "DataLoader workers are given other things"
+        return "DataLoader workers get different arguments"
     for name, words in METHOD_WORDS.items():
         if _words(getattr(module._MultiProcessingDataLoaderIter, name))[:len(words)] != words:
-            return f"DataLoader iterators have another {name}"
+            return f"DataLoader iterators have a different {name}"
     own = module._MultiProcessingDataLoaderIter._reset, module._BaseDataLoaderIter.__init__
     known = {*code.co_names, *(name for each in own for name in _torchs(each).co_names)}
     lost = [name for name in (*ITER_FIELDS, *WORKER_FIELDS) if name not in known]

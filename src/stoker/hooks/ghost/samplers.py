@@ -157,7 +157,7 @@ def _changed(there: object, state: tuple) -> object:
 
 def _check(fits: bool, path: str) -> None:
     if not fits:
-        raise Unreadable(f"{path} is another thing than it was")
+        raise Unreadable(f"{path} was replaced by another object")
 
 
 def _is_dataset(kind: type) -> bool:
@@ -232,12 +232,12 @@ def _memory(thing: object) -> tuple | None:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(thing, torch.Tensor):
         if thing.device.type != "cpu" or thing.layout != torch.strided:
-            raise Unreadable("it holds a tensor that is not in plain memory")
+            raise Unreadable("its tensor is not in plain memory")
         flat = thing.detach().contiguous().reshape(-1).view(torch.uint8)
         return ("array", str(thing.dtype), tuple(thing.shape), bytes(memoryview(flat.numpy())) if flat.numel() else b"")
     if numpy is not None and hasattr(numpy, "ndarray") and isinstance(thing, numpy.ndarray):
         if thing.dtype == object:
-            raise Unreadable("it holds an array of objects")
+            raise Unreadable("its array holds objects")
         return ("array", str(thing.dtype), tuple(thing.shape), thing.tobytes())
     return None
 

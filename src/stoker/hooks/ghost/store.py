@@ -135,11 +135,11 @@ def manifest(root: str, n: int) -> dict:
     try:
         found = json.loads(_read_file(os.path.join(folder(root, n), "manifest.json")))
     except (OSError, ValueError) as e:
-        raise Damaged(f"image {n} has no manifest that can be read ({type(e).__name__})") from e
+        raise Damaged(f"image {n} has no readable manifest ({type(e).__name__})") from e
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
-        raise Damaged(f"the manifest of image {n} makes no sense")
+        raise Damaged(f"the manifest of image {n} is not valid")
     if found.get("format") != FORMAT:
-        raise Damaged(f"image {n} was written by another version (format {found.get('format')}, this one reads {FORMAT})")
+        raise Damaged(f"image {n} was written by another version (format {found.get('format')}, this version reads format {FORMAT})")
     return found
 
 
@@ -156,7 +156,7 @@ def meta(root: str, n: int) -> tuple:
     try:
         return told, marshal.loads(packed)
     except (EOFError, ValueError, TypeError) as e:
-        raise Damaged(f"the meta of image {n} makes no sense") from e
+        raise Damaged(f"the metadata of image {n} is not valid") from e
 
 
 def _checked(root: str, n: int, told: dict, name: str):
@@ -168,7 +168,7 @@ def _checked(root: str, n: int, told: dict, name: str):
     if len(data) != size:
         raise Damaged(f"{name} of image {n} has {len(data)} bytes instead of {size}")
     if checksum(memoryview(data)) != value:
-        raise Damaged(f"{name} of image {n} is damaged: its checksum is another one")
+        raise Damaged(f"{name} of image {n} is damaged: its checksum differs")
     return data
 
 

@@ -241,7 +241,7 @@ class Walk:
             self.drain()
             self.facts[path] += (tuple(sorted(filter(None, (self.seen.get(id(v)) for v in others)))),)  # which they are
             if len(alone) > 1 and len(self.tensors) + len(self.arrays) + len(self.rngs) > before:
-                self.refusals.append(f"the set {tell(path, self.frames)} holds tensors, and sets have no order")
+                self.refusals.append(f"the set {tell(path, self.frames)} holds tensors, but sets have no order")
 
     def close(self) -> None:
         """Let go of everything that was seen: a walk holds the whole world."""

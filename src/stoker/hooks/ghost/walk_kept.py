@@ -23,7 +23,7 @@ def add(walk) -> None:
     """Walk on from those that are in use; what only waits for the garbage collector is none of them. After all other ways."""
     found = _unreached(walk)
     if len(found) > _MOST:
-        walk.refusals.append(f"{len(found):,} objects of its own that only a library holds")
+        walk.refusals.append(f"{len(found):,} objects of the script that only a library holds")
         return
     if found:
         waiting = walk_garbage.only(found, [], walk, walk_closed.ours())

@@ -260,7 +260,7 @@ def _loader_iterator(walk, thing, path):
 
 
 def _scripted(walk, thing, path):
-    walk.refusals.append(f"{leaves.name_of(type(thing))} is compiled by torch.jit, whose inside cannot be seen")
+    walk.refusals.append(f"{leaves.name_of(type(thing))} is compiled by torch.jit, which Stoker cannot inspect")
 
 
 def _optimizer(walk, thing, path):
@@ -280,7 +280,7 @@ def _optimizer(walk, thing, path):
         elif type(key) in PLAIN:
             entries.append((1, repr(key), key, value))
         else:
-            walk.refusals.append(f"the state of {leaves.name_of(type(thing))} is kept by something that is no parameter of it")
+            walk.refusals.append(f"the state of {leaves.name_of(type(thing))} belongs to an object that is not one of its parameters")
     walk.seen[id(thing.state)] = path + ".state"
     for _, place, key, value in sorted(entries, key=lambda e: e[:2]):
         walk.add(value, f"{path}.state[{place}]", thing.state, key, "item")

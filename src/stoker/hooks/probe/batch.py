@@ -212,7 +212,7 @@ class Probe:
 
     def no_batch(self, size: int) -> None:
         """A whole pass has given none: a stream, whose length nobody knows, is shorter than one batch."""
-        telling.line(BATCHES, size=size, failed="its data end before one such batch is full")
+        telling.line(BATCHES, size=size, failed="the data is too short for one batch of this size")
         telling.enough()
 
     # ---- sizes
@@ -366,10 +366,10 @@ def unfit(loader: Any, torch: Any) -> str:
     """Why the batches of this loader cannot have another size; "" if they can."""
     from torch.utils.data import BatchSampler
     if loader.batch_size is None and loader.batch_sampler is None:
-        return "the dataset makes the batches itself"
+        return "the dataset builds the batches itself"
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
-        return "its batches come from a batch sampler of its own"
-    return "" if loader.batch_size else "the dataset makes the batches itself"
+        return "the loader uses a custom batch sampler"
+    return "" if loader.batch_size else "the dataset builds the batches itself"
 
 
 def resized(loader: Any, size: int, indices: list | None = None) -> Any:

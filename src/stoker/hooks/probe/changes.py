@@ -76,7 +76,7 @@ def _beside(line: object, **changes: object) -> str:
     from ..settings import loaders
     loader = line.loader()
     if loader is None:
-        return "its loader is gone"
+        return "the loader is gone"
     try:
         line.sibling = loaders.sibling(loader, **changes)
     except (loaders.Unfit, TypeError, ValueError, AttributeError) as e:
@@ -159,7 +159,7 @@ def _twice(line: object) -> Change:
     def on() -> str:
         twice = one.doubled()
         if twice is None:
-            return "two of its batches cannot be put together"
+            return "two batches cannot be concatenated"
         line.ring, line.source = twice, feed.RING
         return ""
 

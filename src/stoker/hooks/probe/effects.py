@@ -135,8 +135,8 @@ def _writes(where: str) -> None:
     if _allowed or not torch_is_here:
         return
     if os.getpid() != order._pid:
-        raise PermissionError(f"a trial does not write to {where}")
-    order.facts["error"] = {"type": "network", "message": f"it writes to {where}", **_place()}
+        raise PermissionError(f"trials must not write to {where}")
+    order.facts["error"] = {"type": "network", "message": f"the script writes to {where}", **_place()}
     order.finish("error")
 
 

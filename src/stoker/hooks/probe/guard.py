@@ -149,7 +149,7 @@ class _Watch:
             self.scaled = None
         self._backward_since = True
         if root is None or root.numel() != 1:
-            self.odd = "what backward begins with is no single number"
+            self.odd = "backward does not start from a single number"
             return
         self.loss = (self.loss or 0.0) + float(root.detach().float())
 

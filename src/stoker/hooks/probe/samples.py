@@ -120,10 +120,10 @@ def _stream(loader: object, seconds: float) -> dict:
             kept.append(sample)
     n = len(times)
     if not n:
-        return {"replay": "it gives nothing when it is read a second time"}
+        return {"replay": "a second read returns nothing"}
     told = {"n": n, "cpu_s": stats[0], "wait_s": max(0.0, stats[1]), **_spread(times)}
     told["bytes"] = sum(ring.nbytes(each) for each in kept) / len(kept)
-    told["replay"] = "its iterator is itself: what was read is gone" if one is data else _second(data, kept)
+    told["replay"] = "a second read is not possible: the data set is its own iterator" if one is data else _second(data, kept)
     took = _collate(loader, kept, 0.3 * seconds)
     told["collate_s"] = took * n if took is not None else None
     return told
@@ -134,10 +134,10 @@ def _second(data: object, kept: list) -> object:
     try:
         sample = next(iter(data))
     except StopIteration:
-        return "it gives nothing when it is read a second time"
+        return "a second read returns nothing"
     except Exception as e:
-        return f"it cannot be read a second time ({type(e).__name__}: {e})"
-    return True if sample is not None or kept[0] is None else "it gives nothing when it is read a second time"
+        return f"a second read fails ({type(e).__name__}: {e})"
+    return True if sample is not None or kept[0] is None else "a second read returns nothing"
 
 
 def _timed(make: object, stats: list) -> tuple:
@@ -327,7 +327,7 @@ def _read(answer: bytes) -> dict:
     try:
         return json.loads(answer)
     except ValueError:
-        return {"error": "a sample could not be made in a process of its own"}
+        return {"error": "a sample could not be read in a separate process"}
 
 
 def _fork(work: object) -> tuple:

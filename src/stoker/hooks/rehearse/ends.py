@@ -129,7 +129,7 @@ def _note_epoch(current: dict) -> None:
     if epoch is None or not getattr(sampler, "shuffle", False) or not hasattr(sampler, "set_epoch"):
         return
     if getattr(sampler, "_rehearsed_epoch", None) == epoch:
-        text = "sampler.set_epoch(epoch) is missing: each epoch has the samples in the same order"
+        text = "sampler.set_epoch(epoch) is missing: the sample order is the same in each epoch"
         once("lint", "set_epoch", text=text, at=current.get("at", ""))
     sampler._rehearsed_epoch = epoch
 

@@ -67,7 +67,7 @@ def place(device: object) -> object:
 def _checked(index: int) -> int:
     if not 0 <= index < count():
         raise RuntimeError(
-            f"CUDA error: invalid device ordinal: cuda:{index} is asked for, and the rehearsal has "
+            f"CUDA error: invalid device ordinal: cuda:{index} is used, but the rehearsal has "
             f"{count()} GPU{'s' * (count() != 1)} (0{f' to {count() - 1}' if count() > 1 else ''})"
         )
     return index
@@ -435,7 +435,7 @@ def _storages() -> None:
                 "torch.load with map_location to map your storages to an existing device."
             )
         if loading["unmapped"] and index != device_now():
-            once("lint", "map_location", text=f"torch.load without map_location brings tensors to cuda:{index} in a process that works on "
+            once("lint", "map_location", text=f"torch.load without map_location loads tensors to cuda:{index} in a process that uses "
                  f"cuda:{device_now()}", at=place_in_script())
         storage._rehearsed = index
         return storage

@@ -10,7 +10,7 @@ from .late import put
 from .pretend import CPU, count, device_now, place, set_device_now
 from .tell import CannotRehearse, once
 
-NAME = "a pretended GPU (rehearsal on a CPU)"
+NAME = "simulated GPU (rehearsal on a CPU)"
 MEMORY = 80 << 30  # bytes; only shown
 _NOTHING = """synchronize empty_cache ipc_collect manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all init _lazy_init
 reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats reset_peak_host_memory_stats
@@ -376,7 +376,7 @@ def _replicas(torch: object) -> None:
             with pretend.off():
                 if dim == 0 and all(t.dim() == 0 for t in tensors):
                     once(
-                        "lint", "gather", text="the module under DataParallel returns a scalar for each GPU; take .mean() of what it gives"
+                        "lint", "gather", text="the module in DataParallel returns a scalar per GPU; use .mean() of its result"
                     )
                     tensors = tuple(t.view(1) for t in tensors)
                 out = torch.cat(tensors, dim)

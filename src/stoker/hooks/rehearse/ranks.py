@@ -93,7 +93,7 @@ def _init(dist: object, c10d: object) -> None:
         expected = int(os.environ.get("STOKER_REHEARSE") or 1)
         if world_size > expected:
             raise CannotRehearse(
-                f"it asks for {world_size} ranks, and the rehearsal pretends {expected} GPUs: stoker run --rehearse {world_size}"
+                f"the script needs {world_size} ranks, but the rehearsal simulates {expected} GPUs: stoker run --rehearse {world_size}"
             )
         tell("dist", rank=rank, world=world_size, backend=_said[None])
         kwargs = {"timeout": timeout} if timeout is not None else {}

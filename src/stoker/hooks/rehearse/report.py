@@ -7,7 +7,7 @@ NOT_CHECKED = [
     "memory of the GPU: whether model and batch fit",
     "kernels and numbers of the GPU: half precision, TF32, cuDNN",
     "speed, overlap of copies and computing, streams",
-    "NCCL itself: its faults, the network between machines",
+    "NCCL: its errors, and the network between machines",
 ]
 
 
@@ -31,21 +31,21 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
     if found.get("same_gpu"):
         gpu, who = found["same_gpu"]
         _mistake(outcome, f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); NCCL refuses that (Duplicate GPU detected)")
-        outcome["lines"].append("each rank takes its own: torch.cuda.set_device(local_rank), .to(local_rank), device_ids=[local_rank]")
+        outcome["lines"].append("use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), device_ids=[local_rank]")
     elif found.get("stuck") and not errors:
-        _mistake(outcome, "the ranks wait for each other for ever")
+        _mistake(outcome, "the ranks wait for each other forever")
         outcome["lines"] += [
             _stands(heard[pid], where) for pid, where in sorted(found["stuck"].items(), key=lambda i: str(rank_of(heard[i[0]])))
         ]
         outcome["lines"] += [f"rank {rank} has ended" for rank in found["gone"]]
-        outcome["lines"].append("every rank must come to the same collective calls, in the same order and equally often")
+        outcome["lines"].append("every rank must make the same collective calls, in the same order and equally often")
     elif found.get("silent"):
-        outcome.update(code=NOT_REHEARSED, verdict="nothing happened any more; the rehearsal was ended")
+        outcome.update(code=NOT_REHEARSED, verdict="no progress; the rehearsal was ended")
         outcome["lines"] += [_stands(heard[pid], where) for pid, where in found["silent"].items()]
     elif refused:
         outcome.update(code=NOT_REHEARSED, verdict=f"this script cannot be rehearsed: {refused['text']}")
     elif errors and not [e for e in errors if not _was_left(e)] and 0 in ends.values():
-        _mistake(outcome, "a rank ended while another still waits for it; with NCCL that waits for ever")
+        _mistake(outcome, "a rank ended while another rank waits for it; with NCCL this waits forever")
         outcome["lines"] += [f"rank {rank} had ended" for rank, code in ends.items() if code == 0]
         outcome["lines"] += [
             _stands(events, last(events, "into")) for events in heard.values() if any(_was_left(e) for e in events) and last(events, "into")
@@ -55,18 +55,18 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
         who = f"rank {first['rank']}: " if first.get("rank") not in ("", None) else ""
         _mistake(outcome, f"the script failed: {who}{first['kind']}: {first['text'].splitlines()[0] if first['text'] else ''}")
         if first["at"]:
-            outcome["lines"].append(f"at {first['at']}; the traceback stands above")
+            outcome["lines"].append(f"at {first['at']}; the traceback is above")
         outcome["lines"] += _hints(first)
     elif bad:
         rank, code = sorted(bad.items())[0]
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        _mistake(outcome, f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; what it said stands above")
+        _mistake(outcome, f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; its output is above")
     elif not trained:
-        outcome.update(code=NOT_REHEARSED, verdict="the script ended well, but no optimizer made a step: nothing was trained")
+        outcome.update(code=NOT_REHEARSED, verdict="the script finished, but no optimizer made a step: nothing was trained")
     elif _not_finite(trained):
         _mistake(outcome, f"the loss is not finite at {_not_finite(trained)}")
     else:
-        outcome["verdict"] = "rehearsed well"
+        outcome["verdict"] = "rehearsal passed"
     outcome["lines"] = [*_ran(heard, trained, plan, ranks, seconds), *outcome["lines"]]
     return outcome
 
@@ -82,7 +82,7 @@ _LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
 def as_text(outcome: dict) -> str:
     """The report, as it is printed."""
     lines = [f"stoker: {outcome['verdict']}", *(f"  {line}" for line in outcome["lines"])]
-    lines += [f"  look at: {line}" for line in outcome["warnings"]]
+    lines += [f"  warning: {line}" for line in outcome["warnings"]]
     lines += ["  not checked without a GPU:", *(f"    {line}" for line in outcome["not_checked"])]
     return "\n".join(lines) + "\n"
 
@@ -107,12 +107,12 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
     number = len(processes) or ranks
     how = f"{number} rank{'s' * (number != 1)}{started}" if backend or plan.style != "alone" else "1 process"
     lines.append(
-        f"ran: {how}, {made} each, {ranks} pretended GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
+        f"ran: {how}, {made} each, {ranks} simulated GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
         if len(trained) > 1
-        else f"ran: {how}, {made}, {ranks} pretended GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
+        else f"ran: {how}, {made}, {ranks} simulated GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
     )
     if backend:
-        lines.append(f"{backend} was done by gloo" if backend != "gloo" else "gloo, as the script asks")
+        lines.append(f"gloo stood in for {backend}" if backend != "gloo" else "gloo, as in the script")
     batch = next((e for events in heard.values() for e in events if e["e"] == "batch"), None)
     if batch:
         lines.append(f"first batch: {', '.join(batch['shapes'])}")
@@ -142,12 +142,12 @@ def _between(ranks: dict) -> list:
     firsts = {rank: last(events, "batch") for rank, events in ranks.items()}
     digests = [b["digest"] for b in firsts.values() if b and b["digest"]]
     if len(digests) > 1 and len(set(digests)) == 1:
-        said.append("all ranks got the same first batch: without a DistributedSampler (or a seed of its own) each trains on the same data")
+        said.append("all ranks got the same first batch, so they train on the same data; use a DistributedSampler, or one seed per rank")
     lengths = {rank: last(events, "loader") for rank, events in ranks.items()}
     seen = {rank: e["length"] for rank, e in lengths.items() if e and e["length"] is not None}
     if len(set(seen.values())) > 1:
         told = ", ".join(f"rank {rank} has {n}" for rank, n in sorted(seen.items()))
-        said.append(f"the ranks have different numbers of batches ({told}): at the end of the epoch some wait for the others for ever")
+        said.append(f"the ranks have different numbers of batches ({told}): at the end of the epoch some ranks wait forever")
     steps = {rank: last(events, "step")["n"] for rank, events in ranks.items()}
     if len(set(steps.values())) > 1:
         said.append("the ranks made different numbers of steps: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(steps.items())))
@@ -170,10 +170,10 @@ def not_checked(heard: dict, plan: object) -> list:
     if "autocast" in kinds:
         lines.append(f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of the CPU")
     if "syncbn" in kinds:
-        lines.append("SyncBatchNorm took the statistics of each rank alone")
+        lines.append("SyncBatchNorm used the statistics of each rank alone")
     if "compile" in kinds:
-        lines.append("torch.compile: the model ran as it is written")
-    lines.append("what comes after the first shortened epochs, and files that only appear there")
+        lines.append("torch.compile: the model ran uncompiled")
+    lines.append("code after the first shortened epochs, and files written only there")
     return lines
 
 
@@ -222,9 +222,9 @@ def where(events: list) -> dict:
 def _stands(events: list, at: dict) -> str:
     who = f"rank {rank_of(events)}"
     if at.get("done"):
-        return f"{who} has done its steps, and comes to no more calls"
+        return f"{who} has finished its steps and makes no more calls"
     if not at:
-        return f"{who} is in none of them"
+        return f"{who} is in no collective call"
     what = f" of {at['what']}" if at["what"] else ""
     return f"{who} waits in {at['op']}{what}, its call number {at['n']}, at {at['at']}"
 
@@ -236,15 +236,15 @@ def _not_finite(trained: dict) -> str:
 def _hints(error: dict) -> list:
     text = error["text"]
     if "same device" in text:
-        return ["move the batch, and what is made in forward, to the device of the model"]
+        return ["move the batch, and tensors created in forward, to the device of the model"]
     if "invalid device ordinal" in text:
-        return ["more GPUs are pretended with --rehearse N; or the rank's device is computed wrongly"]
+        return ["simulate more GPUs with --rehearse N, or correct the device of the rank"]
     if "No backend type associated with device type cpu" in text:
-        return ["NCCL works on tensors of the GPU only: .to(device) before the collective call"]
+        return ["NCCL needs GPU tensors: .to(device) before the collective call"]
     if "unrecognized arguments: --local" in text:
-        return ["torch.distributed.launch hands over --local-rank: accept it, or read os.environ['LOCAL_RANK'] and use torchrun"]
+        return ["torch.distributed.launch passes --local-rank: accept it, or use torchrun and read os.environ['LOCAL_RANK']"]
     if error["kind"] in ("ImportError", "ModuleNotFoundError", "OSError") and any(
         w in text for w in ("libcuda", "libcudart", "flash_attn", "triton", "apex")
     ):
-        return ["extensions made for CUDA cannot be loaded without it: this part cannot be rehearsed"]
+        return ["CUDA extensions cannot be loaded without CUDA, so this part cannot be rehearsed"]
     return []

@@ -22,7 +22,7 @@ def install() -> None:
         said = json.load(f)
     settings = (said if file else said.get("settings")) or {}
     if not isinstance(settings, dict):
-        raise ValueError("settings are no object")
+        raise ValueError("the settings are not a JSON object")
     if not file and said.get("mode") == "trial":
         feeds.pool = int(said.get("pool") or 0)
     settings = _of_this_code(settings)
@@ -54,5 +54,5 @@ def _of_this_code(settings: dict) -> dict:
         same = False
     if same:
         return settings
-    told.left("precision", "the script has changed since its accuracy was checked")
+    told.left("precision", "the script has changed after its accuracy check")
     return {name: value for name, value in settings.items() if name != "precision"}

@@ -38,9 +38,9 @@ def plan(data: object) -> Plan:
     """How this data set is read in batches. Raises Unfit."""
     from torch.utils import data as kinds
     if isinstance(data, kinds.IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-        raise Unfit("it is a stream, not a set of samples with numbers")
+        raise Unfit("the data set is a stream without indices")
     if not len(data):
-        raise Unfit("it is empty")
+        raise Unfit("the data set is empty")
     reads = getattr(type(data), "__getitem__", None)
     if reads is kinds.TensorDataset.__getitem__:
         return _Tensors(data)
@@ -117,14 +117,14 @@ def _together(found: list, length: int) -> object:
         out = first.new_empty((length, *first.shape[1:]))
         for where, rows in found:
             if rows.dtype != out.dtype or rows.shape[1:] != out.shape[1:]:
-                raise Unfit("its parts give samples of different shapes")
+                raise Unfit("parts of the data set return samples of different shapes")
             out[where] = rows
         return out
     if isinstance(first, dict):
         return {key: _together([(where, rows[key]) for where, rows in found], length) for key in first}
     if isinstance(first, list):
         return [_together([(where, rows[n]) for where, rows in found], length) for n in range(len(first))]
-    raise Unfit(f"its samples hold a {type(first).__name__}")
+    raise Unfit(f"the samples contain a {type(first).__name__}")
 
 
 # ---- a data set of the script's own, or of a library: what its samples are, seen from some of them
@@ -180,7 +180,7 @@ class _Columns(Plan):
             found = pictures.through(column, part, samples.at, self.data)
             if found is not None:
                 return found
-        raise Unfit(f"{path} is not a row of what it holds")
+        raise Unfit(f"{path} is not a row of the stored data")
 
 
 def _read(reader: object, indices: object) -> object:
@@ -283,11 +283,11 @@ class _Called(Plan):
             except Exception:
                 continue
             if fingerprint.of(data) != held:
-                raise Unfit("it changes while it is read")
+                raise Unfit("the data set changes while it is read")
             if not difference(samples.batch, first) and not difference(first, again) and not _shared(first, again):
                 self.form, self.about = form, "its own __getitem__ with many indices at once"
                 return
-        raise Unfit("it does not read many samples at once")
+        raise Unfit("the data set cannot read several samples at once")
 
     def _call(self, form: object, indices: object) -> object:
         return _batch_of(self.data[form(indices)], len(indices))
@@ -301,7 +301,7 @@ def _batch_of(value: object, length: int) -> object:
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if isinstance(value, torch.Tensor):
         if not value.dim() or len(value) != length:
-            raise Unfit("a part of it has no row for each sample")
+            raise Unfit("a part of the data set does not have a row for each sample")
         return value
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _batch_of(torch.as_tensor(value), length)
@@ -315,7 +315,7 @@ def _batch_of(value: object, length: int) -> object:
         return torch.tensor([value] * length)
     if type(value) is float:
         return torch.tensor([value] * length, dtype=torch.float64)
-    raise Unfit(f"a part of it is a {type(value).__name__}")
+    raise Unfit(f"a part of the data set is a {type(value).__name__}")
 
 
 def _shared(one: object, other: object) -> bool:

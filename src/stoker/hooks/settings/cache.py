@@ -24,7 +24,7 @@ def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
     """Whether samples may be kept: the same index twice gives the same sample, nothing is drawn, nothing changes by reading."""
     from torch.utils.data import IterableDataset
     if isinstance(data, IterableDataset):
-        return Proof("it is a stream: no sample has a number", 0, 0.0)
+        return Proof("the data set is a stream without indices", 0, 0.0)
     return compare(data, None, n, seconds, twice=True)
 
 
@@ -63,7 +63,7 @@ def _new(data: object, workers: int, limit: int | None, batch: bool) -> object:
     if len(kinds) == 1 and None not in kinds:
         return _Columns(data, samples[0], room, batch)
     if workers:
-        raise Unfit("its samples have different shapes, and then workers cannot share them")
+        raise Unfit("samples have different shapes, so workers cannot share them")
     return _Kept(data, room)
 
 
@@ -106,7 +106,7 @@ class _Columns(_Source):
         size = 1 + sum(max(1, each.numel()) * each.element_size() for each in self.leaves)
         self.rows = min(len(data), room // size)  # the first so many: any of them is asked as often as another
         if self.rows < min(len(data), 64):
-            raise Unfit(f"there is no memory for it: {size:,} bytes a sample, {room:,} free")
+            raise Unfit(f"not enough memory: {size:,} bytes a sample, {room:,} free")
         self.columns = [_shared((self.rows, *each.shape), each.dtype) for each in self.leaves]
         self.marks = _shared((self.rows,), torch.uint8)
         self.shape = sample
@@ -134,7 +134,7 @@ class _Columns(_Source):
 
     def _put(self, index: int, sample: object) -> None:
         if _kind_of(sample) != self.kind:
-            raise Changed(f"sample {index} has another shape")
+            raise Changed(f"sample {index} has a different shape")
         for column, leaf in zip(self.columns, _leaves(sample)):  # noqa: B905  # Python 3.9
             column[index] = leaf
         self.marks[index] = 1
@@ -236,7 +236,7 @@ def _bytes(sample: object) -> int:
         return sum(map(_bytes, sample.values())) + 300
     if isinstance(sample, (str, bytes, int, float, type(None))):
         return sys.getsizeof(sample)
-    raise Unfit(f"a sample holds a {type(sample).__name__}")
+    raise Unfit(f"a sample contains a {type(sample).__name__}")
 
 
 def _copy(sample: object) -> object:

@@ -83,14 +83,14 @@ def proofs(loader: object, n: int = 1000, seconds: float = 4.0) -> dict:
 
 def _obstacle(loader: object, kind: str) -> str:
     if kind not in KINDS:
-        return f"{kind} is no way to feed a loader"
+        return f"{kind} is not a way to feed a loader"
     if loader._dataset_kind != 0:  # _DatasetKind.Map
-        return "its data is a stream"
+        return "the data set is a stream"
     if loader.batch_sampler is None:
-        return "it gives single samples, not batches"
+        return "the loader returns single samples, not batches"
     if kind == "batched" and not _is_default(loader):
-        return "its collate_fn is the script's own"
-    return "its workers are not forked" if loader.num_workers and not forks(loader) else ""
+        return "collate_fn is a function of the script"
+    return "the workers are not forked" if loader.num_workers and not forks(loader) else ""
 
 
 def forks(loader: object) -> bool:
@@ -274,7 +274,7 @@ class Feed:
             else:
                 found = difference(sample, self.reader[index])
         if found:
-            raise Unfit(f"sample {index} is another than before: {found}")
+            raise Unfit(f"sample {index} has changed: {found}")
         self._spot_at = time.monotonic() + max(SPOT_S, took / SPOT_SHARE)
 
     def _leave(self, why: str) -> None:

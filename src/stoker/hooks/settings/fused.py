@@ -43,26 +43,26 @@ def fused_obstacle(optimizer: object) -> str:
     kind = type(optimizer)
     kinds = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
     if kind not in kinds or "fused" not in optimizer.defaults:
-        return f"{kind.__name__} has no fused form here"
+        return f"{kind.__name__} has no fused version here"
     if all(group.get("fused") for group in optimizer.param_groups):
-        return "it is fused already"
+        return "the optimizer is already fused"
     if any(group.get("differentiable") or group.get("capturable") for group in optimizer.param_groups):
-        return "it is differentiable or captured"
+        return "the optimizer is differentiable or captured"
     if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
         return "the script scales its gradients itself"
     devices = {"cpu"} if kind is torch.optim.Adagrad else set(_get_fused_kernels_supported_devices())
     for group in optimizer.param_groups:
         if any(isinstance(each, torch.Tensor) for each in group.values()):
-            return "its learning rate is a tensor"
+            return "the learning rate is a tensor"
         for p in group["params"]:
             if type(p) not in (torch.Tensor, torch.nn.Parameter) or not p.is_floating_point() or p.is_complex():
                 return f"a parameter is a {type(p).__name__} of {p.dtype}"
             if p.device.type not in devices or p.layout is not torch.strided:
                 return f"a parameter is on {p.device.type}"
             if p.grad is not None and p.grad.is_sparse:
-                return "its gradients are sparse"
+                return "gradients are sparse"
     if any(isinstance(each, torch.nn.Embedding) and each.sparse for each in living("torch.nn.Embedding")):
-        return "its gradients are sparse"
+        return "gradients are sparse"
     return ""
 
 

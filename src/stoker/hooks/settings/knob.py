@@ -20,7 +20,7 @@ class Knob:
     def fits(self, value: object = True) -> str:
         """Why it cannot be turned here, or ""."""
         try:
-            return f"it failed before: {failed[self.name]}" if self.name in failed else self._fits(value)
+            return f"failed before: {failed[self.name]}" if self.name in failed else self._fits(value)
         except Exception as e:
             return f"{type(e).__name__}: {e}"
 

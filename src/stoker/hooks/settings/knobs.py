@@ -54,7 +54,7 @@ class Threads(Knob):
     _was = 0
 
     def _fits(self, value: object) -> str:
-        return "" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024 else f"{value} is no number of threads"
+        return "" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024 else f"{value} is not a number of threads"
 
     def _on(self, value: int) -> None:
         torch = sys.modules["torch"]
@@ -75,8 +75,8 @@ def _root_obstacle() -> str:
     if module is None:
         several = ", ".join(roots.types)
         if several:
-            return f"no module that the script calls holds all that is trained; it calls {several}"
-        return "the script calls no module that holds what is trained"
+            return f"no single module that the script calls holds all trained parameters; the script calls {several}"
+        return "the script calls no module that holds the trained parameters"
     if isinstance(module, torch.jit.ScriptModule):
         return "the model is a TorchScript"
     kind = type(module)
@@ -103,10 +103,10 @@ class Precision(Knob):
         torch = sys.modules["torch"]
         if value == "tf32":
             if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < 8:
-                return "no device here computes in TF32"
+                return "no device here supports TF32"
             return ""
         if value != "bf16":
-            return f"{value} is no precision"
+            return f"{value} is not a precision"
         why = _root_obstacle()
         if why:
             return why
@@ -119,7 +119,7 @@ class Precision(Knob):
             return f"the model has parameters in {', '.join(sorted(str(each).removeprefix('torch.') for each in other))}"
         device = next(roots.root().parameters()).device.type
         if device == "cuda" and not torch.cuda.is_bf16_supported():
-            return "the device has no bfloat16"
+            return "the device does not support bfloat16"
         return "" if device in ("cpu", "cuda") else f"the model is on {device}"
 
     def _on(self, value: str) -> None:
@@ -273,7 +273,7 @@ def _take_out(names: list, error: Exception) -> None:
         if each.name in names:
             each.off()
             failed[each.name] = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-            told.left(each.name, f"the forward failed with it ({failed[each.name]}); it was run again without")
+            told.left(each.name, f"the forward failed with this setting ({failed[each.name]}); Stoker ran it again without")
     told.write()
 
 
@@ -314,7 +314,7 @@ def want(settings: dict) -> None:
 
 def _others() -> str:
     """Why these settings are for another model, or ""."""
-    return "the parameters have other shapes than when this was measured" if _wanted["shapes"] not in (None, shapes()) else ""
+    return "the parameter shapes have changed after the measurement" if _wanted["shapes"] not in (None, shapes()) else ""
 
 
 def _turn(knob: Knob) -> None:
@@ -347,5 +347,5 @@ def _root_found(module: object) -> None:
 def _step_made() -> None:
     for knob in (channels_last, precision, compile):
         if knob.name in _wanted and knob.value is None and knob.name not in failed:
-            told.left(knob.name, _root_obstacle() or knob.fits(_wanted[knob.name]) or "it could not be turned")
+            told.left(knob.name, _root_obstacle() or knob.fits(_wanted[knob.name]) or "the setting could not be applied")
     told.write()

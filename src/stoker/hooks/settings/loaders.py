@@ -77,7 +77,7 @@ def missed() -> None:
     """Tell of which loaders nothing was seen."""
     for name in _settings:
         if name not in _made_there:
-            told.left(name, "no loader was made there")
+            told.left(name, "no loader was created there")
 
 
 def _wanted(site: sites.Site) -> dict:
@@ -130,14 +130,14 @@ def obstacle(loader: object, site: sites.Site | None = None, measured: str | Non
     """Why nothing of this loader is changed, or ""."""
     site = site or sites.site_of(loader)
     if site is None or site.framework:
-        return "it is made by another package's code, which has its own idea of it"
+        return "code of another package creates and configures the loader"
     own = own_methods(loader)
     if own:
-        return f"{type(loader).__name__} has its own {own}"
+        return f"{type(loader).__name__} overrides {own}"
     if any(kind.__name__ in ("IterDataPipe", "MapDataPipe") for kind in type(loader.dataset).__mro__):
-        return "it reads from a chain of data pipes"
+        return "the loader reads data pipes"
     if measured and measured != site.signature:
-        return f"it is not the loader that was measured: {site.signature} instead of {measured}"
+        return f"the loader differs from the measured one (measured: {measured}; now: {site.signature})"
     return ""
 
 
@@ -178,18 +178,18 @@ def worker_obstacle(loader: object, count: int) -> str:
     """Why this loader cannot have so many workers without another order of samples, or without harm; or ""."""
     data = loader.dataset
     if _is_iterable(data):
-        return "a stream: each worker would read all of it, or another part"
+        return "the data set is a stream: each worker would read all of it, or a different part"
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     own = next((each for each in (sampler, getattr(sampler, "sampler", sampler)) if not _is_torchs(each)), None)
     if own is not None and (not count or not loader.num_workers):
-        return f"its {type(own).__name__} is the script's own and may follow the training; workers ask it ahead"
+        return f"its {type(own).__name__} is code of the script and may depend on the training; workers would read it ahead"
     if not count or loader.num_workers:
         return ""
     import multiprocessing
     if multiprocessing.current_process().daemon:
-        return "this process may not have children"
+        return "this process must not have children"
     if not feeds.forks(loader):
-        return "workers would not be forked, but start the script anew"
+        return "workers would not be forked; they would start the script again"
     on = next((str(each.device) for each in _tensors(data) if each.device.type != "cpu"), "")
     return f"its data is on {on}" if on else ""
 
@@ -202,9 +202,9 @@ def _tensors(data: object) -> list:
 
 def _prefetch(loader: object, count: int) -> str:
     if not loader.num_workers:
-        return "there are no workers to fetch ahead"
+        return "the loader has no workers to prefetch"
     if not isinstance(count, int) or count < 1:
-        return f"{count} is no number of batches"
+        return f"{count} is not a number of batches"
     _put(loader, prefetch_factor=count)
     return ""
 
@@ -216,11 +216,11 @@ def _keep_workers(loader: object, wanted: bool) -> str:
     if loader.persistent_workers:
         return ""
     if not loader.num_workers:
-        return "there are no workers to keep"
+        return "the loader has no workers to keep"
     if _is_iterable(loader.dataset):
-        return "a stream may go on in a worker where it stood"
+        return "a stream may continue in a worker at its old position"
     if not _seeds_are_known():
-        return "this torch gives its workers their seeds in another way"
+        return "this version of torch seeds workers differently"
     key = id(loader)
     _persistent[key] = [weakref.ref(loader, lambda _, forget=_persistent.pop: forget(key, None)), None]
     _put(loader, persistent_workers=True)
@@ -244,7 +244,7 @@ def _names_in(function: object) -> tuple:
 def _pin(loader: object, wanted: bool) -> str:
     torch = sys.modules["torch"]
     if wanted and not torch.cuda.is_available():
-        return "there is no device to copy to"
+        return "no device to copy to"
     loader.pin_memory = bool(wanted)
     return ""
 
@@ -376,7 +376,7 @@ def _recorded(sampler: object, data: object) -> list:
                 if len(found) >= RECORDED_MAX or time.monotonic() > until:
                     break
         except Exception as e:
-            raise Unfit(f"its sampler cannot be asked beside the training ({type(e).__name__}: {e})") from e
+            raise Unfit(f"the sampler cannot be read outside of the training ({type(e).__name__}: {e})") from e
     if not found:
-        raise Unfit("its sampler gives nothing")
+        raise Unfit("the sampler returns nothing")
     return found

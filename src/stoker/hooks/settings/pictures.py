@@ -157,7 +157,7 @@ class Folder:
         torch = sys.modules["torch"]
         files, self.open = getattr(data, "samples", None), getattr(data, "loader", None)
         if type(files) is not list or not callable(self.open) or type(batch) is not list or len(batch) != 2 or batch[0].dim() != 4:
-            raise ValueError("no folder of pictures")
+            raise ValueError("not a folder of images")
         self.paths = [path for path, _ in files]
         self.targets = torch.tensor([target for _, target in files])
         every = steps(data.transform)
@@ -171,7 +171,7 @@ class Folder:
             if found is not None:
                 self.made = found
                 return
-        raise ValueError("its transform looks at more than a pixel")
+        raise ValueError("the transform uses more than one pixel")
 
     def rows(self, indices: object) -> list:
         """Pictures and numbers."""

@@ -52,7 +52,7 @@ def compare(data: object, read: object, n: int, seconds: float, twice: bool = Fa
                 other = [data[i] for i in indices] if twice else read(indices)
                 found = difference(samples, other) if twice else difference(collate(samples), other)
                 if found:
-                    word = "the same index twice gives different samples" if twice else "read in batches it is not the same"
+                    word = "reading an index twice gives different samples" if twice else "reading in batches gives different samples"
                     return Proof(f"{word}: {found}", done, time.monotonic() - began)
                 done += len(indices)
                 if time.monotonic() - began > seconds:
@@ -75,9 +75,9 @@ def own_doing(data: object, before: tuple, held: dict) -> str:
     """What reading a sample does besides, or ""."""
     drew = beside.drew(before, beside.states(data))
     if drew:
-        return f"its samples are drawn anew each time ({drew})"
+        return f"samples are random each time ({drew})"
     now = fingerprint.of(data)
-    return f"it changes while it is read ({fingerprint.difference(held, now)})" if now != held else ""
+    return f"the data set changes while it is read ({fingerprint.difference(held, now)})" if now != held else ""
 
 
 def _batches(length: int, n: int) -> list:

@@ -28,27 +28,27 @@ def read(name: str) -> str:
 
 def test_the_reference_is_what_the_tables_say():
     done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == read("docs/reference.md"), "docs/reference.md is not what the code says: make docs"
+    assert done.stdout == read("docs/reference/reference.md"), "docs/reference.md is not what the code says: make docs"
 
 
 def test_every_sentence_of_refusal_is_listed():
-    done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-resume"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == read("docs/resume.md"), "docs/resume.md does not list the sentences of words.py: make docs"
+    done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-refusals"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == read("docs/reference/refusals.md"), "docs/resume.md does not list the sentences of words.py: make docs"
 
 
 def test_the_engine_reference_is_what_the_docstrings_say():
     done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-engine"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == read("docs/engine-reference.md"), "docs/engine-reference.md is not what the code says: make docs"
+    assert done.stdout == read("docs/reference/engine-reference.md"), "docs/engine-reference.md is not what the code says: make docs"
 
 
 @pytest.mark.parametrize("name", REASONS)
 def test_every_reason_is_explained(name):
-    assert f"`{name}`" in read("docs/reference.md")
-    assert f"`{name}`" in read("docs/troubleshooting.md"), f"docs/troubleshooting.md does not say what to do about {name}"
+    assert f"`{name}`" in read("docs/reference/reference.md")
+    assert f"`{name}`" in read("docs/how-to/troubleshooting.md"), f"docs/troubleshooting.md does not say what to do about {name}"
 
 
 def test_every_state_exit_code_and_error_is_in_the_reference():
-    text = read("docs/reference.md")
+    text = read("docs/reference/reference.md")
     assert not [s for s in State if f"`{s}`" not in text]
     assert not [c for c in EXIT_CODES if f"| {c} |" not in text]
     assert not [e for e in ALL_ERRORS if f"`{e.code}`" not in text]
@@ -57,7 +57,7 @@ def test_every_state_exit_code_and_error_is_in_the_reference():
 
 @pytest.mark.parametrize("key", sorted({f.name.removesuffix("_bytes") for f in dataclasses.fields(Config)} | {f.name for f in dataclasses.fields(TargetConfig)} - {"name"}))
 def test_every_setting_is_documented(key):
-    assert f"`{key}`" in read("docs/config.md")
+    assert f"`{key}`" in read("docs/reference/config.md")
 
 
 def environment_variables() -> set[str]:
@@ -73,11 +73,11 @@ def environment_variables() -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(environment_variables()))
 def test_every_variable_is_documented(name):
-    assert f"`{name}`" in read("docs/config.md")
+    assert f"`{name}`" in read("docs/reference/config.md")
 
 
 def test_every_file_of_the_run_folder_is_documented():
-    text = read("docs/run-folder.md")
+    text = read("docs/reference/run-folder.md")
     names = {v for k, v in vars(rundir).items() if k.isupper() and isinstance(v, str)}
     assert not [n for n in sorted(names) if n not in text]
 
@@ -118,7 +118,7 @@ def typed_commands() -> list[tuple[str, list[str]]]:
     """(page, words) of every `stoker ...` line that a reader may type from a code block, up to the run's own command."""
     found = []
     for page, text in PAGES.items():
-        if page == "docs/contracts.md":
+        if page == "docs/reference/contracts.md":
             continue
         for block in FENCE.findall(text):
             for line in block.splitlines():

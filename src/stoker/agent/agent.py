@@ -2698,8 +2698,8 @@ class Agent:
 
 
 class Auditor:
-    """Starts the child that audits exact resume (docs/reference/contracts.md, 8) where the hooks have made a room for it, one at a time and in
-    the idle class; ends it in time, and writes down what came of it. It dies with us, and before the run is told to end."""
+    """Starts the child that audits exact resume (docs/reference/contracts.md, 8) where the hooks have made a room for it, one at a time
+    and in the idle class; ends it in time, and writes down what came of it. It dies with us, and before the run is told to end."""
 
     def __init__(self, att: Attempt, spec: dict) -> None:
         self.att, self.tty, self.inherit = att, bool(spec.get("tty")), spec.get("inherit") or {}

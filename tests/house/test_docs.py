@@ -130,6 +130,11 @@ def test_a_list_begins_after_an_empty_line():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_code_in_a_table_holds_a_bar():
+    """The site would show its backslash, too."""
+    assert not [f"{p}: {code}" for p in PAGES if p.startswith("docs/") for code in re.findall(r"`[^`\n]*\\\|[^`\n]*`", PAGES[p])]
+
+
 def test_the_readme_is_short_and_the_changelog_has_its_form():
     assert read("README.md").count("\n") <= 150
     changelog = read("CHANGELOG.md")

@@ -132,7 +132,8 @@ def test_a_list_begins_after_an_empty_line():
 
 def test_no_code_in_a_table_holds_a_bar():
     """The site would show its backslash, too."""
-    assert not [f"{p}: {code}" for p in PAGES if p.startswith("docs/") for code in re.findall(r"`[^`\n]*\\\|[^`\n]*`", PAGES[p])]
+    lines = ((page, line) for page, text in PAGES.items() if page.startswith("docs/") for line in text.splitlines())
+    assert not [f"{page}: {line}" for page, line in lines if any("\\|" in code for code in line.split("`")[1::2])]
 
 
 def test_the_readme_is_short_and_the_changelog_has_its_form():

@@ -206,7 +206,7 @@ def test_verify_resume_tells_of_a_path_that_leads_out_of_the_copy(ground: Ground
     (ground.work / "train.py").write_text('open("../beside")\n' + TRAIN)
     done = ground.stoker("verify-resume", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})
     assert done.code == 125 and b"Traceback" not in done.stderr
-    assert b"It names ../beside, which is outside of this folder" in done.stderr and b"sh -c 'cd " in done.stderr
+    assert b"uses ../beside, which is outside of this folder" in done.stderr and b"sh -c 'cd " in done.stderr
 
 
 def test_a_stopped_run_comes_back_where_it_stopped(ground: Ground, python: str, straight: tuple[bytes, dict[str, str]]):

@@ -3814,7 +3814,8 @@ HINTS = (  # text in the last words -> what it certainly means
     ("use default_factory", "This code is for Python 3.10 or older: Python 3.11 forbids a dataclass default in it."),
     ("param 'initial_lr' is not specified in param_groups[0]",
      "A scheduler was resumed without the optimizer's state: restore the optimizer first."),
-    ("Expected more than 1 value per channel when training", "The last batch has one sample, too few for BatchNorm: use drop_last=True in the DataLoader."),
+    ("Expected more than 1 value per channel when training",
+     "The last batch has one sample, too few for BatchNorm: use drop_last=True in the DataLoader."),
     ("Address already in use", "The port is in use, often by another torchrun on this machine: choose another --master_port."),
     ("Unable to locate sufficient", "The script needs more GPUs than this machine has."),
 )

@@ -86,7 +86,7 @@ class Spec:
         if not self.command or not self.command[0]:
             raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
         if any("\0" in part for part in self.command):
-            raise InvalidSpec("The command contains a NUL byte; no program can receive one.")
+            raise InvalidSpec("The command contains a NUL byte, which programs cannot receive.")
         if self.stdin not in ("none", "attached", "file"):
             raise InvalidSpec(f"'{self.stdin}' is not a valid kind of standard input.")
         if self.resume not in ("off", "auto"):
@@ -95,7 +95,8 @@ class Spec:
             raise InvalidSpec("--audit checks exact resume, which is off.",
                               hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)")
         if self.stall_do not in ("warn", "stop", "restart"):
-            raise InvalidSpec(f"'{self.stall_do}' is not a valid action for a stalled run.", hint="--stall 10m:stop   or   --stall 10m:restart")
+            raise InvalidSpec(f"'{self.stall_do}' is not a valid action for a stalled run.",
+                              hint="--stall 10m:stop   or   --stall 10m:restart")
         for what, name in (("stop_signal", self.stop_signal), ("warn_signal", self.warn_signal)):
             if name and name not in SIGNALS:
                 raise InvalidSpec(f"'{name}' is not a signal that Stoker can send to a run ({what}).", hint=f"One of {', '.join(SIGNALS)}.")
@@ -161,5 +162,5 @@ def check_name(name: str) -> None:
         return
     if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or name.startswith("-") or set(name) == {"."}:
         raise InvalidSpec(
-            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no leading '-', no spaces around the name.",
+            f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no leading '-', no outer spaces.",
             hint="stoker run --name baseline-1 ...")

@@ -94,7 +94,7 @@ REASONS: dict[str, Reason] = {r.name: r for r in (
     Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker budget"),
     Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
     Reason("agent_lost", State.FAILED, "Stoker's processes for this run were killed, so the run was ended too.", True, "stoker start {id}"),
-    Reason("lost", State.FAILED, "The run folder is missing on the machine, so the reason of its end is not known.", False, "stoker rm {id}"),
+    Reason("lost", State.FAILED, "The run folder is missing on the machine, so the reason is not known.", False, "stoker rm {id}"),
 )}
 
 UNKNOWN = "unknown"  # what is told in the place of a reason that the table lacks

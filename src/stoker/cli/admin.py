@@ -26,7 +26,7 @@ TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", 
 @click.command("gc")
 @click.option("--older", type=Duration(zero=True), metavar="7d", help="Delete only runs that ended longer ago than this.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Show the bytes and files of ended runs, and delete these runs. Keeps active and pinned runs."""
@@ -216,7 +216,8 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
-@click.group("server", help="Start, stop and inspect the background server. Commands start the server when they need it; runs continue without it.")
+@click.group("server", help=
+             "Start, stop and inspect the background server. Commands start the server when they need it; runs continue without it.")
 def server() -> None:
     pass
 

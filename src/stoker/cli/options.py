@@ -77,7 +77,8 @@ class Signal(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name = str(value).upper().removeprefix("SIG")
         if name not in SIGNALS:
-            raise InvalidSpec(f"'{output.shown(str(value))}' is not a signal that Stoker can send to a run.", hint=f"One of {', '.join(SIGNALS)}.")
+            raise InvalidSpec(f"'{output.shown(str(value))}' is not a signal that Stoker can send to a run.",
+                              hint=f"One of {', '.join(SIGNALS)}.")
         return name
 
 

@@ -31,13 +31,13 @@ EPILOG = """Put Stoker's options before the command; everything after its first 
 
 A .py file runs with the active environment, else with .venv in this folder, else with python from PATH.
 The exit code is the run's own (128 + N when signal N killed it),
-125 when Stoker itself failed. Ctrl-C that kills the run kills `stoker run` too, so that a loop in your shell ends.
+125 when Stoker itself failed. If Ctrl-C kills the run, `stoker run` also dies of it, so that a shell loop ends.
 
-It is like plain python: a terminal if stdin, stdout and stderr are terminals, else pipes; INT, TERM, QUIT, USR1 and USR2 are
-passed on. Ctrl-C goes to the run, the third within three seconds ends it; while it waits for its turn, Ctrl-C cancels it.
+As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. INT, TERM, QUIT, USR1 and USR2 are
+passed on. Ctrl-C goes to the run; the third within three seconds ends it. Ctrl-C cancels a run that has not started.
 
-The run goes on without you when you press Ctrl-Z (exit code 0), when the terminal is closed (129), or when nobody reads the
-output any more, as after `| head` (141). `stoker attach` comes back.
+The run continues when you press Ctrl-Z (exit code 0), when the terminal is closed (129), or when the reader of the
+output exits, as with `| head` (141). To return: stoker attach
 """
 
 

@@ -33,9 +33,9 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
     """Print the output of a run: standard output and standard error in one text. Without RUN: the newest run.
 
     Prints the newest attempt, and with -f the attempts that follow. If the run resumed exactly, prints the output of all attempts as one
-    text. Of a progress bar only the last frame is printed.
+    text. Prints only the last frame of a progress bar.
 
-    When the connection to its machine is cut, it goes on at the next byte; after two minutes in vain it ends with exit code 5.
+    If the connection to the machine is cut, the output continues at the next byte. After two minutes without success: exit code 5.
     """
     run = find(ref) if ref else newest_run()
     stream = only or "both"
@@ -221,7 +221,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     """Stop runs, gracefully first, then by force. They can be started again.
 
     A recorded training saves an image first, for at most half the grace. Then SIGTERM where the script handles it, else SIGINT; then
-    SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends the waiting only: the runs are stopped anyway.
+    SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends only the waiting; the runs are stopped anyway.
     """
     def ask(ref: str) -> dict:
         return plane().stop(find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force)
@@ -323,7 +323,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 
 @click.command("rm")
 @refs_argument()
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @click.option("--force", is_flag=True, help="Stop active runs first, then delete them.")
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:

@@ -47,7 +47,8 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 
 @click.command("verify-resume", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
-@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N", help="Number of trials, with a kill in each.")
+@click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
+              help="Number of trials, with a kill in each.")
 @click.option("--for", "for_s", type=Duration(), default="2m", show_default=True, metavar="2m", help="Compare after this much training.")
 @click.option("--image-every", default="", metavar="20s", help="Interval between images: 20s, 50steps. [default: 8 images per run]")
 @click.option("--resume-args", metavar="WORDS",
@@ -149,11 +150,13 @@ class _Bench:
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch next to the files that "
-                                "it had written, and did not end equal", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch with its "
+                                "old files present, and ended different", notes, 1, trials)
         if self._own is None and not came_back:
-            return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal", notes, 1, trials)
-        from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch" if len(came_back) < len(trials) else ""
+            return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal",
+                                notes, 1, trials)
+        from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch"
+        from_image = from_image if len(came_back) < len(trials) else ""
         return self._report(f"{way}: bit-exact (verified: {len(same)} of {len(trials)} kills in {steps}"
                             f"{from_image if self._own is None else ''})", notes, 0, trials)
 
@@ -294,8 +297,8 @@ def _leads_out(command: list[str]) -> str:
     texts = [*command, *(Path(word).read_text("utf-8", "replace") for word in scripts)]
     found = next((match[0] for text in texts if (match := re.search(r"(?<![\w./])\.\./[\w./-]*", text))), "")
     higher = f"cd .. && stoker verify-resume -- sh -c 'cd {shlex.quote(Path.cwd().name)} && exec python ...'"
-    return found and (f"It names {found}, which is outside of this folder: the copy that it runs in has none. Give it an absolute path, or "
-                      f"begin one folder higher: {higher}")
+    return found and (f"The command or script uses {found}, which is outside of this folder and missing in the copy. "
+                      f"Use an absolute path, or start one folder higher: {higher}")
 
 
 def _lines(path: Path) -> list[bytes]:

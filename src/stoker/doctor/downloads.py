@@ -66,7 +66,8 @@ def _dataset(call: Call, name: str, around: Surroundings) -> tuple[str, str, str
     where = Path(os.path.normpath(os.path.join(around.folder, os.path.expanduser(root))))
     wanted = _DATASETS.get(name)
     if wanted is None:
-        return None if where.is_dir() else ("note", f"The script downloads {name} to {where}, which does not exist yet.", "Download it once before the run.")
+        return None if where.is_dir() else ("note", f"The script downloads {name} to {where}, which does not exist yet.",
+                                             "Download it once before the run.")
     if any(os.path.exists(where / (wanted + end)) for end in ("", ".gz")):
         return None
     return ("warn", f"The script downloads {name} at start: {where / wanted} does not exist.",

@@ -55,7 +55,7 @@ LINTS = {lint.name: lint for lint in (
          "Set shuffle=True for the training loader, outside of any test for a GPU.", lint_data.unshuffled),
     Lint("duplicated-data", "warn", "Each worker reads the whole IterableDataset, so each sample appears once per worker.",
          "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().", lint_data.duplicated_data),
-    Lint("too-many-workers", "note", "There are more workers than available cores; this helps only if reading waits for a disk or a network.",
+    Lint("too-many-workers", "note", "There are more workers than available cores; this helps only if reading waits for disk or network.",
          "Use at most num_workers=len(os.sched_getaffinity(0)), less with a CPU quota.", lint_data.too_many_workers),
     Lint("pin-without-gpu", "note", "pin_memory=True has no effect except a warning in a script that uses no GPU.", "Remove it.",
          lint_data.pin_without_gpu),

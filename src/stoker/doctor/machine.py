@@ -87,7 +87,7 @@ def open_files() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES_WARN:
         top = 65536 if hard == resource.RLIM_INFINITY else hard
-        yield Finding("note", "open files", f'A process may open only {soft} files (ulimit -n); many workers may fail with "Too many open files".',
+        yield Finding("note", "open files", f'A process may open {soft} files (ulimit -n); many workers may cause "Too many open files".',
                       f"ulimit -n {top}" if top > soft else "An administrator can raise the limit in limits.conf.")
     else:
         count = "any number of" if soft == resource.RLIM_INFINITY else soft
@@ -169,7 +169,7 @@ def clock(folder: Path, now: float | None = None) -> Iterator[Finding]:
                 at = entry.stat(follow_symlinks=False).st_mtime
                 newest, name = max((newest, name), (at, entry.name))
     if newest > now + 120:
-        yield Finding("warn", "clock", f"{name} was changed {int(newest - now)} s in the future: this machine's clock is behind, or was.",
+        yield Finding("warn", "clock", f"{name} was changed {int(newest - now)} s in the future: this machine's clock is or was wrong.",
                       "To check the network time: timedatectl")
 
 

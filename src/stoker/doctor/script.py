@@ -146,7 +146,7 @@ def _cuda_call(call: Call) -> str:
 def _questions(reader: Reader, around: Surroundings) -> Iterator[Finding]:
     for call in reader.calls:
         if call.name == "input" and not call.shadowed and len(call.args) <= 1 and not call.keywords:
-            yield Finding("note" if call.guards else "warn", "question", "The script asks for input with input(), which a detached run cannot get.",
+            yield Finding("note" if call.guards else "warn", "question", "The script calls input(), but a detached run has no input.",
                           "Run in the foreground, use --stdin FILE, or use an option of the script.",
                           around.name(reader.source), call.line)
         elif call.name in ("pdb.set_trace", "breakpoint", "ipdb.set_trace", "getpass.getpass") and not call.shadowed:

@@ -318,7 +318,7 @@ class Core:
                              hint="The last checkpoint is older and not affected.")
         everywhere = self.world.gather(repr(sums).encode())
         if len(set(everywhere)) > 1:
-            raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks computed something that others did not.",
+            raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks computed what others did not.",
                              hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.")
 
     def _all_agree(self, wish: object) -> bool:

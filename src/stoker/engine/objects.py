@@ -52,7 +52,7 @@ class Objects:
         elif kind == "optimizer":
             strangers = [p for group in thing.param_groups for p in group["params"] if p not in self.parameter_names]
             if strangers:
-                raise InvalidSpec(f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models that were not given to setup.",
+                raise InvalidSpec(f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models not given to setup.",
                                   hint="Give all models of an optimizer to setup.")
             self.optimizers.append(thing)
             self._states[name] = OptimizerState(name, thing, self.parameter_names)
@@ -99,7 +99,8 @@ class Objects:
         """Put back the objects of these names. Raises StateError for a checkpoint of other objects."""
         for name in names:
             if name not in doc["objects"]:
-                raise StateError(f"The checkpoint has no {name}: this script sets up different objects than at the start of the run.", hint=OTHER)
+                raise StateError(f"The checkpoint has no {name}: this script sets up different objects than at the start of the run.",
+                                 hint=OTHER)
             self._states[name].restore(tree.decode(doc["objects"][name], tensors))
 
     def restore_all(self, doc: dict, tensors: dict[str, torch.Tensor]) -> None:

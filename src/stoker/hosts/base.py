@@ -144,7 +144,8 @@ class Stream:
             return shell_code(code)
         found = self._end.findall(self._tail)
         if not found:
-            raise TargetError(f"The connection to {self._what} was cut.", hint="Try again; runs on that machine are not affected.", retry=True)
+            raise TargetError(f"The connection to {self._what} was cut.",
+                              hint="Try again; runs on that machine are not affected.", retry=True)
         return int(found[-1])
 
     def said(self, timeout_s: float) -> int | None:

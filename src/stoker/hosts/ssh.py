@@ -285,10 +285,12 @@ def _transfer_error(code: int | None, where: str, said: str) -> StokerError:
     if code == tree.EXIT_NO_SOURCE:
         return NotFound(f"There is no file or folder {where}.", hint="Check the path.")
     if code == tree.EXIT_EXISTS:
-        return TargetError(f"{where} exists already; Stoker did not replace it.", hint="Remove the target, or choose another name.", retry=False)
+        return TargetError(f"{where} exists already; Stoker did not replace it.",
+                           hint="Remove the target, or choose another name.", retry=False)
     if code in (tree.EXIT_TORN, None):
         return TargetError(f"The copy to or from {where} was interrupted.", hint="The partial copy was removed; try again.", retry=True)
-    return TargetError(f"The copy to or from {where} failed: {said}.", hint="Check the free space and the owner of the folder there.", retry=False)
+    return TargetError(f"The copy to or from {where} failed: {said}.",
+                       hint="Check the free space and the owner of the folder there.", retry=False)
 
 
 def _mark() -> bytes:

@@ -32,7 +32,8 @@ def change(q: Queries, run_id: str, add: Iterable[str], remove: Iterable[str], n
     if len(tags) > TAGS_MAX:
         raise InvalidSpec(f"A run has at most {TAGS_MAX} tags.", hint="stoker tag RUN --remove TAG")
     if note is not None and len(note) > NOTE_MAX:
-        raise InvalidSpec(f"A note has at most {NOTE_MAX} characters, not {len(note)}.", hint="Write the text to a file next to the script.")
+        raise InvalidSpec(f"A note has at most {NOTE_MAX} characters, not {len(note)}.",
+                          hint="Write the text to a file next to the script.")
     body = {"tags": tags, "note": now["note"] if note is None else note}
     q.set_meta(_key(run_id), None if body == NONE else json.dumps(body))
 

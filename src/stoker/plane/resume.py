@@ -176,12 +176,13 @@ def given_back(state: dict | None, run_folder: Path | None, attempt: int, ref: s
 
 
 def starts_again(state: dict | None) -> str | None:
-    """Programs that its setup starts and does not wait for: a life on its way back starts them like any other. None where there are none, or
+    """Programs that set-up starts and does not wait for: a life on its way back starts them like any other. None where there are none, or
     where one life was enough."""
     state = state or {}
     programs = () if state.get("state") == "ended" and len(state.get("lives") or ()) < 2 else state.get("again") or ()
     told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
-    return f"its setup starts {', '.join(told)} in each attempt; text that they append to a file appears twice after a kill" if told else None
+    listed = ", ".join(told)
+    return f"its setup starts {listed} in each attempt; text that they append to a file appears twice after a kill" if told else None
 
 
 def edited(run_folder: Path) -> tuple[list[str], int]:

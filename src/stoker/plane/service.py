@@ -195,7 +195,7 @@ class Service:
         told = self._one(run)
         self._remove([run.id])
         if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
-            raise TargetError(f"{run.name} is not removed yet: its machine does not answer. Stoker removes the run when the machine answers.",
+            raise TargetError(f"{run.name} is not removed yet: its machine does not answer. Stoker removes the run as soon as it does.",
                               hint=f"stoker show {present.typed_ref(told['ref'])}")
         return told
 
@@ -379,7 +379,8 @@ class Service:
         if paths:
             more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
             raise StateError(f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
-                             "the unedited files.", hint=f"Restore the files, or restart from scratch: stoker start --edited {self._typed(run)}")
+                             "the unedited files.",
+                             hint=f"Restore the files, or restart from scratch: stoker start --edited {self._typed(run)}")
 
     def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
         """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""

@@ -74,5 +74,7 @@ def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str,
             continue
         answer = python.ask(str(beside), folder, env, modules=["torch"], timeout_s=TORCH_TIMEOUT_S)
         if isinstance(answer, python.Answer) and "torch" not in answer.missing:
-            return InvalidSpec(message, hint=f"The environment {name} in this folder has torch: source {name}/bin/activate, then repeat the command.")
-    return InvalidSpec(message, hint=f"Activate the environment that has torch, or install torch: {reading.interpreter} -m pip install torch")
+            return InvalidSpec(message,
+                               hint=f"The environment {name} in this folder has torch: source {name}/bin/activate, then repeat the command.")
+    return InvalidSpec(message,
+                       hint=f"Activate an environment with torch, or install torch: {reading.interpreter} -m pip install torch")

@@ -107,7 +107,7 @@ def _check_folder(folder: Path) -> None:
     if real == "/" or any(h == real or h.startswith(real + os.sep) for h in homes):
         what = "the root of the file system" if real == "/" else "your home folder" if real in homes else "a folder that contains your home"
         raise InvalidSpec(f"{folder} is {what}, which Stoker does not copy.",
-                          hint="Put the script into a folder of its own (mkdir project), or run without --copy.")
+                          hint="Move the script to its own folder (mkdir project), or run without --copy.")
 
 
 def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:

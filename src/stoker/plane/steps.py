@@ -81,7 +81,9 @@ def trained_nothing(attempt_folder: Path) -> str | None:
         return "gradients were computed, but no optimizer made a step"
     if any(line.get("batches") for line in meant):
         return "batches were read, but no optimizer made a step" if any(line.get("optimizers") for line in meant) else None
-    return "an optimizer was created, but made no step" if any(line.get("optimizers") for line in meant) else "a DataLoader was created, but no batch was read"
+    if any(line.get("optimizers") for line in meant):
+        return "an optimizer was created, but made no step"
+    return "a DataLoader was created, but no batch was read"
 
 
 def _lines(path: Path, last_bytes: int = BYTES_READ) -> list[dict]:

@@ -71,7 +71,7 @@ class Store:
     def _assure(self) -> None:
         if not self.stands():
             self.on_gone()
-            raise ServerError(f"The database {self.place} was deleted while the server was running. Stoker rebuilds it from the run folders.",
+            raise ServerError(f"The database {self.place} was deleted while the server was running. It is rebuilt from the run folders.",
                               hint="Repeat the command.")
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class Submitter:
         argv, warnings, wanted = _resolve(asked, target, env, stdin)
         self._check_size(asked, target)
         if asked.slots and target.config.slots is None:
-            warnings.append(f"CPU slots are not counted on '{target.name}', so the run does not wait for them. To count: slots = N in config.toml")
+            warnings.append(f"CPU slots are not counted on '{target.name}', so the run does not wait. To count: slots = N in config.toml")
         with self._named(asked) as (run_id, name, stem, number):
             shown = _shown_gpus(asked, target, env)
             spec = asked.with_(id=run_id, name=name, gpu_ids=asked.gpu_ids or shown,
@@ -217,7 +217,8 @@ def _check_folders(asked: Spec, target: Target) -> None:
     for name, place in asked.mounts.items():
         clean = os.path.normpath(name)
         if not name or os.path.isabs(name) or clean.startswith("..") or clean == ".":
-            raise InvalidSpec(f"'{name}' is not a valid mount: it must be a relative path inside the working folder.", hint="--mount data=/abs/path")
+            raise InvalidSpec(f"'{name}' is not a valid mount: it must be a relative path inside the working folder.",
+                              hint="--mount data=/abs/path")
         if not os.path.isabs(place):
             raise InvalidSpec(f"The mount '{name}' needs an absolute path, not '{place}'.", hint=f"--mount {name}=/abs/path")
         if target.here and not os.path.exists(place):

@@ -247,7 +247,8 @@ def lines(out: Answer) -> list[str]:
         how = "this size ran" if out.seen else "estimated from smaller batches, not tried"
         said.append(f"Largest that fits into {format_size(out.cap)}: about {out.largest} ({how}).")
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
-        said.append(f"The data set limits the batch before memory does: of {out.samples:,} samples, {out.largest} leave {LEAST_STEPS} steps an epoch.")
+        said.append(f"The data set limits the batch before memory does: of {out.samples:,} samples, {out.largest} "
+                    f"leave {LEAST_STEPS} steps per epoch.")
     if out.varied:
         said.append("Samples differ in length; the memory is that of the longest samples seen.")
     if own and out.floor < 0.05 and chosen.size == own.size:

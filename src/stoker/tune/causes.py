@@ -184,7 +184,7 @@ def _graph(view: View, reading: Reading) -> Iterator[Cause]:
     slope, share = _growth(view)
     kept = ", kept by retain_graph=True" if view.flags.get("retain_graph") else ""
     if share and view.foreign < NOISY:  # where others have the cores, steps become slower by themselves
-        text = f"Each step takes about {slope:.2g} ms more than the previous one: backward runs through the graph of all steps so far{kept}."
+        text = f"Each step takes about {slope:.2g} ms more than the one before: backward runs through the graph of all steps so far{kept}."
         yield Cause("graph_kept", text, _about(share), "clock", *where)
     elif lint and (more := _memory_slope(view)) > LEAK:
         yield Cause("graph_kept", f"Memory grows by {more / 2**20:.2g} MiB per step: values kept from each step hold its graph.", None,

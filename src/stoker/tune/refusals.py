@@ -37,7 +37,7 @@ def find(view: View, reading: Reading) -> tuple[Refusal, ...]:
 def before(reading: Reading) -> Refusal | None:
     """What the text alone forbids: such a script must not even be started for a measurement."""
     if reading.takes_away:
-        return Refusal("all", "not_replayable", f"Its data cannot be read twice ({_spot(reading.takes_away)} removes the data that it reads).",
+        return Refusal("all", "not_replayable", f"The data cannot be read twice ({_spot(reading.takes_away)} removes what it reads).",
                        "Store the data in files and read these files.")
     return None
 
@@ -103,7 +103,8 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
     loader = view.loader
     if loader is None:
         for knob in LOADER_KNOBS:
-            yield Refusal(knob, "no_loader", "The script has no DataLoader, so there is nothing to set.", "Stoker does not change the script's own batches.")
+            yield Refusal(knob, "no_loader", "The script has no DataLoader, so there is nothing to set.",
+                          "Stoker does not change the script's own batches.")
         return
     if loader.get("own_iter"):
         for knob in LOADER_KNOBS:
@@ -148,8 +149,8 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
         yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Keep float32.")
     elif reading.fine:
         for knob in ("bf16", "tf32"):
-            yield Refusal(knob, "precision_sensitive", f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision it "
-                          "fails.", "Keep float32.")
+            yield Refusal(knob, "precision_sensitive", f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision "
+                          "it fails.", "Keep float32.")
     if reading.batch_pairs:
         yield Refusal("batch", "batch_is_maths", f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
                       "Another batch size changes the training: choose it by the result.")

@@ -355,8 +355,8 @@ class Search:
             if ratio and ratio.value < choose.KEPT_BELOW:  # perhaps, but its interval holds "no gain" too
                 self._state(c.actions, "not shown")
                 self._report.state = "noisy"
-                self._report.sentence = (f"With {', '.join(keep.words(c.settings))} the training may be faster ({1 / ratio.value:.2f} times as fast, "
-                                         f"{1 / ratio.high:.2f} to {1 / ratio.low:.2f}), but this is too uncertain to keep.")
+                self._report.sentence = (f"With {', '.join(keep.words(c.settings))}, training may be faster "
+                                         f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), but this is too uncertain to keep.")
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
                 self._state(c.actions, NO_GAIN)
@@ -374,7 +374,8 @@ class Search:
             report.sentence, report.hint = f"Not tuned: {text}", hint
             return
         report.lines = ended.lines if ended.how == "error" else []
-        why = {"no_step": "the script ended without an optimizer step: nothing was trained", "stdin": "the script asks for input at its start",
+        why = {"no_step": "the script ended without an optimizer step: nothing was trained",
+               "stdin": "the script asks for input at its start",
                "ended": "the script ended before anything was measured", "stopped": "the script trained, but nothing could be measured"}
         report.sentence = text or f"Not tuned: {why.get(ended.how) or ended.why or ended.how}."
         report.hint = HINTS.get(ended.how, "") if ended.how == "network" else hint or HINTS.get(ended.how, "")

@@ -54,7 +54,7 @@ class Threads(Knob):
     _was = 0
 
     def _fits(self, value: object) -> str:
-        return "" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024 else f"{value} is not a number of threads"
+        return "" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024 else f"{value} is no thread count"
 
     def _on(self, value: int) -> None:
         torch = sys.modules["torch"]

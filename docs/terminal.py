@@ -148,7 +148,7 @@ def background(terminal: Terminal) -> None:
 
 def killed(terminal: Terminal) -> None:
     """Killed after its first image, and resumed."""
-    terminal.type("stoker run -d --name night train.py --epochs 60")
+    terminal.type("stoker run -d --name night train.py --epochs 400")
     terminal.wait("stoker show night", "image taken")
     terminal.kill("night")
     terminal.wait("stoker show night", "SIGKILL")

@@ -47,7 +47,7 @@ def refusals_page() -> str:
 
 
 def engine_page() -> str:
-    """docs/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
+    """docs/reference/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
     head = "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](../how-to/engine.md) says how to use it."
     lines = ["# Engine reference", "", head, ""]
     for name, kind in (("config", "Config"), ("engine", "Engine")):

@@ -148,13 +148,13 @@ def background(terminal: Terminal) -> None:
 
 def killed(terminal: Terminal) -> None:
     """Killed after its first image, and resumed."""
-    terminal.type("stoker run -d --name night train.py --epochs 60")
+    terminal.type("stoker run -d --name night train.py --epochs 400")
     terminal.wait("stoker show night", "image taken")
     terminal.kill("night")
     terminal.wait("stoker show night", "SIGKILL")
     terminal.type("stoker show night")
     terminal.type("stoker start night")
-    terminal.wait("stoker show night", "came back")
+    terminal.wait("stoker show night", "lost steps repeated")
     terminal.type("stoker show night")
     terminal.ask("stoker stop night")
 
@@ -185,7 +185,7 @@ def first_run(terminal: Terminal) -> None:
     terminal.type("stoker logs -n 2 long")
     terminal.type("stoker stop long")
     terminal.type("stoker start long")
-    terminal.wait("stoker show long", "came back")
+    terminal.wait("stoker show long", "lost steps repeated")
     terminal.type("stoker show long")
     terminal.type("stoker stop long")
     terminal.type("stoker rm --yes train long")

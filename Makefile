@@ -44,8 +44,10 @@ check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
 bench: $(STAMP)      ## every number of docs/benchmarks.md, measured here, into build/benchmarks.md (a night)
 	$(PY) benchmarks/run.py
 
-docs: $(STAMP)       ## write docs/reference.md again from the tables in the code
+docs: $(STAMP)       ## write the pages that come from the code, then build the documentation into build/site
 	$(PY) docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
 
 clean:               ## remove what the targets above made (your runs in ~/.stoker stay)
 	rm -rf .venv .make .pytest_cache .ruff_cache build dist

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the tables in the code: verbs, states, reasons, exit codes, errors, lints, words. `make docs` runs it."""
+"""Writes three pages of docs/reference from the code: reference.md, refusals.md and engine-reference.md. `make docs` runs it."""
 
 from __future__ import annotations
 
@@ -15,40 +15,17 @@ from stoker.base.state import EXIT_CODES, REASONS, STATE_SENTENCES, Reachability
 from stoker.cli.main import SECTIONS, cli
 from stoker.doctor.lints import LINTS
 
-PAGE = Path(__file__).with_name("reference.md")
-RESUME_PAGE = Path(__file__).with_name("resume.md")
-ENGINE_PAGE = Path(__file__).with_name("engine-reference.md")
+REFERENCE = Path(__file__).with_name("reference")
+PAGE = REFERENCE / "reference.md"
+REFUSALS_PAGE = REFERENCE / "refusals.md"
+ENGINE_PAGE = REFERENCE / "engine-reference.md"
 ROOM = Path(__file__).parents[1] / "src" / "stoker" / "engine"
-RESUME_BEGIN, RESUME_END = "<!-- from src/stoker/hooks/ghost/words.py: make docs -->", "<!-- end -->"
 WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / "words.py"
 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
-    Reachability.UNREACHABLE: "the machine does not answer; the run keeps its last known state, and goes on there",
-    Reachability.UNKNOWN: "nobody has asked yet",
-}
-
-WORDS = {
-    "run": "Everything Stoker starts. It has an id, a name, a run folder and one or more attempts.",
-    "attempt": "One start of a run. A restart, or `stoker start` after it ended, adds one to the same run and folder.",
-    "run folder": "The folder that holds everything a run is, was asked and did. It is the truth; the database is only a list of them.",
-    "target": "A named place to run, from `config.toml`. `local` is this machine.",
-    "host": "A machine that can be reached: this one, or one behind `ssh`.",
-    "backend": "What holds compute on a host. Today: plain processes.",
-    "spec": "What was asked for. It never changes.",
-    "limits": "What may change while a run lives: its time.",
-    "state": "Where a run is, from `pending` to `done`, `failed` or `stopped`. Three facts are never merged: state, reachability, billing.",
-    "reason": "Why a run got into its state. A table maps it to a state, a sentence, and whether `--restarts` tries again.",
-    "evidence": "What the reason was read from: exit code, signal, memory counters, the last exception with file and line.",
-    "holder": "The small process that is the parent of a run's command: it keeps its terminal and learns how it ended.",
-    "agent": "Beside the holder: it samples, enforces limits, stops the tree, says why it ended. If it dies, the holder starts another.",
-    "server": "The background program that keeps the list of runs and decides what starts. It starts by itself; runs do not need it.",
-    "in place": "A run that works in the folder where you stand, as plain python would.",
-    "frozen copy": "A copy of your folder in the run folder, taken when you asked, so that later edits do not change a run that waits.",
-    "wish": "What a verb writes down; the server makes it true, and tries again until it is.",
-    "stop ladder": "How a run is ended: an image, SIGTERM or SIGINT, then SIGTERM and SIGKILL to every process, each after its grace.",
-    "slot": "One unit of CPU capacity. Counted only when you say how many there are.",
-    "pinned": "Kept by `stoker gc` whatever its age.",
+    Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",
+    Reachability.UNKNOWN: "not asked yet",
 }
 
 
@@ -57,18 +34,21 @@ def page() -> str:
     return "\n".join([
         "# Reference", "",
         "Written by `make docs` from the tables in the code; do not edit it by hand.", "",
-        *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_lints(), *_words()])
+        *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_lints()])
 
 
-def resume_page() -> str:
-    """docs/resume.md with the sentences of words.py between its marks."""
-    before, begin, rest = RESUME_PAGE.read_text("utf-8").partition(RESUME_BEGIN)
-    return before + begin + "\n" + "\n".join(_refusals()) + rest[rest.index(RESUME_END):]
+def refusals_page() -> str:
+    """docs/reference/refusals.md: every sentence of words.py, in its order."""
+    return "\n".join([
+        "# Refusals of exact resume", "",
+        "Written by `make docs` from `src/stoker/hooks/ghost/words.py`; do not edit it by hand.", "",
+        "`stoker show` prints one of these sentences when exact resume refuses a run, skips an image or gives up an image.",
+        "[Exact resume](../explanation/resume.md) says what that means for a run.", *_refusals()])
 
 
 def engine_page() -> str:
-    """docs/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
-    head = "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](engine.md) says how to use it."
+    """docs/reference/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
+    head = "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](../how-to/engine.md) says how to use it."
     lines = ["# Engine reference", "", head, ""]
     for name, kind in (("config", "Config"), ("engine", "Engine")):
         tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
@@ -79,12 +59,15 @@ def engine_page() -> str:
 
 
 def _docstring(node: ast.AST) -> list[str]:
-    """Its paragraphs; "name: meaning" lines become a list."""
-    found = []
+    """Its paragraphs; "name: meaning" lines become a list, after a blank line."""
+    found: list[str] = []
     for line in (ast.get_docstring(node) or "").splitlines():
         word, colon, rest = line.partition(": ")
         item = colon and re.fullmatch(r"[a-z_]+", word)
-        found.append(f"- `{word}`: {rest}" if item else line)
+        text = f"- `{word}`: {rest}" if item else line
+        if item and found and found[-1] and not found[-1].startswith("- "):
+            found.append("")
+        found.append(text)
     return [*found, ""]
 
 
@@ -102,7 +85,7 @@ def _engine_verb(node: ast.AST) -> Iterator[str]:
 def _refusals() -> Iterator[str]:
     for line in WORDS_FILE.read_text("utf-8").splitlines():
         if line.startswith("# -- "):
-            yield from ["", f"**{line.removeprefix('# -- ')}**", ""]
+            yield from ["", f"## {line.removeprefix('# -- ').capitalize()}", ""]
         name, equals, text = line.partition(" = ")
         if equals and name.isupper() and " " in text:
             yield f"- {ast.literal_eval(text)}".replace("!r}", "}").replace("{", "`").replace("}", "`")
@@ -156,7 +139,7 @@ def _states() -> Iterator[str]:
 
 
 def _reasons() -> Iterator[str]:
-    yield from ["## Reasons", "", "Why a run ended. What to do about each: [troubleshooting](troubleshooting.md).", ""]
+    yield from ["## Reasons", "", "Why a run ended. What to do about each: [troubleshooting](../how-to/troubleshooting.md).", ""]
     yield from _table(("reason", "state", "`stoker show` says", "`--restarts` tries again", "type next"), (
         (f"`{r.name}`", f"`{r.state}`", r.sentence, "yes" if r.retry else "", r.next) for r in REASONS.values()))
 
@@ -175,24 +158,19 @@ def _errors() -> Iterator[str]:
 
 def _lints() -> Iterator[str]:
     yield from ["## Lints", "", "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
-                "[doctor](doctor.md). A `warn` may spoil a run; a `note` only costs time, memory or comfort.", ""]
+                "[doctor](../how-to/doctor.md). A `warn` may spoil a run; a `note` only costs time, memory or comfort.", ""]
     yield from _table(("lint", "level", "why", "do", "looks for"), (
         (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0]) for n in LINTS.values()))
-
-
-def _words() -> Iterator[str]:
-    yield from ["## Words", ""]
-    yield from _table(("word", "means"), sorted(WORDS.items()))
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--print"]:
         sys.stdout.write(page())
-    elif sys.argv[1:] == ["--print-resume"]:
-        sys.stdout.write(resume_page())
+    elif sys.argv[1:] == ["--print-refusals"]:
+        sys.stdout.write(refusals_page())
     elif sys.argv[1:] == ["--print-engine"]:
         sys.stdout.write(engine_page())
     else:
         PAGE.write_text(page(), "utf-8")
-        RESUME_PAGE.write_text(resume_page(), "utf-8")
+        REFUSALS_PAGE.write_text(refusals_page(), "utf-8")
         ENGINE_PAGE.write_text(engine_page(), "utf-8")

@@ -1,5 +1,5 @@
-"""Runs the README's examples for real: `python docs/terminal.py [SCENE...]` prints what a terminal showed; the scene `picture` is drawn
-as docs/images/terminal.svg. Everything happens in a throw-away folder with a STOKER_HOME of its own.
+"""Runs the examples of README and tutorials for real: `python docs/terminal.py [SCENE...]` prints what a terminal showed; the scene
+`picture` is drawn as docs/images/terminal.svg. Everything happens in a throw-away folder with a STOKER_HOME of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 REPO = Path(__file__).resolve().parents[1]
+TUTORIALS = Path(__file__).with_name("tutorials")
 PICTURE = Path(__file__).with_name("images") / "terminal.svg"
 COLUMNS = 100
 BAD_SCRIPT = """\
@@ -44,6 +45,11 @@ class Terminal:
         shutil.copytree(REPO / "examples" / "digits", self.folder)
         (self.folder / "old.py").write_text(BAD_SCRIPT)
         self.shown = ""
+
+    def write(self, name: str, page: str) -> None:
+        """Save the first Python script of a tutorial, as its reader does."""
+        script = re.search(r"^```python\n(.*?)^```", (TUTORIALS / page).read_text(), re.M | re.S)
+        (self.folder / name).write_text(script[1])
 
     def environment(self) -> dict[str, str]:
         """This process' environment with the throw-away home, and without the settings of a run around it."""
@@ -142,13 +148,13 @@ def background(terminal: Terminal) -> None:
 
 def killed(terminal: Terminal) -> None:
     """Killed after its first image, and resumed."""
-    terminal.type("stoker run -d --name night train.py --epochs 60")
+    terminal.type("stoker run -d --name night train.py --epochs 400")
     terminal.wait("stoker show night", "image taken")
     terminal.kill("night")
     terminal.wait("stoker show night", "SIGKILL")
     terminal.type("stoker show night")
     terminal.type("stoker start night")
-    terminal.wait("stoker show night", "came back")
+    terminal.wait("stoker show night", "lost steps repeated")
     terminal.type("stoker show night")
     terminal.ask("stoker stop night")
 
@@ -169,7 +175,53 @@ def tune(terminal: Terminal) -> None:
     terminal.type("stoker tune --force train.py --epochs 100")
 
 
-SCENES: dict[str, Callable[[Terminal], None]] = {f.__name__: f for f in (picture, start, background, killed, why, doctor, tune)}
+def first_run(terminal: Terminal) -> None:
+    """The tutorial docs/tutorials/first-run.md."""
+    terminal.type("stoker run train.py")
+    terminal.type("stoker show train")
+    terminal.type("stoker run -d --name long train.py --epochs 200")
+    terminal.wait("stoker logs long", "epoch 10/")
+    terminal.type("stoker ps")
+    terminal.type("stoker logs -n 2 long")
+    terminal.type("stoker stop long")
+    terminal.type("stoker start long")
+    terminal.wait("stoker show long", "lost steps repeated")
+    terminal.type("stoker show long")
+    terminal.type("stoker stop long")
+    terminal.type("stoker rm --yes train long")
+    terminal.type("stoker ps")
+
+
+def killed_and_resumed(terminal: Terminal) -> None:
+    """The tutorial docs/tutorials/killed-and-resumed.md."""
+    terminal.write("sine.py", "killed-and-resumed.md")
+    terminal.type("python sine.py")
+    terminal.type("stoker run -d --name curve --env STOKER_IMAGE_EVERY=2s sine.py")
+    terminal.wait("stoker show curve", "image taken")
+    terminal.kill("curve")
+    terminal.wait("stoker show curve", "SIGKILL")
+    terminal.type("stoker show curve")
+    terminal.type("stoker start curve")
+    terminal.type("stoker wait curve")
+    terminal.type("stoker logs curve")
+    terminal.type("stoker show curve")
+
+
+def faster(terminal: Terminal) -> None:
+    """The tutorial docs/tutorials/faster.md."""
+    terminal.write("dots.py", "faster.md")
+    terminal.type("stoker run dots.py --epochs 3")
+    terminal.type("stoker show dots")
+    terminal.type("stoker tune --force dots.py --epochs 20")
+    terminal.type("stoker run dots.py --epochs 20")
+    terminal.type("stoker show dots")
+    terminal.type("stoker tune --show dots.py")
+    terminal.type("stoker tune --forget dots.py")
+
+
+README_SCENES = (picture, start, background, killed, why, doctor, tune)
+TUTORIAL_SCENES = (first_run, killed_and_resumed, faster)
+SCENES: dict[str, Callable[[Terminal], None]] = {f.__name__: f for f in (*README_SCENES, *TUTORIAL_SCENES)}
 
 
 def main(names: list[str]) -> int:

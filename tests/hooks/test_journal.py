@@ -262,6 +262,7 @@ os._exit(3)
 '''
 
 
+@pytest.mark.timeout(400)
 def test_killed_anywhere_around_an_image(tmp_path: Path) -> None:
     """Each moment from the next image's begin to the way back and on, one after the other: the file is as it was at the first image."""
     for kill_at in range(1, 200):

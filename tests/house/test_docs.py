@@ -7,6 +7,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from cli_flags import listing
@@ -19,6 +20,8 @@ from stoker.base.state import EXIT_CODES, REASONS, State
 
 PAGES = {name: text for name, text in texts() if name.endswith(".md")}
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+ITEM = re.compile(r"(?:[-*]|\d+\.) ")
+CODE_BLOCK = re.compile(r"^```.*?^```", re.M | re.S)
 FENCE = re.compile(r"^```(?:console|sh|bash|text)?\n(.*?)^```", re.M | re.S)
 
 
@@ -28,27 +31,27 @@ def read(name: str) -> str:
 
 def test_the_reference_is_what_the_tables_say():
     done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == read("docs/reference.md"), "docs/reference.md is not what the code says: make docs"
+    assert done.stdout == read("docs/reference/reference.md"), "docs/reference/reference.md is not what the code says: make docs"
 
 
 def test_every_sentence_of_refusal_is_listed():
-    done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-resume"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == read("docs/resume.md"), "docs/resume.md does not list the sentences of words.py: make docs"
+    done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-refusals"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == read("docs/reference/refusals.md"), "docs/reference/refusals.md does not list the sentences of words.py: make docs"
 
 
 def test_the_engine_reference_is_what_the_docstrings_say():
     done = subprocess.run([sys.executable, str(REPO / "docs/generate.py"), "--print-engine"], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == read("docs/engine-reference.md"), "docs/engine-reference.md is not what the code says: make docs"
+    assert done.stdout == read("docs/reference/engine-reference.md"), "docs/reference/engine-reference.md is not what the code says: make docs"
 
 
 @pytest.mark.parametrize("name", REASONS)
 def test_every_reason_is_explained(name):
-    assert f"`{name}`" in read("docs/reference.md")
-    assert f"`{name}`" in read("docs/troubleshooting.md"), f"docs/troubleshooting.md does not say what to do about {name}"
+    assert f"`{name}`" in read("docs/reference/reference.md")
+    assert f"`{name}`" in read("docs/how-to/troubleshooting.md"), f"docs/how-to/troubleshooting.md does not say what to do about {name}"
 
 
 def test_every_state_exit_code_and_error_is_in_the_reference():
-    text = read("docs/reference.md")
+    text = read("docs/reference/reference.md")
     assert not [s for s in State if f"`{s}`" not in text]
     assert not [c for c in EXIT_CODES if f"| {c} |" not in text]
     assert not [e for e in ALL_ERRORS if f"`{e.code}`" not in text]
@@ -57,7 +60,7 @@ def test_every_state_exit_code_and_error_is_in_the_reference():
 
 @pytest.mark.parametrize("key", sorted({f.name.removesuffix("_bytes") for f in dataclasses.fields(Config)} | {f.name for f in dataclasses.fields(TargetConfig)} - {"name"}))
 def test_every_setting_is_documented(key):
-    assert f"`{key}`" in read("docs/config.md")
+    assert f"`{key}`" in read("docs/reference/config.md")
 
 
 def environment_variables() -> set[str]:
@@ -73,11 +76,11 @@ def environment_variables() -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(environment_variables()))
 def test_every_variable_is_documented(name):
-    assert f"`{name}`" in read("docs/config.md")
+    assert f"`{name}`" in read("docs/reference/config.md")
 
 
 def test_every_file_of_the_run_folder_is_documented():
-    text = read("docs/run-folder.md")
+    text = read("docs/reference/run-folder.md")
     names = {v for k, v in vars(rundir).items() if k.isupper() and isinstance(v, str)}
     assert not [n for n in sorted(names) if n not in text]
 
@@ -90,13 +93,15 @@ def test_links_lead_somewhere(page):
         file, _, anchor = target.partition("#")
         path = ((REPO / page).parent / file).resolve() if file else REPO / page
         assert path.exists(), f"{page} links to {target}"
+        on_the_site = path.is_relative_to(REPO / "docs") and path.is_file()
+        assert on_the_site or not page.startswith("docs/"), f"{page} links to {target}, which is not on the site"
         if anchor:
             assert anchor in anchors(path.read_text("utf-8")), f"{page} links to {target}, which has no such heading"
 
 
 def anchors(text: str) -> set[str]:
     """The anchors that headings get."""
-    heads = re.findall(r"^#+ +(.*)$", text, re.M)
+    heads = re.findall(r"^#+ +(.*)$", CODE_BLOCK.sub("", text), re.M)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}
 
 
@@ -108,17 +113,43 @@ def test_pages_speak_of_files_that_exist():
     assert not missing, "\n".join(missing)
 
 
-def test_every_page_can_be_reached_from_the_index():
+def test_every_page_is_in_the_navigation_and_reached_from_the_index():
+    nav = re.findall(r"^ +- .*?([\w/-]+\.md)$", read("mkdocs.yml").partition("\nnav:")[2], re.M)
+    pages = [p.removeprefix("docs/") for p in PAGES if p.startswith("docs/")]
+    assert sorted(nav) == sorted(pages), "the list in mkdocs.yml is not the pages of docs/"
     index = read("docs/index.md")
-    pages = [p for p in PAGES if p.startswith("docs/") and p != "docs/index.md" and not p.startswith("docs/decisions/")]
-    assert not [p for p in pages if f"({p.removeprefix('docs/')})" not in index]
+    assert not [p for p in pages if f"({p})" not in index and p != "index.md" and not p.startswith("decisions/")]
+
+
+def test_a_list_begins_after_an_empty_line():
+    """On the site it would be a part of the paragraph otherwise."""
+    wrong = []
+    for page in (p for p in PAGES if p.startswith("docs/")):
+        for before, line in pairwise(CODE_BLOCK.sub("", PAGES[page]).splitlines()):
+            wrong += [f"{page}: {line}"] * bool(ITEM.match(line) and before.strip() and not ITEM.match(before) and not before.startswith(" "))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_code_in_a_table_holds_a_bar():
+    """The site would show its backslash, too."""
+    lines = ((page, line) for page, text in PAGES.items() if page.startswith("docs/") for line in text.splitlines())
+    assert not [f"{page}: {line}" for page, line in lines if any("\\|" in code for code in line.split("`")[1::2])]
+
+
+def test_the_readme_is_short_and_the_changelog_has_its_form():
+    assert read("README.md").count("\n") <= 150
+    changelog = read("CHANGELOG.md")
+    kinds = set(re.findall(r"^### (.*)$", changelog, re.M))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert re.findall(r"^## (.*)$", changelog, re.M)[-1].startswith("[0.1.0] - ")
+    assert changelog.partition("## [0.1.0]")[2].count("\n") <= 60
 
 
 def typed_commands() -> list[tuple[str, list[str]]]:
     """(page, words) of every `stoker ...` line that a reader may type from a code block, up to the run's own command."""
     found = []
     for page, text in PAGES.items():
-        if page == "docs/contracts.md":
+        if page == "docs/reference/contracts.md":
             continue
         for block in FENCE.findall(text):
             for line in block.splitlines():

@@ -42,7 +42,7 @@ def test_the_agent_gives_only_reasons_that_the_table_knows():
 
 
 def test_every_crash_point_is_in_the_contract():
-    text = (REPO / "docs/contracts.md").read_text("utf-8").partition("## 6. Crash points")[2]
+    text = (REPO / "docs/reference/contracts.md").read_text("utf-8").partition("## 6. Crash points")[2]
     written = {word for span in re.findall(r"`([^`]*)`", text) for word in span.split()}
     used = set()
     for path in (REPO / "src/stoker").rglob("*.py"):
@@ -52,11 +52,11 @@ def test_every_crash_point_is_in_the_contract():
             if name in ("point", "crash_point", "_crash_point") and node.args and isinstance(node.args[0], ast.Constant):
                 used.add(node.args[0].value)
     assert used, f"no call of {crash.point.__name__} was found"
-    assert not used - written, f"docs/contracts.md does not name {sorted(used - written)}"
+    assert not used - written, f"docs/reference/contracts.md does not name {sorted(used - written)}"
 
 
 def test_what_else_the_agent_writes_is_documented():
-    text = (REPO / "docs/run-folder.md").read_text("utf-8")
+    text = (REPO / "docs/reference/run-folder.md").read_text("utf-8")
     files = {v for v in constants(parse(AGENT)).values() if re.fullmatch(r"\.?[a-z]+\.(json|jsonl|log|spare)", v)}
     assert files
     assert not sorted(f for f in files if f not in text)

@@ -331,6 +331,6 @@ def test_without_samples_the_window_tells_work_from_waiting():
 
 
 def test_the_page_on_tuning_has_every_word():
-    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "tuner.md").read_text("utf-8")
     missing = [w for w in (*causes.CAUSES, *refusals.REASONS, *TIP_STATES) if f"`{w}`" not in page and f"**{w}**" not in page]
     assert not missing

@@ -1,7 +1,7 @@
 """The agent: the one file that starts a run on a machine, keeps it, ends it and says why it ended.
 
 Standard library only, Python 3.8 to 3.13, Linux; it imports nothing of ours and needs no server, no network and no
-rights. Run it as `python -I -S agent.py VERB ...`; docs/contracts.md, section 1, is what it promises.
+rights. Run it as `python -I -S agent.py VERB ...`; docs/reference/contracts.md, section 1, is what it promises.
 
 In order: words - files - processes - claim and start - holder - output - spawn - agent proper - ladder - telemetry - last
 words - observing - following - verbs.
@@ -2698,8 +2698,8 @@ class Agent:
 
 
 class Auditor:
-    """Starts the child that audits exact resume (docs/contracts.md, 8) where the hooks have made a room for it, one at a time and in the
-    idle class; ends it in time, and writes down what came of it. It dies with us, and before the run is told to end."""
+    """Starts the child that audits exact resume (docs/reference/contracts.md, 8) where the hooks have made a room for it, one at a time
+    and in the idle class; ends it in time, and writes down what came of it. It dies with us, and before the run is told to end."""
 
     def __init__(self, att: Attempt, spec: dict) -> None:
         self.att, self.tty, self.inherit = att, bool(spec.get("tty")), spec.get("inherit") or {}

@@ -14,7 +14,7 @@ from stoker.hosts.base import Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the machine says of one run now; docs/contracts.md lists the phases. Fields it does not know are None."""
+    """What the machine says of one run now; docs/reference/contracts.md lists the phases. Fields it does not know are None."""
 
     id: str
     phase: str  # absent | staged | claimed | running | stopping | ended | waiting | abandoned
@@ -118,7 +118,7 @@ class Backend(ABC):
 
     @abstractmethod
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
-        """The framed duplex stream of docs/contracts.md from these byte offsets; it ends after the exit frame."""
+        """The framed duplex stream of docs/reference/contracts.md from these byte offsets; it ends after the exit frame."""
 
     @abstractmethod
     def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False, *,  # noqa: PLR0917

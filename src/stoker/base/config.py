@@ -18,6 +18,7 @@ RESERVE_SHARE = 16  # of the room on a small disk at most one part in so many is
 RESERVE_MIN_BYTES = 128 << 10  # less is of no use
 OWN_NAMES = frozenset({"server", "spool", "runs", "tune", "settings", "config.toml", "agent", "watch", "lost+found"})  # in a state folder
 DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: the file that records their pid and start time
+SEE = "See docs/reference/config.md."
 RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
 
 
@@ -226,7 +227,7 @@ def load_config(where: Home) -> Config:
     except FileNotFoundError:
         body = {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InvalidSpec(f"{where.config} cannot be read: {e}.", hint="The format is TOML; see docs/config.md.") from e
+        raise InvalidSpec(f"{where.config} cannot be read: {e}.", hint=f"The format is TOML. {SEE}") from e
     values: dict = {}
     targets = {"local": TargetConfig(name="local")}
     for key, value in body.items():
@@ -238,7 +239,7 @@ def load_config(where: Home) -> Config:
             for name, table in value.items():
                 targets[name] = _target(where, name, table)
         else:
-            raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value has the wrong type.", hint="See docs/config.md.")
+            raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value has the wrong type.", hint=SEE)
     if values.get("slots") is not None and targets["local"].slots is None:
         targets["local"] = TargetConfig(name="local", gpus=targets["local"].gpus, slots=values["slots"])
     return Config(targets=targets, **values)
@@ -247,5 +248,5 @@ def load_config(where: Home) -> Config:
 def _target(where: Home, name: str, table: object) -> TargetConfig:
     kinds = {"host": str, "root": str, "gpus": int, "slots": int}
     if not isinstance(table, dict) or any(k not in kinds or not isinstance(v, kinds[k]) for k, v in table.items()):
-        raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint="See docs/config.md.")
+        raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)
     return TargetConfig(name=name, **table)

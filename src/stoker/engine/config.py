@@ -11,7 +11,7 @@ from stoker.engine.errors import InvalidSpec
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
 ON_NAN = ("stop", "skip")
 UNITS = {"s": ("seconds", 1), "min": ("seconds", 60), "h": ("seconds", 3600), "step": ("steps", 1), "ep": ("epochs", 1)}
-SEE = "See the arguments of Engine in docs/engine.md."
+SEE = "See the arguments of Engine in docs/how-to/engine.md."
 
 
 @dataclass(frozen=True)

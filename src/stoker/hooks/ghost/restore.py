@@ -130,7 +130,7 @@ class _Restore:
             if path in self.sparse:
                 continue
             other = now.get(path, _ABSENT)
-            if (other is _ABSENT or not walk.same(_plain(value), _plain(other))) and not self.is_free(path):
+            if (other is _ABSENT or not walk.same(_tuples(value), _tuples(other))) and not self.is_free(path):
                 self.differs(path, f"{prefix}{_short(value)}", "absent" if other is _ABSENT else f"{prefix}{_short(other)}")
         for path, value in now.items():
             if path not in then and not self.is_free(path):
@@ -153,7 +153,7 @@ class _Restore:
                     self.differs(path, f"a tensor {form[2]}", "absent")
                 continue
             now = image_memory.form(tensor)
-            if now != tuple(_plain(form)) and not self.is_free(path):
+            if now != tuple(_tuples(form)) and not self.is_free(path):
                 self.differs(path, f"a {_form(form)}", f"a {_form(now)}")
         for path in self.now.tensors:
             if path not in members and not self.is_free(path) and not path.endswith(".grad"):
@@ -206,7 +206,7 @@ class _Restore:
             key = next(iter(keys))
             first = next(iter(there.values()))
             fits = users[key] <= set(paths) and first.untyped_storage().nbytes() == source[-2 if source[0] == "same" else -1]
-            if fits and all(image_memory.place(t) == tuple(_plain(self.meta["members"][p][2])) for p, t in there.items()):
+            if fits and all(image_memory.place(t) == tuple(_tuples(self.meta["members"][p][2])) for p, t in there.items()):
                 self._fill(first, source, paths[0])
                 self.made[group] = first
                 return
@@ -223,7 +223,7 @@ class _Restore:
     def is_rebuilt(self, path: str) -> bool:
         """Whether a tensor is of another form now, so that a new one takes its place (only below a path that is free)."""
         tensor = self.now.tensors.get(path)
-        return tensor is not None and image_memory.form(tensor) != tuple(_plain(self.meta["members"][path][1]))
+        return tensor is not None and image_memory.form(tensor) != tuple(_tuples(self.meta["members"][path][1]))
 
     def _may_move(self, there: dict, own_memory: set) -> None:
         for path, tensor in there.items():
@@ -274,7 +274,7 @@ class _Restore:
         owner = self.now.tensors.get(path[: -len(".grad")])
         if owner is None:
             self.differs(path, "a gradient", "absent")
-        *_, shape, _device, coalesced, _dims = _plain(self.sparse[path])
+        *_, shape, _device, coalesced, _dims = _tuples(self.sparse[path])
         members = self.meta["members"]
         where, numbers = (self._view(members[part][0], members[part]) for part in (f"{path}<_indices>", f"{path}<_values>"))
         if "gradients" not in self.drop:
@@ -472,7 +472,6 @@ def _tuples(value):
     return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-_plain = _tuples
 _ABSENT = object()
 
 

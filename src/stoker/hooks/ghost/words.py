@@ -1,4 +1,4 @@
-"""Every sentence with which exact resume refuses, passes a point or gives an image up. docs/resume.md lists them from here.
+"""Every sentence with which exact resume refuses, passes a point or gives an image up. docs/reference/refusals.md lists them from here.
 
 REFUSED: the run is "not resumable: ..." from there on. PASSED: this moment is no good for an image, the next may be.
 DIVERGED: a life that was to repeat another one does not; an older image, or the start, takes its place.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 from benchmarks.ground import Ground, until
+
+from real.sshd import Sshd
 
 
 @pytest.mark.real("sshd")
@@ -29,8 +32,46 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
         assert run.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)
         run.stdout.close()
         run.stderr.close()
-        ground.stoker("server", "stop").ok()  # the run that waits would be stopped for as long as its machine is silent
+        ground.stoker("stop", "--force", "x").ok()
+        assert ground.show("x")["state"] == "stopped"
+
+
+def far(ground: Ground, sshd: Sshd, known: str = "known") -> None:
+    """The target "far": a folder behind a real sshd. `known`: the file with the host keys that ssh knows."""
+    options = sshd.with_option("UserKnownHostsFile", f"{sshd.folder}/{known}")
+    config = "".join(f"{option.replace('=', ' ', 1)}\n" for option in options)
+    (ground.root / "ssh").write_text(f"Host box\nHostName 127.0.0.1\n{config}")
+    ground.home.mkdir(parents=True, exist_ok=True)
+    (ground.home / "config.toml").write_text(f'[targets.far]\nhost = "-F {ground.root}/ssh box"\nroot = "{ground.root}/far"\n')
+
+
+@pytest.mark.real("sshd")
+def test_an_unknown_host_key_names_the_command_that_asks_about_it(ground: Ground, sshd: Sshd):
+    far(ground, sshd, known="nobody")
+    ground.script("x.py", "print(1)\n")
+    done = ground.stoker("run", "--target", "far", "x.py")
+    assert done.code == 125 and "host key" in done.err and f"Type `ssh -F {ground.root}/ssh box` once" in done.err, done.err
+    assert "once, compare the key" in ground.show("x")["next"]
+
+
+@pytest.mark.real("sshd")
+def test_a_forced_stop_of_a_run_whose_machine_is_silent_comes_back(ground: Ground, short_tmp: Path):
+    sshd = Sshd(short_tmp / "sshd")
+    try:
+        far(ground, sshd)
+        ground.script("x.py", "import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+        ground.stoker("run", "-d", "--target", "far", "x.py").ok()
+        until(lambda: ground.show("x")["state"] == "running", 60, "the run")
+        sshd.halt()
+        stop = ground.stoker("stop", "--force", "x")
+        assert stop.code == 5 and "far cannot be reached" in stop.err and "stoker wait x" in stop.err, stop.err
+        sshd.again()
+        ground.stoker("stop", "--force", "x").ok()
+        assert ground.show("x")["reason"] == "stopped_by_user"
+        ground.stoker("server", "stop").ok()
         until(lambda: not ground.server_pids(), 20, "the end of the server")
+    finally:
+        sshd.close()
 
 
 def test_a_stop_that_takes_long_says_so(ground: Ground):

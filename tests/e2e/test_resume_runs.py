@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -140,15 +141,22 @@ def test_an_edited_script_begins_anew_for_who_says_so(ground: Ground, python: st
 
 def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, python: str):
     """Most of a step is the script's own Python, which a ghost does again."""
-    (ground.work / "train.py").write_text(TRAIN.replace(f"        {PAUSE}\n", "        for number in range(90_000): total += number * 0.0\n"))
+    (ground.work / "train.py").write_text(TRAIN.replace(f"        {PAUSE}\n", "        for number in range(160_000): total += number * 0.0\n"))
     run = ground.detach("--env", "STOKER_IMAGE_EVERY=500steps", "--env", "OMP_NUM_THREADS=1", "--", python, "train.py", "20")
     kill_after_an_image(ground, run, 1)
     ground.wait_state(run["id"], timeout_s=60)
     foretold, text = ground.show(run["id"])["resume"], ground.stoker("show", run["id"]).ok().out
     assert foretold["image"]["back_s"] > 1 and foretold["dear"], foretold
     assert all(each in text for each in ("way back", foretold["way_back"], foretold["dear"], "% cost")), text
-    started = ground.stoker("start", run["id"]).ok()
-    assert foretold["dear"] in started.err
+    with ground.start_stoker("start", "-a", run["id"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as started:
+        assert foretold["dear"] in started.stderr.readline()
+        on_its_way = re.compile(r"step [\d,]+ of 500 on the way back")
+        until(lambda: on_its_way.search(ground.show(run["id"])["sentence"]), 240, "progress in show")
+        assert on_its_way.search(ground.stoker("ps").ok().out)
+        assert on_its_way.search(started.stderr.readline())
+        ground.stoker("stop", "--force", run["id"]).ok()
+        started.communicate(timeout=60)
+    ground.stoker("start", run["id"]).ok()
     back = until(lambda: (told := ground.show(run["id"])["resume"])["resumed"] or told.get("tried"), 240, "the way back")
     assert type(back) is dict, back
     print(f"foretold {foretold['image']['back_s']} s, it took {back['seconds']} s")

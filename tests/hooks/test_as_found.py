@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lives import live
-from test_journal import UNDO, _begin, _run, _same
+from random_files import UNDO, begin, run, same
 
 # Each round changes files of all kinds. `WHEN` is the round in which the second life leaves its way.
 KINDS = '''
@@ -77,11 +77,11 @@ as_found.begin(os.path.join(base, "resume"))
 
 
 def test_a_mark_that_makes_no_sense_stops_nobody(tmp_path: Path) -> None:
-    base = _begin(tmp_path, 70)
+    base = begin(tmp_path, 70)
     then = found(base / "work")
     (base / "resume" / "put_back").write_text("nonsense")
-    _run(GIVE, base, 0)
-    same(then, found(base / "work"))
+    run(GIVE, base, 0)
+    unchanged(then, found(base / "work"))
     assert "all (ValueError" in (base / "resume" / "state.json").read_text()
 
 
@@ -96,7 +96,7 @@ def found(folder: Path) -> dict:
     return shapes
 
 
-def same(then: dict, now: dict) -> None:
+def unchanged(then: dict, now: dict) -> None:
     assert {path: (then.get(path), now.get(path)) for path in then.keys() | now.keys() if then.get(path) != now.get(path)} == {}
 
 
@@ -109,22 +109,22 @@ def test_a_refused_image_leaves_the_files_as_at_the_kill(tmp_path: Path, at: int
     then = found(tmp_path / "run" / "work")
     two = live(tmp_path / "run", script, attempt=2)
     assert "DIVERGED" in two.stdout, (two.stdout, two.stderr)
-    same(then, found(tmp_path / "run" / "work"))
+    unchanged(then, found(tmp_path / "run" / "work"))
     assert not (tmp_path / "run" / "resume" / "put_back").exists()
 
 
 @pytest.mark.parametrize("seed", range(60, 63))
 def test_killed_while_files_are_put_back_or_given_back(tmp_path: Path, seed: int) -> None:
     """Whenever that is, the next life finds the files as at the first kill; and the image can still be used."""
-    base = _begin(tmp_path, seed)
+    base = begin(tmp_path, seed)
     then = found(base / "work")
     for kill_at in (*range(1, 40, 3), 60, 90, 0):
-        _run(UNDO, base, 2, kill_at)
+        run(UNDO, base, 2, kill_at)
         for give_at in (2 + kill_at // 3, 5 + kill_at // 2):
-            _run(GIVE, base, give_at)
-        _run(GIVE, base, 0)
-        same(then, found(base / "work"))
-    _run(UNDO, base, 1, 0)
-    _same(base, 1)
-    _run(UNDO, base, 2, 0)
-    _same(base, 2)
+            run(GIVE, base, give_at)
+        run(GIVE, base, 0)
+        unchanged(then, found(base / "work"))
+    run(UNDO, base, 1, 0)
+    same(base, 1)
+    run(UNDO, base, 2, 0)
+    same(base, 2)

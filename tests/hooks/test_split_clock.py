@@ -210,8 +210,22 @@ for i in range(20):
     o.step()
     print("x" * 100_000, i, flush=True)
 """, STOKER_RESUME=resume, STOKER_RESUME_DIR=str(tmp_path / "resume"), PYTHONHASHSEED="1")
-    assert told.steps == 20 and told.ms("log") > 0.1
+    assert told.steps == 20 and told.ms("log") > 0.1 and told.ms("image") == 0
     assert told.done.stdout == "".join(f"{'x' * 100_000} {i}\n" for i in range(20))
+
+
+def test_images_are_not_code_of_the_script(hooks, tmp_path):
+    """What the last image took is found under its own name. Each step is counted once."""
+    told = train(hooks, tmp_path, """
+large = nn.Linear(3000, 3000)
+for i in range(60):
+    m(torch.ones(4)).sum().backward()
+    o.step()
+    large.weight.data[i] += 1
+""", STOKER_RESUME="auto", STOKER_RESUME_DIR=str(tmp_path / "resume"), PYTHONHASHSEED="1", STOKER_IMAGE_EVERY="10steps")
+    image = json.loads((tmp_path / "resume" / "state.json").read_text())["image"]
+    assert image["step"] >= 10 and told.ms("image") >= 1000 * image["stall_s"] - 0.1 > 0
+    assert sum(line["steps"] for line in told.lines) == told.steps == 60
 
 
 def test_a_script_cannot_tell(hooks, tmp_path):

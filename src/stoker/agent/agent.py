@@ -32,7 +32,7 @@ VERSION = 1
 
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
 AGENT, HEARTBEAT, OUT, ERR, MOVES, TURNS = "agent.json", "heartbeat", "out.log", "err.log", "moves", "turns"
-STEPS, STILL = "steps.jsonl", "still.json"
+STEPS, STILL, WRITTEN = "steps.jsonl", "still.json", "written.jsonl"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
 PROCESSES, IMAGE_ASK, IMAGE_DONE = "processes.jsonl", "image.ask", "image.done"  # in HOOKS
@@ -49,6 +49,7 @@ QUIET_S, STALLED_S, SLOW_STEPS = 30.0, 300.0, 10.0  # at least; and so many time
 STILL_LOOK_S = 10.0  # between two looks at the bytes that the processes move
 STACKS_MAX, STACK_WAIT_S = 32, 0.25
 STALL_RESTARTS = 3  # by `--stall 10m:restart`, where --restarts does not allow more
+WRITTEN_MAX = 4096  # paths of an attempt that are written down
 THIN_AFTER_S, THIN_TICK_S = 3600.0, 10.0  # telemetry of long runs
 CLAIM_S = 5.0  # a claimed folder without agent.json is young for that long, then abandoned
 NATURAL_S = 0.3  # what a run leaves behind may end by itself for that long before it is told to
@@ -2228,6 +2229,7 @@ class Agent:
         self.tree = Tree(self.att, holder.me, os.getpid(), self.run)  # not getppid(): when the holder is dead that is somebody else
         self.used_before = sum(used_by(self.att.sibling(n)) for n in attempt_numbers(self.att.run_dir) if n < self.att.n)
         self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
+        self.written = Written(self.att, self.spec)
         self.auditor = Auditor(self.att, self.spec)
         self.standstill = StandStill(self.att, self.spec, time.monotonic(), time.time())
         self.stamps: dict[str, tuple | None] = {}
@@ -2460,6 +2462,7 @@ class Agent:
                 used = now - self.started_mono
                 self.next_telemetry = now + (TICK_S if used < THIN_AFTER_S else THIN_TICK_S) - 0.1
                 append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
+                self.written.look(now, members)
             if self.phase == "running" and self.auditor.look(self.sampler.last):
                 self.notify()
             if self.phase == "running" and not waits:
@@ -3280,6 +3283,48 @@ class Sampler:
                      "disk_free_bytes": min((s.f_bavail * s.f_frsize for s in free), default=None),
                      "inodes_free": min((s.f_favail for s in free if s.f_files), default=None), "out_bytes": size_of(self.att.path(OUT))}
         return self.last
+
+
+class Written:
+    """Which files of the working folder the run's processes have open for writing. What is open only between two looks is not seen: Python
+    processes tell of that themselves."""
+
+    def __init__(self, att: Attempt, spec: dict) -> None:
+        cwd = (att.json(AGENT) or {}).get("cwd")
+        self.path = att.path(WRITTEN)
+        alone = spec.get("copy") or not isinstance(cwd, str)  # nobody else works in a copy
+        self.below = "" if alone else os.path.join(os.path.realpath(cwd), "")
+        self.known: set[str] = set()
+        self.next = 0.0
+
+    def look(self, now: float, members: list[Proc]) -> None:
+        """Write down the paths that are new. Its cost stays below a five-hundredth of the time."""
+        if not self.below or now < self.next or len(self.known) >= WRITTEN_MAX:
+            return
+        began = time.process_time()
+        for p in members:
+            for path in open_for_writing(p.pid, self.below) - self.known:
+                self.known.add(path)
+                append_line(self.path, {"path": path})
+        self.next = now + (time.process_time() - began) * 500
+
+
+def open_for_writing(pid: int, below: str) -> set[str]:
+    """The files under the folder `below`, which ends with a slash, that a process has open for writing."""
+    found = set()
+    try:
+        numbers = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return found
+    for n in numbers:
+        try:
+            path = os.readlink("/proc/%d/fd/%s" % (pid, n))
+            if path.startswith(below):
+                words = read_bytes("/proc/%d/fdinfo/%s" % (pid, n)).split()
+                found |= {path} if int(words[words.index(b"flags:") + 1], 8) & os.O_ACCMODE else set()
+        except (OSError, ValueError):
+            continue
+    return found
 
 
 class StandStill:

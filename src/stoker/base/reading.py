@@ -21,6 +21,7 @@ _IMAGE = {"n": int, "step": int, "at": TIME, "every_s": float, "every_steps": in
 _RESUMED = {"attempt": int, "step": int, "seconds": float, "lost_steps": int, "values_equal": int, "put_back": [str], "grade": str}
 FILES = {  # name -> kinds of the fields that are looked at, as in the agent
     "state.json": {"state": str, "reason": str, "step": int, "image": _IMAGE, "tried": [{"image": int, "why": str}], "resumed": _RESUMED,
+                   "back": {"attempt": int, "step": int, "of": int},
                    "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
                    "not_given_back": {"attempt": int, "files": [str]}, "given_back": [{"attempt": int, "aside": int}],
                    "again": [{"what": str, "where": str}]},
@@ -31,6 +32,7 @@ FILES = {  # name -> kinds of the fields that are looked at, as in the agent
 }
 IMAGE = {"code": {"*": str}}  # an image's manifest.json: another file of the same name
 LINES = {
+    "written.jsonl": {"path": str},
     "telemetry.jsonl": agent.SAMPLE,
     "processes.jsonl": {"pid": int, "torch": str, "why": str, "other": str, "settings": {"applied": [str], "left": {"*": str}},
                         "batches": int, "backward": int},

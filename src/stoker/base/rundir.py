@@ -40,6 +40,7 @@ TELEMETRY = "telemetry.jsonl"
 EVENTS = "events.jsonl"
 EXIT = "exit.json"
 STOP = "stop.json"  # a wish: end this attempt
+WRITTEN = "written.jsonl"  # paths that were opened for writing, as the agent has seen; in HOOKS: as the processes tell
 ENGINE = "engine.json"  # what a script's Engine says of itself: grade, reasons, checkpoint folder, step
 STATUS = "status.json"  # the raw wait status, written by the holder before anything else happens
 SOCKET = "sock"  # the holder's door: input, window size, signals

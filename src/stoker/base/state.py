@@ -141,8 +141,19 @@ def what_next(reason: str, evidence: dict, run_id: str) -> str:
     known = REASONS.get(reason)
     if known is None:
         return f"stoker logs {run_id}"
+    if reason == "start_failed" and evidence.get("hint"):
+        return str(evidence["hint"])
     _, told = KINDS.get((reason, str(evidence.get("kind"))), ("", known.next))
     return told.format_map(_fields({**evidence, "id": run_id}))
+
+
+def resuming(back: dict | None, attempt: int) -> str | None:
+    """How far this attempt is on its way back to its image, out of `back` in resume/state.json; None once it is there."""
+    if not back or back.get("attempt") != attempt or back.get("step") is None:
+        return None
+    if back.get("of") is None:
+        return f"repeating the steps after the image, at step {back['step']:,}"
+    return f"step {back['step']:,} of {back['of']:,} on the way back to its image"
 
 
 def _fields(evidence: dict) -> dict:

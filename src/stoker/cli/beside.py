@@ -25,7 +25,8 @@ class Beside:
     """An attempt of a run on this machine."""
 
     def __init__(self, folder: str, attempt: int) -> None:
-        self._folder = RunDir(Path(folder)).attempt(attempt)
+        self._run, self._attempt = RunDir(Path(folder)), attempt
+        self._folder = self._run.attempt(attempt)
 
     @classmethod
     def of(cls, run: dict, attempt: int) -> Beside | None:
@@ -47,6 +48,14 @@ class Beside:
         finally:
             os.close(fd)
         return bool(settings[3] & termios.ISIG) and bytes([key]) in [settings[6][i] for i in SIGNAL_KEYS]
+
+    def resuming(self) -> str | None:
+        """How far the attempt is on its way back to an image; None where it goes to none."""
+        from stoker.base import reading
+        from stoker.base.state import resuming
+
+        state = reading.read_json(self._run.path / rundir.RESUME / "state.json") or {}
+        return resuming(state.get("back"), self._attempt)
 
     def left_behind(self) -> list[str] | None:
         """The names of the processes that are being ended after their first one; None before that, and after."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 128 + signal.SIGINT
 LOOK_S = 0.5  # so often it is looked whether only processes that were left behind live
+BACK_PAUSE_MAX_S = 60.0  # between two words of how far an attempt is on its way back
 REST_TRIES = 5
 LEFT_NAMED = 5
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
@@ -55,6 +56,8 @@ class Follower:
         self._keys = Keys(run["id"], self._come_back, self.terminal, take_input=take_input, visiting=visiting)
         self.nothing_trained = False  # it ended well, and was a training without a step
         self._beside: Beside | None = None
+        self._back_at = 0.0  # when it is told next how far the attempt is on its way back; 0: it has printed by now
+        self._back_pause_s = output.SILENT_S
         self._looked_at = 0.0  # when it was looked whether only leftovers live
         self._err_open = True
         self._fresh_line = True
@@ -117,11 +120,14 @@ class Follower:
         while True:
             kind, payload = link.recv(None if self._begun and not self._beside else LOOK_S) or ("", b"")
             self._tell_of_leftovers()
+            self._tell_of_the_way_back()
             self._tell_what_it_waits_for()
             if kind == "closed":
                 break
             if kind not in ("state", ""):
                 self._patience.heard()
+            if kind in ("o", "r"):
+                self._back_at = 0.0
             if kind == "o":
                 self._write(1, self._from_line_start(1, payload))
                 self.out += len(payload)
@@ -153,6 +159,7 @@ class Follower:
             self.attempt = meta["attempt"]
         self._begun = True
         self._beside = Beside.of(self.run, self.attempt)
+        self._back_at, self._back_pause_s = time.monotonic() + output.SILENT_S, output.SILENT_S
         self._keys.begin(self.attempt, tty=bool(meta.get("tty")), beside=self._beside)
 
     def _tell_what_it_waits_for(self) -> None:
@@ -164,6 +171,17 @@ class Follower:
             self._told = told
             leave = "Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach"
             self._say(f"{output.shown(self.run['name'])}: {output.shown(told)} ({leave})")
+
+    def _tell_of_the_way_back(self) -> None:
+        """How far an attempt is that goes to an image: it prints nothing until then. Told after 3 s, later less often."""
+        now = time.monotonic()
+        if self.attempt < 2 or self._beside is None or not 0 < self._back_at <= now:
+            return
+        told = self._beside.resuming()
+        self._back_at = now + (self._back_pause_s if told else LOOK_S)
+        if told:
+            self._back_pause_s = min(BACK_PAUSE_MAX_S, 2 * self._back_pause_s)
+            self._say(f"{output.shown(self.run['name'])}: {told}")
 
     def _tell_of_leftovers(self) -> None:
         """Why the prompt does not come back although the command has ended; once, and only to a person."""

@@ -136,6 +136,8 @@ def state_words(run: dict) -> str:
     """The state, with what matters beside it in brackets."""
     state = run["state"]
     extra = []
+    if (run.get("progress") or {}).get("back"):
+        extra.append(f"resuming, {run['progress']['back']}")
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
         extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
     if state == State.PENDING and run.get("waits_for"):

@@ -18,6 +18,7 @@ from stoker.cli.frames import Frames
 from stoker.cli.options import Duration, Patience, Ref, exit_code, find, json_option, plane, ref_argument, refs_argument, say_which
 
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
+UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot be reached
 
 
 @click.command("logs")
@@ -230,32 +231,44 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
         with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting; --force: kill at once"):
-            stopped = [run if State(run["state"]).final else _until_stopped(run["id"]) for run in stopped]
+            stopped = [run if State(run["state"]).final else _until_stopped(run["id"], force) for run in stopped]
     if as_json:
         output.print_json(stopped)
     else:
         for run in stopped:
             if State(run["state"]).final:
                 tell_end(run)
-            else:
+            elif no_wait:
                 output.say(f"{output.shown(run['name'])}: stop requested")
-    return code
+    silent = [] if no_wait else [run for run in stopped if not State(run["state"]).final]
+    for run in silent:
+        output.print_error(TargetError(f"{output.shown(run['name'])} is not stopped yet: {output.shown(run['target'])} cannot be reached.",
+                                       hint=f"It is stopped when the machine answers: stoker wait {output.type_ref(run)}"))
+    return TargetError.exit_code if silent else code
 
 
-def _until_stopped(run_id: str) -> dict:
-    """As `until_final`. At a terminal each stage of the ladder is told as it begins."""
-    if not output.is_terminal(sys.stderr):
-        return until_final(run_id)
-    told = ""
+def _until_stopped(run_id: str, force: bool) -> dict:
+    """The run when it has ended; with `force` also one whose machine stays silent. Says what the stop waits for: a machine that cannot be
+    reached, and at a terminal each stage of the ladder as it begins."""
+    terminal = output.is_terminal(sys.stderr)
+    leave_at, told = time.monotonic() + UNREACHABLE_S, ""
 
-    def ended(run: dict) -> bool:
+    def enough(run: dict) -> bool:
         nonlocal told
-        stage = {} if State(run["state"]).final else plane().show(run_id).get("ladder") or {}
-        if stage.get("name") and stage["name"] != told:
-            told = stage["name"]
-            output.say(f"{output.shown(run['name'])}: {ladder_line(stage)}")
-        return State(run["state"]).final
-    return _until(run_id, ended, step_s=0.5)
+        if State(run["state"]).final:
+            return True
+        silent = run.get("reachability") == "unreachable"
+        stage = {} if silent or not terminal else plane().show(run_id).get("ladder") or {}
+        name = "silent" if silent else stage.get("name") or told
+        if name != told:
+            told = name
+            output.say(f"{output.shown(run['name'])}: {_silent_line(run) if silent else ladder_line(stage)}")
+        return force and silent and time.monotonic() >= leave_at
+    return _until(run_id, enough, step_s=0.5 if terminal else output.SILENT_S)
+
+
+def _silent_line(run: dict) -> str:
+    return f"{output.shown(run['target'])} cannot be reached. The run is stopped when the machine answers"
 
 
 def ladder_line(stage: dict) -> str:

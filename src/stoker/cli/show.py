@@ -16,6 +16,7 @@ from stoker.cli.options import json_option, plane, ref_argument, say_which
 FILES_SHOWN = 20
 LEFT_NAMED = 5
 LINES_SHOWN = 12
+NO_ROW = ("exception", "tail", "code", "kind", "inodes", "hint")  # evidence that is shown elsewhere
 
 
 @click.command("show")
@@ -164,7 +165,7 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
         if exception.get("file"):
             yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
     for key, value in evidence.items():
-        if key not in ("exception", "tail", "code", "kind", "inodes") and value not in (None, "", [], {}) and not _no_leftovers(key, value):
+        if key not in NO_ROW and value not in (None, "", [], {}) and not _no_leftovers(key, value):
             yield key.removesuffix("_s").removesuffix("_bytes").replace("_", " "), _value(key, value)
     if evidence.get("tail") and not exception:
         tail = evidence["tail"]
@@ -236,7 +237,7 @@ def _use(run: dict) -> Iterator[tuple[str, str]]:
 def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
     files = sorted(files, key=lambda entry: bool(entry.get("uncertain")))
     for entry in files[:FILES_SHOWN]:
-        doubt = "  uncertain: another run used this folder then" if entry.get("uncertain") else ""
+        doubt = "  uncertain: not seen to be written by this run" if entry.get("uncertain") else ""
         text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{doubt}"
         yield output.shown(str(entry.get("path"))), text.rstrip()
     if len(files) > FILES_SHOWN:

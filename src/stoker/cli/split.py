@@ -8,7 +8,8 @@ from stoker.base.units import format_duration
 
 WORDS = {
     "data": "waiting for data", "start": "starting workers", "transfer": "copying to the GPU", "forward": "forward and loss",
-    "backward": "backward", "optimizer": "optimizer", "save": "saving", "log": "printing, logging", "evaluation": "evaluation",
+    "backward": "backward", "optimizer": "optimizer", "save": "saving", "log": "printing, logging",
+    "image": "images of exact resume", "evaluation": "evaluation",
     "other": "other code of the script", "gap": "idle, waiting for the script",
 }
 BAR = 30  # columns

@@ -11,27 +11,27 @@ from pathlib import Path
 from stoker.backends.base import Capacity, Observation
 from stoker.base import reading, rundir
 from stoker.base.errors import StokerError
-from stoker.base.state import State, known_reason
+from stoker.base.state import State, known_reason, resuming
 from stoker.base.units import iso
-from stoker.plane import resume, stage, steps
+from stoker.plane import own_files, resume, stage, steps
 from stoker.plane.lifecycle import exit_code
 from stoker.plane.present import begun, typed_ref
 from stoker.plane.record import Run
 from stoker.plane.targets import Target
 
 ATTEMPTS_SHOWN = 20
-CLOCK_S = 2.0  # clocks of file systems are coarse
 FILES_SHOWN = 200
 ENV_MAX = 64 << 20  # bytes
 REHEARSAL = "rehearsal.json"  # left by the hooks of a rehearsal
 
 
-def detail(run: Run, target: Target, seen: Observation | None, history: list[dict], beside: list[tuple[float, float]]) -> dict:
-    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `beside`: when others worked in its folder."""
+def detail(run: Run, target: Target, seen: Observation | None, history: list[dict],
+           beside: list[tuple[str, str, float, float]]) -> dict:
+    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `beside`: as of `Queries.beside`."""
     asked = _Folder(target, run.id)
     asked.broken.update(seen.broken if seen else {})
     attempts = [_attempt(asked, n, seen) for n in range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)]
-    files = _files(run, target, attempts, () if run.spec.copy else beside)
+    files = _files(run, target, attempts, beside)
     told = {
         "evidence": run.evidence,
         "telemetry": seen.telemetry if seen else None,
@@ -78,7 +78,12 @@ def _resume(run: Run, target: Target, folder: _Folder, attempts: list[dict]) -> 
             "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
             "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
             "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "starts_again": resume.starts_again(stands),
-            "edited": edited(run, target)[0], "files": _given_back(run, target, state)}
+            "edited": edited(run, target)[0], "files": _given_back(run, target, state), "back": _back(run, state)}
+
+
+def _back(run: Run, state: dict | None) -> str | None:
+    """How far a running attempt is on its way back to an image."""
+    return resuming((state or {}).get("back"), begun(run)) if run.state is State.RUNNING else None
 
 
 def _given_back(run: Run, target: Target, state: dict) -> str | None:
@@ -102,7 +107,11 @@ def progress(run: Run, target: Target | None) -> dict | None:
     """How far a running training is, for lists; None where that is not known."""
     if run.state is not State.RUNNING or not run.spec.hooks or target is None or not target.here or not begun(run):
         return None
-    return steps.progress(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)))
+    folder = Path(target.run_folder(run.id))
+    back = _back(run, reading.read_json(folder / resume.STATE)) if run.spec.resume != "off" and begun(run) > 1 else None
+    if back:
+        return {"step": None, "steps_s": None, "done": None, "eta_s": None, "back": back}
+    return steps.progress(folder / rundir.ATTEMPTS / str(begun(run)))
 
 
 def _trained_nothing(run: Run, target: Target) -> str | None:
@@ -158,9 +167,8 @@ def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
     }
 
 
-def _files(run: Run, target: Target, attempts: list[dict], beside: Sequence[tuple[float, float]]) -> list[dict] | None:
-    """New and changed files since it first began; None where the folder is on another machine. `uncertain`: another run worked in the
-    folder when the file was written, so it may be that one's."""
+def _files(run: Run, target: Target, attempts: list[dict], beside: Sequence[tuple[str, str, float, float]]) -> list[dict] | None:
+    """New and changed files since it first began; None where the folder is on another machine. `beside`: as of `Queries.beside`."""
     if not target.here or not attempts or run.created_at == 0:
         return None if not target.here else []
     folder = Path(target.run_folder(run.id))
@@ -169,8 +177,9 @@ def _files(run: Run, target: Target, attempts: list[dict], beside: Sequence[tupl
         return []
     found = stage.changed_files(work, folder / rundir.CODE, run.created_at, limit=FILES_SHOWN,
                                 until=run.ended_at if run.state.final else None)
-    return [{"path": file["path"], "bytes": file["size"], "change": file["kind"],
-             "uncertain": any(begun - CLOCK_S <= file["mtime"] <= over + CLOCK_S for begun, over in beside)} for file in found]
+    others = [own_files.Beside(begun, over, Path(target.run_folder(each)) if where == run.target else None)
+              for each, where, begun, over in (() if run.spec.copy else beside)]
+    return own_files.tell_apart(found, work, folder, others)
 
 
 def _usage(run: Run, target: Target) -> dict:

@@ -65,6 +65,8 @@ def decide(run: Run, seen: Seen | None, now: float) -> list[Action]:
         return _removal(run)
     if run.state is State.PENDING:
         return [] if run.wish == WISH_RUN else _never_begun(run, run.attempt - 1, now)
+    if seen is None and run.state is State.STAGING and run.wish != WISH_RUN:
+        return _never_begun(run, run.attempt - 1, now)  # nobody was told to start it, so there is nothing to end on that machine
     if seen is None:
         return _set(run, reachability=Reachability.UNREACHABLE.value)
     facts = {"reachability": Reachability.OK.value}

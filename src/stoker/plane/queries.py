@@ -138,13 +138,16 @@ class Queries:
         query = sa.select(sa.func.count()).where(runs.c.target == target, runs.c.state.in_(_HOLDING))
         return self._c.execute(query).scalar() or 0
 
-    def beside(self, run: Run) -> list[tuple[float, float]]:
-        """When other runs worked in the same folder as `run` during its time: (from, to) in Unix seconds, inf where one still does."""
+    def beside(self, run: Run) -> list[tuple[str, str, float, float]]:
+        """Other runs that worked in the same folder during the time of `run`, newest first: id, target, from and to in Unix seconds, inf
+        where one still works there."""
         ended = run.ended_at if run.state.final and run.ended_at else math.inf
-        query = sa.select(runs.c.created_at, runs.c.ended_at, runs.c.state).where(
-            runs.c.folder_hash == run.folder_hash, runs.c.in_place == 1, runs.c.id != run.id, runs.c.created_at < min(ended, 1e18))
-        times = [(row.created_at, row.ended_at if row.state in _FINAL and row.ended_at else math.inf) for row in self._c.execute(query)]
-        return [(begun, over) for begun, over in times if over > run.created_at]
+        query = sa.select(runs.c.id, runs.c.target, runs.c.created_at, runs.c.ended_at, runs.c.state).where(
+            runs.c.folder_hash == run.folder_hash, runs.c.in_place == 1, runs.c.id != run.id,
+            runs.c.created_at < min(ended, 1e18)).order_by(runs.c.created_at.desc())
+        times = [(row.id, row.target, row.created_at, row.ended_at if row.state in _FINAL and row.ended_at else math.inf)
+                 for row in self._c.execute(query)]
+        return [each for each in times if each[3] > run.created_at]
 
     def ended_before(self, moment: float) -> list[Run]:
         """Final runs that ended before `moment`, oldest first: what gc may look at."""

@@ -127,6 +127,8 @@ class Service:
         if more["still"]:
             more["sentence"] = present.still(more["still"], time.time())
             more["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
+        if (more["resume"] or {}).get("back"):
+            more["sentence"] = f"Resuming: {more['resume']['back']}."
         if more["trained_nothing"]:
             more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
         broken = [f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()]

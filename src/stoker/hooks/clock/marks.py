@@ -17,8 +17,8 @@ from .passes import passes as _passes
 from .passes import trained as _trained
 from .wrapping import wrap
 
-KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
-DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, EVALUATION, OTHER = range(len(KINDS))
+KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "image", "evaluation", "other")
+DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, IMAGE, EVALUATION, OTHER = range(len(KINDS))
 NOTHING, FETCHED, CALLED, BACK, STEPPED = range(5)  # what the last mark was
 ROOTS_MAX = 64
 LEARN = 3  # steps after which the script's own modules are known
@@ -436,11 +436,12 @@ def _settle(moment: int) -> None:
     global last, _before
     if _before is None:
         return
-    saved = spent[SAVE] - _before[0][SAVE], spent[LOG] - _before[0][LOG]
+    apart = {kind: spent[kind] for kind in (SAVE, LOG, IMAGE)}
+    known = sum(apart.values()) - sum(_before[0][kind] for kind in apart)
     spent[:] = _before[0]
-    spent[SAVE] += saved[0]
-    spent[LOG] += saved[1]
-    spent[EVALUATION] += moment - _before[1] - sum(saved)
+    for kind, ns in apart.items():
+        spent[kind] = ns
+    spent[EVALUATION] += moment - _before[1] - known
     last, _before = moment, None
 
 

@@ -35,3 +35,10 @@ def timed_outside(real: object, kind: int) -> object:
     def wrapper(*args, **kwargs):
         return real(*args, **kwargs) if marks.inside() else timed_one(*args, **kwargs)
     return dressed(real, wrapper)
+
+
+def image_taken(seconds: float) -> None:
+    """Exact resume has taken an image, or tried to, in the middle of the script's own code."""
+    if _get_ident() == marks.owner and not _timing:
+        marks.spent[marks.IMAGE] += int(seconds * 1e9)
+        marks.last += int(seconds * 1e9)

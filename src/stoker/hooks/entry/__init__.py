@@ -190,7 +190,9 @@ def _tell_of_children() -> None:
 def _clock_after_ghost() -> None:
     """A life that goes to an image is measured from there on."""
     from .. import clock
-    from ..ghost import life
+    from ..clock import timed
+    from ..ghost import life, points
+    points.taken = timed.image_taken
     if life.target is not None:
         life.on_tail_end.append(clock.begin)
     else:

@@ -56,6 +56,7 @@ def _install(fate: object, words: object) -> str:
         values,
         walk_heap,
         walk_library,
+        way_back,
         world,
     )
     atexit.register(_let_go)
@@ -95,6 +96,8 @@ def _install(fate: object, words: object) -> str:
     life.on_setup_end += [_own, image.at_setup_end, points.begin, ending.listen, lenient.install]
     life.on_ghost_end += [lenient.remove, shields.end_of_ghost, ending.end_of_ghost]
     life.on_tail_end += [points.begin, _tell_resumed]
+    if life.target is not None and not life.audit:
+        way_back.announce()
     if fate.refused():
         fate.refuse(fate.refused())
     return fate.refused()
@@ -146,7 +149,7 @@ def _own() -> None:
         _set_aside("images")
         life.log.open()
         rng.keep_start()
-        fate.write_state(state="recording", reason="", image=None, step=0, resumed=None,
+        fate.write_state(state="recording", reason="", image=None, step=0, resumed=None, back=None,
                          lives=printed.told(fate.state().get("lives") or [], None))
 
 
@@ -168,7 +171,7 @@ def _tell_resumed() -> None:
     told = points.told()
     lives = printed.told(fate.state().get("lives") or [], life.resumed.where["printed"])
     lost, values = life.log.compared, life.log.values_compared
-    fate.write_state(state="resumable", reason="", lives=lives,
+    fate.write_state(state="resumable", reason="", lives=lives, back=None,
                      resumed={**told, "lost_events": lost, "values_equal": values, "grade": "bit-exact"})
     fate.say(f"resumed at step {told['step']:,} in {told['seconds']:.1f} s; {told['lost_steps']} lost steps repeated, "
              f"{values} values equal to the recording; grade: bit-exact")

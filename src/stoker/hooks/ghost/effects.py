@@ -6,6 +6,7 @@ import os
 import sys
 from _thread import get_ident
 
+from .. import wrote
 from ..looks import isinstance
 from . import journal, life, pathways, tape
 from .opening import files_open, written
@@ -40,8 +41,11 @@ def install() -> None:
 
 def _effect(name: str, old: object) -> object:
     """A change of the file system as an event with its outcome."""
+    writes = wrote.BY_NAME.get(name)
 
     def effect(_of: object, *args: object, **kwargs: object) -> object:
+        if writes is not None and len(args) > writes:
+            wrote.note(args[writes])
         if not (life.phase or tape.early or life.again) or not tape.asked(_getframe(1), tape.LIBRARY):
             return old(*args, **kwargs)
         if get_ident() != life.main or life.again:
@@ -110,6 +114,7 @@ def _patch_safetensors(native: object) -> None:
     old = native.serialize_file
 
     def serialize_file(_of: object, tensors: object, filename: object, *args: object, **kwargs: object) -> object:
+        wrote.note(filename)
         if not life.here():
             return _aside(lambda: old(tensors, filename, *args, **kwargs), filename)
         return _saved(lambda: old(tensors, filename, *args, **kwargs), filename)
@@ -122,6 +127,7 @@ def written_by_name(old: object) -> object:
 
     def write(_of: object, *args: object, **kwargs: object) -> object:
         path = next((each for each in args if isinstance(each, (str, os.PathLike))), None)
+        wrote.note(path)
         if path is None or not life.here():
             return _aside(lambda: old(*args, **kwargs), path)
         return _saved(lambda: old(*args, **kwargs), path)
@@ -137,6 +143,7 @@ def _save(old: object) -> object:
     @functools.wraps(old)
     def save(*args: object, **kwargs: object) -> object:
         f = args[1] if len(args) > 1 else kwargs.get("f")
+        wrote.note(f)
         if not life.here():
             return _aside(lambda: old(*args, **kwargs), f)
         return _saved(lambda: old(*args, **kwargs), f)

@@ -9,6 +9,7 @@ import os
 from _thread import get_ident
 from _weakref import ref
 
+from .. import wrote
 from ..looks import has, isinstance
 from . import life, pathways, streams, tape, words
 
@@ -51,6 +52,8 @@ def open_(_of: object, file: object = _MISSING, mode: str = "r", *args: object, 
     """In the place of open() and io.open()."""
     if file is _MISSING:
         return _real_open(*args, **kwargs)
+    if isinstance(mode, str) and mode != "r" and not set("wax+").isdisjoint(mode):
+        wrote.note(file)
     if not (life.phase or tape.early or life.again):
         return _real_open(file, mode, *args, **kwargs)
     if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
@@ -323,6 +326,8 @@ def os_open(_of: object, path: object = _MISSING, flags: int = _MISSING, *args: 
     """In the place of os.open()."""
     if flags is _MISSING or len(args) > 2:
         return _real_os_open(*(each for each in (path, flags) if each is not _MISSING), *args, **kwargs)
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR) and not kwargs.get("dir_fd"):
+        wrote.note(path)
     if not (life.phase or tape.early or life.again) or not flags & (os.O_WRONLY | os.O_RDWR) or not tape.asked(_getframe(1), tape.LIBRARY):
         return _real_os_open(path, flags, *args, **kwargs)
     target = pathways.content(path)

@@ -28,6 +28,7 @@ _lines = 0
 _tracing = None  # the frame that is traced
 _backwards = by_hand.Backwards()
 _misses = 0  # points in a row at which no image could be taken: another kind of place is tried in turn
+taken = None  # the clock's: called with the seconds that an image took, or a try of one
 _told = {"setup_s": 0.0, "ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
 
 
@@ -239,6 +240,8 @@ def _take(frame: object) -> None:
         _pass(str(e), begun)
     finally:
         life.depth = 0
+        if taken is not None:
+            taken(_monotonic() - begun)
 
 
 def _pass(reason: str, begun: float = 0.0) -> None:

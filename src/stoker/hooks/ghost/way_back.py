@@ -1,4 +1,6 @@
-"""How long it would take to come back to an image: what a ghost does once more is timed for a moment of each second while recording.
+"""How long it would take to come back to an image, and how far a life is that comes back.
+
+What a ghost does once more is timed for a moment of each second while recording.
 
 A ghost does again what the script does between the calls that it skips. To each event it adds its own work. What a life that came back has
 really taken stands in the place of both, up to its image.
@@ -13,6 +15,7 @@ from . import life
 
 EVENT_S = 5e-6  # a ghost's own work for one event, beyond what recording takes between the calls
 MOMENT_S = 0.05
+TELL_S = 1.0  # between two words of how far a life is that comes back
 EVENTS = 64  # without steps of an optimizer, so many events are a round of the script's loop
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _gone = (0, 0.0, 0.0)  # the way back that this life came: events, seconds, and the seconds of training that it saved
@@ -24,6 +27,7 @@ _until = 0.0
 _from = 0.0  # when the moment began, 0 before it has
 _edge, _steps = 0, 0  # events and steps at the last round's end
 _moment_s = 0.0
+_tell_at = 0.0
 left: float | None = None  # the clock when the script took over, None within a shield or when nothing is timed
 
 
@@ -101,3 +105,26 @@ def _shut(seconds: float) -> None:
     life.on_enter.remove(_stops)
     life.on_leave.remove(_goes_on)
     _own_s, _timed_s = _own_s + _moment_s, _timed_s + seconds
+
+
+def announce() -> None:
+    """From here until all is repeated, `state.json` says how far this life is: {"back": {"attempt", "step", "of"}}; `of` is the step of the
+    image, None once it is restored."""
+    life.on_leave.append(_tell)
+    life.on_tail_end.append(_arrived)
+
+
+def _tell() -> None:
+    global _tell_at
+    now = _clock()
+    if now < _tell_at:
+        return
+    from . import fate
+
+    _tell_at = now + TELL_S
+    fate.write_state(back={"attempt": life.attempt, "step": life.steps, "of": life.target.step if life.target is not None else None})
+
+
+def _arrived() -> None:
+    if _tell in life.on_leave:
+        life.on_leave.remove(_tell)

@@ -20,6 +20,9 @@ PAGE = REFERENCE / "reference.md"
 REFUSALS_PAGE = REFERENCE / "refusals.md"
 ENGINE_PAGE = REFERENCE / "engine-reference.md"
 ROOM = Path(__file__).parents[1] / "src" / "stoker" / "engine"
+ENGINE_PARTS = {"trainer": "Trainer", "task": "Task", "sched": "Schedules (`stoker.sched`)", "ema": "Averaged weights",
+                "plain": "Checkpoints of plain loops"}
+INSIDE = ("watched", "parts")  # functions for other files of the room
 WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / "words.py"
 
 REACHABILITY_SENTENCES = {
@@ -55,7 +58,28 @@ def engine_page() -> str:
         cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
         lines += ["## Arguments of `Engine`" if kind == "Config" else "## Verbs", ""]
         lines += _docstring(cls) if kind == "Config" else [line for part in cls.body for line in _engine_verb(part)]
+    for name, title in ENGINE_PARTS.items():
+        tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
+        lines += [f"## {title}", "", *(line for node in tree.body for line in _public(node))]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _public(node: ast.AST) -> Iterator[str]:
+    """A function of a module, or a class with its methods."""
+    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        made = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+        yield f"### `{node.name}({_arguments(made) if made else ''})`"
+        yield ""
+        yield from _docstring(node)
+        yield from _docstring(made) if made and ast.get_docstring(made) else []
+        for part in node.body:
+            yield from _engine_verb(part, node.name.lower(), "####")
+    elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in INSIDE:
+        yield from _engine_verb(node, "stoker", "###")
+
+
+def _arguments(node: ast.FunctionDef) -> str:
+    return ast.unparse(node.args).removeprefix("self").removeprefix(", ")
 
 
 def _docstring(node: ast.AST) -> list[str]:
@@ -71,13 +95,13 @@ def _docstring(node: ast.AST) -> list[str]:
     return [*found, ""]
 
 
-def _engine_verb(node: ast.AST) -> Iterator[str]:
+def _engine_verb(node: ast.AST, of: str = "engine", level: str = "###") -> Iterator[str]:
     if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
         return
-    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    arguments = _arguments(node)
     prop = any(isinstance(d, ast.Name) and d.id == "property" for d in node.decorator_list)
     result = f" → {ast.unparse(node.returns)}" if node.returns else ""
-    yield f"### `engine.{node.name}{'' if prop else f'({arguments})'}{result}`"
+    yield f"{level} `{of}.{node.name}{'' if prop else f'({arguments})'}{result}`"
     yield ""
     yield from _docstring(node)
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 HERE = Path(__file__).parent
 TRAINING = HERE / "engine_training.py"
+TRAINER = HERE / "trainer_training.py"
 LIFE_S = 100.0
 NOT_STATE = {"spent", "at_s"}  # what a clock says
 
@@ -59,6 +60,7 @@ class Training:
         self.nursery = nursery
         self.folder = folder
         self.options = options
+        self.script = TRAINER if options.get("trainer") else TRAINING
         self.starts = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -71,7 +73,7 @@ class Training:
         """The checkpoint folder."""
         return self.folder / "run"
 
-    def start(self, script: Path = TRAINING, **env: str) -> list[int]:
+    def start(self, script: Path | None = None, **env: str) -> list[int]:
         """Start every rank; the pids."""
         self.starts += 1
         argv = [json.dumps(self.options)]
@@ -79,7 +81,7 @@ class Training:
         pids = []
         for rank in range(self.ranks):
             mine = {**many, "RANK": str(rank), "LOCAL_RANK": str(rank)} if many else {}
-            pids.append(self.nursery.start(script, argv, self.folder, self.folder / f"out{rank}.log", STARTS=str(self.starts), **mine, **env))
+            pids.append(self.nursery.start(script or self.script, argv, self.folder, self.folder / f"out{rank}.log", STARTS=str(self.starts), **mine, **env))
         return pids
 
     def kill(self, pids: list[int]) -> None:
@@ -90,7 +92,7 @@ class Training:
         for pid in pids:
             self.nursery.wait(pid)
 
-    def live(self, script: Path = TRAINING, **env: str) -> list[int]:
+    def live(self, script: Path | None = None, **env: str) -> list[int]:
         """One start to its end; the exit codes."""
         pids = self.start(script, **env)
         return [self._end(pid, pids) for pid in pids]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -35,6 +36,8 @@ def main() -> None:
             pid = os.fork()
             if not pid:
                 end(live(order))
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have ended, or done so itself
+                os.setpgid(pid, pid)  # here too: a kill may come before the child's own line
             answer = {"pid": pid}
         else:
             answer = {"code": wait(order["wait"], order["timeout_s"])}
@@ -63,7 +66,7 @@ def end(code: int) -> None:
 
 def live(order: dict) -> int:
     """The script, as if python had been started with it; the exit code."""
-    os.setsid()
+    os.setpgid(0, 0)
     os.chdir(order["cwd"])
     os.environ.update(order["env"])
     out = os.open(order["out"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -72,7 +75,7 @@ def live(order: dict) -> int:
         os.dup2(fd, to)
     sys.stdin = open(os.devnull)  # noqa: SIM115
     sys.argv = [order["run"], *order["argv"]]
-    sys.path.insert(0, os.path.dirname(order["run"]))
+    sys.path[:0] = [os.path.dirname(order["run"]), *filter(None, order["env"].get("PYTHONPATH", "").split(os.pathsep))]
     from stoker.base import crash
 
     crash._name, _, count = order["env"].get("STOKER_CRASH_AT", "").partition(":")

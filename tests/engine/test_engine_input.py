@@ -70,6 +70,42 @@ def test_a_skipped_step_is_none(nursery, tmp_path):
     assert output.rstrip().endswith("True")
 
 
+BACK = SET.replace('save="1step"', 'save="3step", nan="back"') + """
+sched = torch.optim.lr_scheduler.StepLR(opt, 1, 0.9)
+train = DataLoader(data, batch_size=4)
+engine.setup(model, opt, sched, train)
+for epoch in engine.epochs(2):
+    for a, b in engine.batches(train):
+        loss = F.cross_entropy(model(a), b)
+        before = weights(model)
+        engine.step(loss / (0 if engine.steps in BAD else 1))
+        sched.step()
+        print("STEP", engine.steps, before, weights(model), round(opt.param_groups[0]["lr"], 9))
+        if DIE == str(engine.steps): die()
+print("END", engine.steps, weights(model))
+"""
+
+
+def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(nursery, tmp_path):
+    text = "BAD = (7, 14)\n" + BACK
+    code, output = live(nursery, tmp_path / "straight", text)
+    assert code == 0, output
+    steps = {int(line.split()[1]): line.split()[2:] for line in output.splitlines() if line.startswith("STEP")}
+    for bad, saved in ((8, 6), (15, 12)):
+        assert steps[bad][0] != steps[bad][1] == steps[saved][1]
+        assert f"step {bad} is not finite and is skipped; models and optimizers are those of step {saved} again." in output
+    assert steps[8][2] == steps[7][2]  # the schedule too: of step 6, and one on
+    assert live(nursery, tmp_path / "killed", text, DIE="9")[0] == -9
+    assert live(nursery, tmp_path / "killed", text)[1].splitlines()[-1] == output.splitlines()[-1]
+
+
+def test_a_run_that_goes_back_again_and_again_is_ended(nursery, tmp_path):
+    code, output = live(nursery, tmp_path, "BAD = range(4, 99)\n" + BACK.replace("3step", "1h"))
+    assert code == 1
+    assert "Step 8 is not finite, and 3 times before it went back to step 0. Seen from the loss, the first bad gradient is that of model1.bias." in output
+    assert "Samples of its last micro-batch: 28, 29, 30, 31." in output
+
+
 CHANGED = {
     "a layer more": ("model = nn.Linear(6, 2)", "model = nn.Sequential(nn.Linear(6, 2))", "model1 (Sequential) has no 'weight', which the checkpoint has."),
     "another width": ("model = nn.Linear(6, 2)", "model = nn.Linear(6, 3)", "model1 (Linear): 'weight' has shape (3, 6); in the checkpoint (2, 6)."),

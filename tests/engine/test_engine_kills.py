@@ -21,6 +21,8 @@ CELLS = [
     {"workers": 0, "accumulate": 1, "ranks": 4, "dropout": True, "gan": True, "ema": True},
     {"workers": 1, "accumulate": 3, "ranks": 4, "precision": "bf16", "plateau": True, "sampler": True, "norm": True, "samples": 58},
     {"workers": 3, "accumulate": 1, "ranks": 2, "ema": True, "sampler": True, "clip": 0.5, "stop_early": True},
+    {"trainer": True, "workers": 1, "accumulate": 3},
+    {"trainer": True, "ranks": 2, "plateau": True, "epochs": 5},
 ]
 KILLS = 2
 

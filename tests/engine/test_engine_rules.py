@@ -232,14 +232,23 @@ def test_a_cell_that_runs_again_takes_over_its_own_folder(made):
     assert text.split("END")[1].split()[:2] == text.split("AGAIN")[1].split()[:2]
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number):
+def test_a_kill_after_the_last_step_of_an_epoch_leaves_the_loops_variables(made):
+    text = usual(tail="    kept = loss.item()\n    if DIE == 'after' and epoch == 1: die()\n").replace(
+        "engine.step(F.cross_entropy(model(a), b))", "loss = F.cross_entropy(model(a), b)\n        engine.step(loss)")
+    straight = made(text, "straight").end()
+    one = made(text)
+    assert one.start(DIE="after")[0] == -signal.SIGKILL
+    assert one.end() == straight
+
+
+@pytest.mark.parametrize(("signal_number", "step"), [(signal.SIGTERM, 7), (signal.SIGINT, 7), (signal.SIGTERM, 10)])
+def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     text = usual('folder="run", save="1h"').replace("            die()", "            os.kill(os.getpid(), int(os.environ['SIGNAL']))")
     straight = made(text, "straight").end()
     one = made(text)
-    code, said = one.start(DIE="7", SIGNAL=str(int(signal_number)))
+    code, said = one.start(DIE=str(step), SIGNAL=str(int(signal_number)))
     assert code in (-signal_number, 130), said
-    assert "saved at step 7" in said
+    assert f"saved at step {step}" in said
     assert one.end() == straight
 
 
@@ -247,6 +256,29 @@ def test_carried_variables_are_named(made):
     text = usual().replace("for epoch in", "best, losses, kept, names = 0.0, [], 0, {}\nfor epoch in").replace(
         "        if DIE", "        losses.append(1)\n        temporary = a.sum()\n        best = max(best, float(temporary))\n        kept = engine.keep(kept=kept + 1)\n        if DIE")
     assert "not saved: best, losses" in made(text).good()
+
+
+BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(
+    "engine.step(F.cross_entropy(model(a), b))", "loss = F.cross_entropy(model(a), b)\n        engine.step(loss)\n        engine.log(loss=loss, text='no number')") + """
+engine._core.metrics.board.close()
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+import pathlib
+found = [(v.tag, e.step, round(v.tensor.float_val[0], 4)) for path in sorted(pathlib.Path("run").rglob("events.out.*"))
+         for e in EventFileLoader(str(path)).Load() for v in e.summary.value if v.tag == "loss"]
+print("BOARD", found)
+"""
+
+
+@pytest.mark.parametrize("attempts", [False, True], ids=["one file", "a file per attempt"])
+def test_tensorboard_has_each_step_once_after_kills(made, attempts):
+    straight = next(line for line in made(BOARD, "straight").good().splitlines() if line.startswith("BOARD"))
+    assert straight.count("'loss'") == 15
+    one = made(BOARD)
+    for n, die in enumerate(["5", "10", ""], 1):
+        env = {"STOKER_RUN_DIR": str(one.folder / "r"), "STOKER_ATTEMPT": str(n)} if attempts else {}
+        (one.folder / f"r/attempts/{n}").mkdir(parents=True)
+        _, text = one.start(DIE=die, **env)
+    assert straight in text.splitlines(), text
 
 
 def test_what_the_folder_rule_makes_under_stoker(made):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,6 +46,36 @@ def test_two_ranks_stop_early_and_export_the_best(tmp_path):
     text = run("ranks.py", tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     assert float(re.search(r"best test accuracy ([\d.]+) %", text)[1]) > 96
     assert load_file(tmp_path / "best.safetensors")["1.weight"].shape == (128, 64)
+
+
+def test_the_trainer_and_the_lightning_module_learn(tmp_path):
+    assert float(re.search(r"best test accuracy ([\d.]+) %", run("trainer.py", tmp_path))[1]) > 96
+    assert load_file(tmp_path / "trainer.safetensors")["1.weight"].shape == (128, 64)
+    assert float(re.search(r"best test accuracy ([\d.]+) %", run("lit.py", tmp_path))[1]) > 95
+
+
+def test_an_unmodified_script_for_colossalai_on_two_ranks_is_killed_and_started_again(tmp_path):
+    ground = Ground()
+    try:
+        shutil.copytree(FOLDER.parent / "colossalai", ground.work, dirs_exist_ok=True)
+        config = ground.work / "config.py"
+        config.write_text(config.read_text().replace("NUM_EPOCHS = 8", "NUM_EPOCHS = 4\nstoker_save = '1step'"))
+        started = ground.detach("--ranks", "2", "--compat", "colossalai", "train.py", timeout_s=100)
+        checkpoints = Path(started["folder"]) / "checkpoints"
+        until(lambda: list(checkpoints.glob("step-0000000[12]?")), 150, "a step of the second epoch")
+        os.kill(ground.run_pid(started["id"]), signal.SIGKILL)
+        assert ground.wait_state(started["id"], timeout_s=60)["reason"] == "killed"
+        ground.stoker("start", started["id"]).ok()
+        assert ground.wait_state(started["id"], timeout_s=200)["state"] == "done", ground.log(started["id"], 2)
+        assert re.search(r"grade +bit-exact", ground.stoker("show", started["id"]).ok().out)
+        text = ground.log(started["id"], 2).decode()
+        epochs = [int(line.split()[2]) for line in text.splitlines() if line.startswith("INFO")]
+        assert epochs == list(range(epochs[0], 4))
+        assert epochs[0] >= 1
+        assert float(re.findall(r"accuracy ([\d.]+)", text)[-1]) > 0.5
+    finally:
+        left = ground.close()
+    assert not left, "processes were left behind: " + "; ".join(left)
 
 
 def test_under_stoker_it_is_not_recorded_and_comes_back_by_itself(tmp_path):

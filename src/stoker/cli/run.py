@@ -17,7 +17,7 @@ from stoker.base.errors import InvalidSpec
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
-from stoker.cli import output, rehearse, tuned
+from stoker.cli import launch, output, rehearse, tuned
 from stoker.cli.options import Duration, Gpus, Signal, Size, Stall, Warn, find, json_option, plane
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
@@ -69,6 +69,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing.")
 @click.option("--gpus", type=Gpus(), metavar="N|id:0,1",
               help="Wait for N free GPUs, or for these GPUs even if other programs use them. The run sees only these.")
+@click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
+              help="Start the script in N processes that train together, as torchrun does.")
 @click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
 @click.option("--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first.")
 @click.option("--after", multiple=True, metavar="RUN", help="Wait until this run has ended. May be given again.")
@@ -96,6 +98,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--no-settings", is_flag=True, help="Do not apply the settings that `stoker tune` found for this script.")
 @click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
               help="Find mistakes of a GPU script: run a few steps on the CPU, in a copy, with N simulated GPUs.")
+@click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
+              help="Run a script written for this library on Stoker's engine, without the library.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when a training ends without an error, but made no step.")
 @click.option("--target", default="local", metavar="NAME", help="Machine to run on, from config.toml.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
@@ -112,7 +116,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         raise InvalidSpec("--yes and --new exclude each other.")
     rehearse.check(o)
     env = run_env(os.environ, o["env"], o["env_file"])
-    spec = make_spec(choose_python(command, o, env), o)
+    launch.lend_names(o, env)
+    spec = make_spec(launch.with_ranks(choose_python(command, o, env), o, env), o)
     rehearse.apply(o, spec, env)
     told = tuned.apply(o, spec, env)
     stdin = _read(o["stdin_file"]) if o["stdin_file"] else None

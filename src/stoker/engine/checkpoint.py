@@ -49,6 +49,11 @@ def _folders(root: Path) -> list[Path]:
     return sorted(found, key=lambda p: -int(p.name[5:]))
 
 
+def following(root: Path) -> int:
+    """A step after that of every checkpoint in the folder."""
+    return 1 + max((int(p.name[5:]) for p in _folders(root)), default=0)
+
+
 def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
     """Write one checkpoint and point `latest` at it. A folder of the same step is replaced.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stoker.engine.errors import InvalidSpec
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
-ON_NAN = ("stop", "skip")
+ON_NAN = ("stop", "skip", "back")
 UNITS = {"s": ("seconds", 1), "min": ("seconds", 60), "h": ("seconds", 3600), "step": ("steps", 1), "ep": ("epochs", 1)}
 SEE = "See the arguments of Engine in docs/how-to/engine.md."
 
@@ -34,8 +34,10 @@ class Config:
     clip: the largest norm of all gradients of one update, or None.
     save: time between two saves: "30s", "5min", "200step", "1ep".
     keep_last: number of newest checkpoints to keep, in addition to the best.
-    nan: action for a loss or gradient that is not finite: "stop" raises, "skip" drops the step.
+    nan: action for a loss or gradient that is not finite: "stop" raises, "skip" drops the step, "back" also
+        restores models, optimizers and schedulers from the last checkpoint and continues with the next batch.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
+    log: where numbers go besides metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the checkpoints), or None.
     """
 
     folder: str | None = None
@@ -47,6 +49,7 @@ class Config:
     keep_last: int = 2
     nan: str = "stop"
     device: str | None = None
+    log: str | None = None
 
     def __post_init__(self) -> None:
         _need(isinstance(self.seed, int) and not isinstance(self.seed, bool), "seed", self.seed, "an integer")
@@ -55,6 +58,7 @@ class Config:
         _need(self.clip is None or self.clip > 0, "clip", self.clip, "a number above 0, or None")
         _need(isinstance(self.keep_last, int) and self.keep_last >= 1, "keep_last", self.keep_last, "an integer of at least 1")
         _need(self.nan in ON_NAN, "nan", self.nan, " or ".join(ON_NAN))
+        _need(self.log in (None, "tensorboard"), "log", self.log, '"tensorboard" or None')
         every(self.save)
 
 

@@ -6,6 +6,7 @@ import atexit
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, time
 from types import FrameType
@@ -28,8 +29,9 @@ from stoker.engine.objects import Objects
 from stoker.engine.progress import Progress, Spent, say
 from stoker.engine.state import KeptValue
 
+MOST_BACK = 3  # times to the same checkpoint
 _open: dict[str, Core] = {}  # by folder: a notebook cell that runs again takes over from the Engine before it
-HERE = os.path.dirname(__file__)
+HERE = os.path.dirname(os.path.dirname(__file__))
 
 
 class Core:
@@ -70,7 +72,9 @@ class Core:
         self._looked_at: set[tuple[str, int]] = set()
         self._told: set[str] = set()
         self._doubts: list[tuple[str, str]] = []
+        self._went_back: dict[int, int] = {}  # step of a checkpoint -> times
         self.trained = False  # in the loop over batches that runs
+        self.before_save: list[Callable[[], None]] = []
         self.seed_all(seeds.mix(seeds.key(config.seed), 0))
         self.open()
 
@@ -98,9 +102,7 @@ class Core:
             self._totals = dict(saved.doc["totals"])
             self.precision.load_state_dict(saved.doc["precision"])
         if self.world.rank == 0:
-            at = metrics.path(self.keeper.root)
-            log = saved.doc["metrics"] if saved else {"path": str(at), "bytes": 0}
-            self.metrics = metrics.Metrics(at, log["bytes"] if log["path"] == at.name or log["path"] == str(at) else None)
+            self.metrics = metrics.opened(self.keeper.root, saved.doc["metrics"] if saved else None, self.config.log is not None)
         atexit.register(self.close)
 
     def _threads(self, made: dict) -> None:
@@ -129,6 +131,7 @@ class Core:
     def remember(self, things: tuple[object, ...]) -> None:
         """Register what was set up; restore it where the run is resumed."""
         names = self.objects.add(things)
+        self.objects.measure_schedules(self.window)
         if self.resuming:
             self.objects.restore(self.keeper.saved.doc, self.keeper.saved.tensors, names)
 
@@ -149,8 +152,8 @@ class Core:
     # what the loops ask for
 
     def before_loop(self, loop: Loop) -> None:
-        """Once: say how this start begins. At a new run's first loop, save what everything begins with."""
-        if self.announced:
+        """Once: say how this start begins. At a new run's first loop that trains, save what everything begins with."""
+        if self.announced or self.evaluating:
             self._look_for_carried()
             return
         self.announced = True
@@ -180,6 +183,7 @@ class Core:
         self.precision.load_state_dict(saved.doc["precision"])
         self.steps, self.samples, self.epochs_done = saved.step, saved.doc["samples"], saved.doc["epochs_done"]
         self.spent = Spent(**saved.doc["spent"])
+        self.progress.epoch_begins(self.samples, self.spent)
         self.resuming = False
         self.keeper.saved = None
 
@@ -196,7 +200,10 @@ class Core:
         self.moved = False
         last = loop.spot.item + 1 >= loop.total
         if not last and self._all_agree(self.keeper.due(self.steps, self.epochs_done) or self.signals.wanted):
-            self.save_at(loop, loop.spot.item + 1)
+            stop = self._all_agree(self.signals.wanted)
+            self.save_at(loop, loop.spot.item + 1, wait=stop)
+            if stop:
+                self._stop()
 
     def end_of_loop(self, loop: Loop) -> None:
         """A loop over epochs, or the outermost over batches, is exhausted or was left by break: its end is a position of its own."""
@@ -224,10 +231,19 @@ class Core:
             due, stop = self.keeper.due(self.steps, self.epochs_done), self.signals.wanted
         else:
             due, stop = self._agreed[:2]
-        if due or stop:
+        if (due or stop) and not self._waits_for_epoch(loop):
             self.save_at(loop, loop.following(self.window), wait=bool(stop))
-        if stop:
-            self._stop()
+            if stop:
+                self._stop()
+
+    def _waits_for_epoch(self, loop: Batches) -> bool:
+        """Was this the last step of a loop in an epoch? A resume after it would not set the variables of the loop."""
+        length = loop.feed.length()
+        return self.in_epochs() and length is not None and loop.following(self.window) >= length
+
+    def in_epochs(self) -> bool:
+        """Is a loop over epochs open?"""
+        return any(spot.micro is None for spot in self.position.open)
 
     def _stop(self) -> None:
         if self.world.rank == 0:
@@ -244,6 +260,7 @@ class Core:
         """One step of these optimizers; the first of a micro-batch counts as a step of the run."""
         alone = self.world.size == 1
         began = 0.0 if alone else perf_counter()
+        skipped = self.gradients.skipped
         try:
             agreed = self.gradients.apply(optimizers, [] if alone else self._wishes(), self.steps + 1)
         except StateError as e:
@@ -251,6 +268,8 @@ class Core:
         if not alone:
             self._agreed = agreed
             self.spent.exchange += perf_counter() - began
+        if self.gradients.skipped > skipped:
+            self._step_was_bad()
         if self.moved:
             return
         self.moved = self.trained = True
@@ -258,6 +277,25 @@ class Core:
         self.samples += self.micro.samples
         if self.keeper.pulse is not None:
             self.keeper.pulse.beat(self.steps, self.samples)
+
+    def _step_was_bad(self) -> None:
+        """A step was not finite and was skipped: say so, and go back to the last checkpoint where that is asked for."""
+        done = "is skipped"
+        if self.config.nan == "back":
+            self.keeper.wait()
+            self.world.barrier()
+            saved, _ = checkpoint.newest(self.keeper.root)
+            step = saved.step if saved else -1
+            self._went_back[step] = self._went_back.get(step, 0) + 1
+            if saved is None or self._went_back[step] > MOST_BACK:
+                raise StateError(f"Step {self.steps + 1:,} is not finite, and {MOST_BACK} times before it went back to step {step:,}. "
+                                 f"{self.gradients.bad} {self._where()}", hint="A lower learning rate or clip=1.0 often prevents it.")
+            names = [name for name in saved.doc["objects"] if not name.startswith("loader")]
+            self.objects.restore(saved.doc, saved.tensors, names)
+            self.precision.load_state_dict(saved.doc["precision"])
+            done = f"is skipped; models and optimizers are those of step {step:,} again"
+        if self.world.rank == 0:
+            say(f"step {self.steps + 1:,} is not finite and {done}. {self.gradients.bad} {self._where()}")
 
     def back_in(self, loop: Loop) -> None:
         """The loop is left: the micro-batch of the loop around it is the current one again."""
@@ -291,13 +329,15 @@ class Core:
         """Save with the position: `following` is the next element of `loop`."""
         began = perf_counter()
         self._check_finite()
+        for call in self.before_save:
+            call()
         self.keeper.save(*self._collect(loop, following), self.epochs_done, wait)
         self.keeper.note(step=self.steps)
         self.spent.save += perf_counter() - began
 
     def _collect(self, loop: Loop, following: int | str) -> tuple[dict, dict[str, torch.Tensor]]:
         body, tensors = self.objects.collect(self.world)
-        log = {"path": str(self.metrics.path), "bytes": self.metrics.sync()} if self.metrics else {}
+        log = self.metrics.mark() if self.metrics else {}
         doc = {**body, "step": self.steps, "samples": self.samples, "epochs_done": self.epochs_done, "at": loop.key,
                "position": self.position.to_save(loop, following), "totals": self._totals, "precision": self.precision.state_dict(),
                "metrics": log, "made": self._made(), "data": self.objects.fingerprints(), "spent": vars(self.spent), "at_s": time()}
@@ -448,7 +488,7 @@ def stop_recording() -> None:
 
 
 def _of_user() -> FrameType | None:
-    """The innermost frame outside of this room."""
+    """The innermost frame outside of Stoker."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back

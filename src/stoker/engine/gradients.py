@@ -20,11 +20,12 @@ class Gradients:
         self.world = world
         self.precision = precision
         self.clip = clip
-        self.skips = nan == "skip"
+        self.skips = nan != "stop"
         self.weights: dict[int, float] = {}  # id of an optimizer -> weight added up
         self.buffers: list[torch.Tensor] = []  # of all models: rank 0's are everybody's after a step
         self.loss: torch.Tensor | None = None
         self.skipped = 0
+        self.bad = ""  # about the last step that was skipped
         self.bad_ranks = 0
         self._before: torch.Tensor | None = None
 
@@ -109,6 +110,7 @@ class Gradients:
             return True
         if self.skips:
             self.skipped += 1
+            self.bad = self.first_bad(_all(optimizers))
             return False
         what = "The gradient" if norm is not None else "The loss"
         value = "on some rank" if seen is None or math.isfinite(seen.item()) else seen.item()

@@ -42,6 +42,7 @@ class Keeper:
         self.best: dict | None = None  # {"score", "step"}
         self.score: float | None = None  # of the save that is wanted
         self.wish = False
+        self.off = False  # nothing is saved from here on
         self._writer: Writer | None = None
         self._last_step = 0
         self._last_time = monotonic()
@@ -109,6 +110,8 @@ class Keeper:
 
     def due(self, step: int, epochs: int) -> bool:
         """Is it time to save?"""
+        if self.off:
+            return False
         if self.wish:
             return True
         if self.every.steps:
@@ -119,6 +122,8 @@ class Keeper:
 
     def save(self, doc: dict, tensors: dict[str, torch.Tensor], epochs: int, wait: bool) -> None:
         """Write a checkpoint: in the background, or at once. What could not be written is said, and raised where `wait` asks for it."""
+        if self.off:
+            return
         if self.score is not None and (self.best is None or self.score > self.best["score"]):
             self.best = {"score": self.score, "step": doc["step"]}
         self.wish, self.score = False, None

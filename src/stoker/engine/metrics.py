@@ -13,6 +13,7 @@ from time import monotonic, time
 import torch
 
 from stoker.base.rundir import ATTEMPTS, METRICS
+from stoker.engine.board import Board
 
 FLUSH_S = 1.0
 
@@ -21,6 +22,18 @@ def path(root: Path) -> Path:
     """Under Stoker the file of this attempt in the run folder; else beside the checkpoints."""
     run, attempt = os.environ.get("STOKER_RUN_DIR"), os.environ.get("STOKER_ATTEMPT")
     return Path(run) / ATTEMPTS / attempt / METRICS if run and attempt else root / METRICS
+
+
+def opened(root: Path, log: dict | None, board: bool) -> Metrics:
+    """The log of this start. log: what the checkpoint says of it; under Stoker each attempt has a file, `before` names the earlier ones."""
+    at = path(root)
+    log = log or {"path": str(at), "bytes": 0}
+    same = log["path"] in (at.name, str(at))
+    made = Metrics(at, log["bytes"] if same else None)
+    made.before = [*log.get("before", []), *([] if same else [{"path": log["path"], "bytes": log["bytes"]}])]
+    if board:
+        made.board = Board(root / "tensorboard", [*made.before, {"path": str(at), "bytes": log["bytes"] if same else 0}])
+    return made
 
 
 class Metrics:
@@ -33,6 +46,8 @@ class Metrics:
         if size is not None and os.fstat(self._fd).st_size > size:
             os.ftruncate(self._fd, size)
         self._held: list[tuple[int, int, float, dict]] = []
+        self.board: Board | None = None
+        self.before: list[dict] = []
         self._flushed = monotonic()
 
     def add(self, step: int, epoch: int, values: dict[str, object]) -> None:
@@ -46,13 +61,20 @@ class Metrics:
 
     def flush(self) -> int:
         """Write what is held. Returns the size of the file."""
-        lines = [json.dumps({"step": step, "epoch": epoch, "at": round(at, 3), **{name: _number(v) for name, v in values.items()}})
+        lines = [{"step": step, "epoch": epoch, "at": round(at, 3), **{name: _number(v) for name, v in values.items()}}
                  for step, epoch, at, values in self._held]
         self._held = []
         if lines:
-            os.write(self._fd, ("\n".join(lines) + "\n").encode())
+            os.write(self._fd, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        if self.board is not None:
+            for line in lines:
+                self.board.add(line)
         self._flushed = monotonic()
         return os.fstat(self._fd).st_size
+
+    def mark(self) -> dict:
+        """What a checkpoint says of it; it is on disk up to there."""
+        return {"path": str(self.path), "bytes": self.sync(), "before": self.before}
 
     def sync(self) -> int:
         """`flush`, and on disk."""
@@ -63,6 +85,8 @@ class Metrics:
     def close(self) -> None:
         """Write what is held and close."""
         self.flush()
+        if self.board is not None:
+            self.board.close()
         os.close(self._fd)
 
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from stoker.engine import data, safefile, tree
 from stoker.engine.dist import World
 from stoker.engine.errors import InvalidSpec, StateError
+from stoker.engine.sched import Schedule
 from stoker.engine.state import OTHER, KeptValue, ModelState, ObjectState, OptimizerState, kind_of
 
 STATEFUL = "Give it a state_dict of plain values and tensors, or save values with engine.keep(name=value)."
@@ -61,6 +62,13 @@ class Objects:
             self._states[name] = ObjectState(name, self.feeds[id(thing)])
         else:
             self._states[name] = ObjectState(name, thing)
+
+    def measure_schedules(self, window: int) -> None:
+        """Tell schedules with lengths in epochs or samples about the first loader. window: micro-batches in an optimizer step."""
+        loader = next((feed.source for feed in self.feeds.values()), None)
+        for thing in self._known.values():
+            if isinstance(thing, Schedule) and not thing.bound and loader is not None:
+                thing.bind(loader, window)
 
     def knows(self, thing: object) -> bool:
         """Was it set up?"""

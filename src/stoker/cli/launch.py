@@ -1,0 +1,45 @@
+"""`stoker run --ranks` and `--compat`: how the script of a run is started for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import stoker
+from stoker.base.errors import InvalidSpec
+
+LIBRARIES = ("lightning", "colossalai")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
+MOST = 256
+
+
+def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, str]) -> tuple[str, ...]:
+    """The command as torchrun starts it in N processes on one machine. Raises InvalidSpec for what is no Python script."""
+    count = o["ranks"]
+    if count is None:
+        return command
+    if o["rehearse"] is not None:
+        raise InvalidSpec("--ranks and --rehearse exclude each other.", hint=f"stoker run --rehearse {count} train.py")
+    first, *rest = command
+    if first.endswith(".py"):
+        python, script = "python", list(command)
+    elif os.path.basename(first).startswith("python") and rest and (rest[0].endswith(".py") or rest[0] == "-m"):
+        python, script = first, rest
+    else:
+        raise InvalidSpec(f"--ranks starts a Python script or module in {count} processes, and this command is none.",
+                          hint=f"stoker run --ranks {count} train.py")
+    if o["target"] == "local":
+        env.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
+    return (python, *TORCHRUN, str(count), *script)
+
+
+def lend_names(o: Mapping[str, Any], env: dict[str, str]) -> None:
+    """Put the import names of --compat before all others. Raises InvalidSpec on another machine, which does not have them."""
+    if o["compat"] is None:
+        return
+    if o["target"] != "local":
+        raise InvalidSpec("--compat works on this machine only.", hint=f"Import stoker.compat.{o['compat']} in the script instead.")
+    names = Path(stoker.__file__).parent / "compat" / "own_names" / o["compat"]
+    env["PYTHONPATH"] = os.pathsep.join([os.fspath(names), *filter(None, [env.get("PYTHONPATH")])])

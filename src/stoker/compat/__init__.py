@@ -1,0 +1,1 @@
+"""Old fronts on Stoker's engine: scripts written for other libraries run on it, and resume."""

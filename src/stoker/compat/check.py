@@ -1,0 +1,24 @@
+"""Import names that belong to another library: `stoker run --compat NAME` lends them to a script where that library is missing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+from stoker.engine.errors import InvalidSpec
+
+
+def lend(name: str, here: str) -> str:
+    """The name, if no real library has it. here: a file of the package that lends it.
+
+    Raises InvalidSpec, which says where the real library is.
+    """
+    own = os.path.dirname(os.path.dirname(os.path.abspath(here)))
+    others = [path for path in sys.path if os.path.abspath(path or ".") != own]
+    spec = PathFinder.find_spec(name, others)
+    if spec is not None:
+        place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
+        raise InvalidSpec(f"{name} is installed here ({place}): --compat would hide it.",
+                          hint="Run the script without --compat, or in an environment without that library.")
+    return name

@@ -1,0 +1,335 @@
+"""The engine interface of ColossalAI 0.1 on Stoker's Engine: a script written for it trains, resumes bit-exactly, and runs on CPU ranks.
+
+    from stoker.compat import colossalai
+    from stoker.compat.colossalai import CosineAnnealingLR, get_dataloader, get_dist_logger, global_context as gpc
+
+    colossalai.launch_from_torch(config="./config.py")
+    engine, train, test, _ = colossalai.initialize(model, optimizer, criterion, train, test)
+    for epoch in range(gpc.config.NUM_EPOCHS):
+        engine.train()
+        for images, labels in train:
+            engine.zero_grad()
+            loss = engine.criterion(engine(images), labels)
+            engine.backward(loss)
+            engine.step()
+
+`range` over a number of epochs of the configuration is the engine's loop over epochs: it begins with the epoch that the run had reached.
+Source of names and meanings: ColossalAI 0.1, colossalai/initialize.py and engine/_base_engine.py.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR as TorchCosine
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.utils.data import DataLoader, Dataset
+
+from stoker.engine import engine as engines
+from stoker.engine.errors import InvalidSpec, StateError
+from stoker.engine.progress import say
+
+NOT_ONE = ("pipeline", "tensor")  # parts of `parallel` that split a model
+NO_LOOP = ("the loop over epochs is not over a number of epochs of the configuration: nothing is saved, and a restart begins again. "
+           "`for epoch in range(gpc.config.NUM_EPOCHS)` can be resumed")
+
+
+class AMP_TYPE(enum.Enum):  # ColossalAI's name
+    """Kinds of mixed precision. All of them are float16 with a gradient scaler here."""
+
+    APEX = "apex"
+    TORCH = "torch"
+    NAIVE = "naive"
+
+
+class Epochs(int):
+    """A number of epochs that stands in the configuration."""
+
+
+class Config(dict):
+    """The configuration: a dict whose entries are attributes too."""
+
+    def __getattr__(self, name: str) -> object:
+        if name not in self:
+            raise AttributeError(f"The configuration has no {name}.")
+        return self[name]
+
+
+class Context:
+    """What a script asks `global_context` for."""
+
+    def __init__(self) -> None:
+        self.config = Config()
+        self.core: engines.Engine | None = None  # Stoker's engine of this run
+        self.schedulers: list[LRScheduler] = []
+
+    def engine(self) -> engines.Engine:
+        """Stoker's engine. Raises StateError before launch."""
+        if self.core is None:
+            raise StateError("launch_from_torch was not called yet.", hint='colossalai.launch_from_torch(config="./config.py")')
+        return self.core
+
+    def get_global_rank(self) -> int:
+        """The number of this process, from 0."""
+        return self.engine().rank
+
+    def get_local_rank(self, parallel_mode: object = None) -> int:
+        """The number of this process on this machine, from 0."""
+        return int(os.environ.get("LOCAL_RANK", "0"))
+
+    def get_world_size(self, parallel_mode: object = None) -> int:
+        """How many processes train together."""
+        return self.engine().ranks
+
+
+global_context = Context()
+
+
+def launch_from_torch(config: str | Path | dict, host: object = None, port: object = None, backend: str | None = None, seed: int = 1024,
+                      verbose: bool = True) -> None:
+    """Read the configuration, join the ranks that torchrun started, and set the random numbers.
+
+    config: a Python file, whose names are the entries, or a dict. Used here: `fp16`, `gradient_accumulation`, `clip_grad_norm`; `parallel`
+    may not split the model. host, port, backend and verbose are for code that names them: the launcher's environment and the device decide.
+    Raises InvalidSpec for a configuration that needs what Stoker does not do.
+    """
+    context = global_context
+    context.config = read(config)
+    asked = context.config
+    split = asked.get("parallel") or {}
+    sizes = [part.get("size", 1) if isinstance(part, dict) else part for part in (split.get(name, 1) for name in NOT_ONE)]
+    if any(size and size > 1 for size in sizes) or "zero" in asked:
+        raise InvalidSpec("The configuration splits the model (parallel or zero), which Stoker's engine does not do.",
+                          hint="Take `parallel` and `zero` out: each rank then trains the whole model on its part of the data.")
+    context.core = engines.Engine(seed=seed, precision="fp16" if asked.get("fp16") else "fp32", clip=asked.get("clip_grad_norm") or None,
+                                  accumulate=asked.get("gradient_accumulation", 1), save=asked.get("stoker_save", "1min"))
+    context.schedulers = []
+    if context.core.device.type == "cuda":
+        torch.cuda.set_device(context.core.device)
+    else:
+        _stay_on_cpu()
+
+
+def read(config: str | Path | dict) -> Config:
+    """The configuration. Raises InvalidSpec if there is no such file."""
+    if isinstance(config, dict):
+        found = dict(config)
+    elif os.path.isfile(config):
+        values = runpy.run_path(os.fspath(config))
+        found = {k: v for k, v in values.items() if not k.startswith("_") and not isinstance(v, ModuleType | type | Callable)}
+    else:
+        raise InvalidSpec(f"There is no configuration {config}.", hint="launch_from_torch takes a Python file or a dict.")
+    return Config({name: _entry(name, value) for name, value in found.items()})
+
+
+def _entry(name: str, value: object) -> object:
+    if isinstance(value, dict):
+        return Config({key: _entry(str(key), each) for key, each in value.items()})
+    return Epochs(value) if type(value) is int and "EPOCH" in name.upper() else value
+
+
+def _stay_on_cpu() -> None:
+    """`.cuda()` gives the object itself; said at its first call."""
+    told: list[bool] = []
+
+    def cuda(self: object, *args: object, **options: object) -> object:
+        if not told and global_context.get_global_rank() == 0:
+            say("there is no GPU: .cuda() stays on the CPU")
+        told.append(True)
+        return self
+
+    torch.Tensor.cuda = cuda
+    nn.Module.cuda = cuda
+
+
+def get_dataloader(dataset: Dataset, shuffle: bool = False, seed: int = 1024, add_sampler: bool = True, drop_last: bool = False,
+                   pin_memory: bool = False, num_workers: int = 0, **options: object) -> DataLoader:
+    """A DataLoader. The order of samples is derived from the seed of `launch_from_torch`.
+
+    add_sampler: share out the samples over the ranks in an evaluation; without, every rank gets all of them. In a training they are always
+    shared out. options: as for torch's DataLoader (batch_size, collate_fn, ...), per rank.
+    """
+    loader = DataLoader(dataset, shuffle=shuffle, drop_last=drop_last, pin_memory=pin_memory, num_workers=num_workers, **options)
+    loader.stoker_shares = add_sampler
+    return loader
+
+
+class CosineAnnealingLR(TorchCosine):
+    """Half a cosine over `total_steps` calls of step(), from the optimizer's rate to `eta_min`. Saved and restored by the engine."""
+
+    def __init__(self, optimizer: Optimizer, total_steps: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        super().__init__(optimizer, int(total_steps), eta_min=eta_min, last_epoch=last_epoch)
+        global_context.schedulers.append(self)
+
+
+class Loader:
+    """A DataLoader between the engine and the script; attributes are those of the DataLoader."""
+
+    def __init__(self, engine: Engine, loader: Iterable) -> None:
+        self.__dict__.update(_engine=engine, _loader=loader)
+
+    def __len__(self) -> int:
+        shared = self._engine.training or self._engine.shares(self._loader)
+        ranks = self._engine.stoker.ranks if shared else 1
+        return (len(self._loader) + ranks - 1) // ranks
+
+    def __iter__(self) -> Iterator:
+        return self._engine.training_loop(self._loader) if self._engine.training else self._engine.evaluation_loop(self._loader)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.__dict__["_loader"], name)
+
+
+class Engine:
+    """The object that a script trains with: `train`, `eval`, `zero_grad`, `criterion`, `backward`, `step`, and a call of the model."""
+
+    def __init__(self, stoker: engines.Engine, model: nn.Module, optimizer: Optimizer, criterion: Callable | None) -> None:
+        self.stoker = stoker
+        self.model = model
+        self.optimizer = optimizer
+        self._criterion = criterion
+        self.training = True
+
+    def train(self) -> None:
+        """Training mode."""
+        self.training = True
+        self.model.train()
+
+    def eval(self) -> None:
+        """Evaluation mode: loaders give all samples, outside of the training's random numbers."""
+        self.training = False
+        self.model.eval()
+
+    def __call__(self, *inputs: object, **named: object) -> object:
+        return self.model(*inputs, **named)
+
+    def criterion(self, *args: object) -> torch.Tensor:
+        """The loss. Raises InvalidSpec if initialize was given none."""
+        if self._criterion is None:
+            raise InvalidSpec("initialize was given no criterion.", hint="colossalai.initialize(model, optimizer, criterion, ...)")
+        return self._criterion(*args)
+
+    def zero_grad(self) -> None:
+        """Nothing: gradients are cleared after each step, and kept within an accumulation."""
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add gradients of the loss, the mean over the micro-batch."""
+        self.stoker.backward(loss)
+
+    def step(self) -> bool:
+        """Move the optimizer at the end of an accumulation. Returns True if it moved."""
+        return self.stoker.update()
+
+    @staticmethod
+    def shares(loader: Iterable) -> bool:
+        """Are the samples of an evaluation shared out over the ranks?"""
+        return getattr(loader, "stoker_shares", True)
+
+    def training_loop(self, loader: Iterable) -> Iterator:
+        """This rank's micro-batches."""
+        core = self.stoker._core
+        if not core.in_epochs() and not core.keeper.off:
+            say(NO_LOOP)
+            core.keeper.off = True
+        return iter(self.stoker.batches(loader))
+
+    def evaluation_loop(self, loader: Iterable) -> Iterator:
+        """All samples once, over all ranks or on each of them."""
+        with self.stoker.eval(self.model):
+            if not self.shares(loader):
+                yield from loader
+                return
+            batches = self.stoker.batches(loader)
+            try:
+                yield from batches
+            finally:
+                del batches
+
+
+def initialize(model: nn.Module, optimizer: Optimizer, criterion: Callable | None = None, train_dataloader: Iterable | None = None,
+               test_dataloader: Iterable | None = None, lr_scheduler: object = None,
+               verbose: bool = True) -> tuple[Engine, Loader | None, Loader | None, object]:
+    """(engine, training loader, test loader, scheduler): the model on the device, everything remembered, and restored in a resumed run.
+
+    Schedulers of this module, and those of torch in the caller's variables that belong to the optimizer, are remembered too.
+    Raises StateError before launch_from_torch, InvalidSpec for objects that cannot be saved.
+    """
+    stoker = global_context.engine()
+    caller = sys._getframe(1)
+    mine = [lr_scheduler, *global_context.schedulers, *_schedulers_of(caller, optimizer)]
+    schedulers = list({id(each): each for each in mine if each is not None}.values())
+    loaders = [loader for loader in (train_dataloader, test_dataloader) if isinstance(loader, DataLoader)]
+    stoker.setup(model, optimizer, *schedulers, *loaders)
+    engine = Engine(stoker, model, optimizer, criterion)
+    _give_range(caller)
+    wrapped = [None if loader is None else Loader(engine, loader) for loader in (train_dataloader, test_dataloader)]
+    return engine, wrapped[0], wrapped[1], lr_scheduler
+
+
+def _schedulers_of(frame: FrameType, optimizer: Optimizer) -> list[object]:
+    values = [*frame.f_locals.values(), *frame.f_globals.values()]
+    return [each for each in values if isinstance(each, LRScheduler | ReduceLROnPlateau) and each.optimizer is optimizer]
+
+
+class _Range(type):
+    """What calls and isinstance do with `EpochsOrNumbers`."""
+
+    def __call__(cls, *limits: int) -> Iterable[int]:
+        first = limits[0] if len(limits) == 2 else 0
+        if limits and len(limits) <= 2 and type(limits[-1]) is Epochs and first == 0:
+            return global_context.engine().epochs(int(limits[-1]))
+        return builtins.range(*limits)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, builtins.range)
+
+
+class EpochsOrNumbers(metaclass=_Range):
+    """`range` of the module that initializes: over a number of epochs of the configuration it is the engine's loop."""
+
+
+def _give_range(frame: FrameType) -> None:
+    frame.f_globals.setdefault("range", EpochsOrNumbers)
+
+
+class DistributedLogger:
+    """Prints on the ranks that are named, with the level; silent while a resumed run is on the way to its position."""
+
+    def _print(self, level: str, message: object, ranks: Iterable[int] | None) -> None:
+        stoker = global_context.core
+        rank = stoker.rank if stoker is not None else int(os.environ.get("RANK", "0"))
+        if (ranks is None or rank in ranks) and (stoker is None or not stoker._core.resuming):
+            print(f"{level}: {message}", flush=True)
+
+    def info(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+        """Print a message. ranks: on these only; on all by default."""
+        self._print("INFO", message, ranks)
+
+    def warning(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+        """As `info`."""
+        self._print("WARNING", message, ranks)
+
+    def error(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+        """As `info`."""
+        self._print("ERROR", message, ranks)
+
+    def debug(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+        """Nothing is printed."""
+
+
+_logger = DistributedLogger()
+
+
+def get_dist_logger(name: str = "colossalai") -> DistributedLogger:
+    """The logger; there is one."""
+    return _logger

@@ -1,0 +1,193 @@
+"""Callbacks and loggers of PyTorch Lightning: early stopping, the best checkpoint, numbers into metrics.jsonl."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker.engine.errors import InvalidSpec
+from stoker.engine.progress import say
+
+if TYPE_CHECKING:
+    from stoker.compat.lightning import Trainer
+    from stoker.compat.lightning_module import LightningModule
+
+
+COUNTERS = ("best", "wait_count", "stopped_epoch")
+
+
+class Callback:
+    """What a callback may define. Called are the methods below; state_dict and load_state_dict are saved and restored."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called once in each start."""
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called when the training is over."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called before the first step of a start."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called after the last step."""
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called before an epoch's first step."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called after an epoch."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int) -> None:
+        """Called after each micro-batch."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called after an evaluation."""
+
+    def state_dict(self) -> dict:
+        """What a checkpoint has to hold."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Take it back."""
+
+
+class _Watches(Callback):
+    """Looks at one metric."""
+
+    def __init__(self, monitor: str | None, mode: str) -> None:
+        if mode not in ("min", "max", "auto"):
+            raise InvalidSpec(f"{type(self).__name__}(mode={mode!r}): mode is min or max.")
+        self.monitor = monitor
+        self.mode = mode if mode != "auto" else "max" if "acc" in (monitor or "") else "min"
+        self.best: float | None = None
+
+    def _value(self, trainer: Trainer) -> float:
+        if self.monitor not in trainer.callback_metrics:
+            logged = ", ".join(trainer.callback_metrics) or "nothing"
+            raise InvalidSpec(f"{type(self).__name__} watches {self.monitor!r}; logged were: {logged}.",
+                              hint=f"self.log({self.monitor!r}, value) in validation_step")
+        return float(trainer.callback_metrics[self.monitor])
+
+    def _signed(self, value: float) -> float:
+        """Larger is better."""
+        return value if self.mode == "max" else -value
+
+    def state_dict(self) -> dict:
+        """The best value so far, and other counters."""
+        return {name: vars(self)[name] for name in COUNTERS if name in vars(self)}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Take it back."""
+        vars(self).update(state_dict)
+
+
+class EarlyStopping(_Watches):
+    """Stops the training when `monitor` has not improved by more than `min_delta` in `patience` evaluations."""
+
+    def __init__(self, monitor: str = "val_loss", min_delta: float = 0.0, patience: int = 3, verbose: bool = False, mode: str = "auto",
+                 **options: object) -> None:
+        super().__init__(monitor, mode)
+        self.min_delta = abs(min_delta)
+        self.patience = patience
+        self.wait_count = 0
+        self.stopped_epoch = 0
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        value = self._value(trainer)
+        if self.best is None or self._signed(value) - self._signed(self.best) > self.min_delta:
+            self.best, self.wait_count = value, 0
+            return
+        self.wait_count += 1
+        if self.wait_count >= self.patience:
+            self.stopped_epoch = trainer.current_epoch
+            trainer.should_stop = True
+
+    @property
+    def best_score(self) -> float | None:
+        """The best value so far."""
+        return self.best
+
+
+class ModelCheckpoint(_Watches):
+    """Keeps the checkpoint with the best `monitor`, beside the newest ones that Stoker keeps anyway. File names are Stoker's."""
+
+    def __init__(self, dirpath: object = None, filename: object = None, monitor: str | None = None, verbose: bool = False,
+                 mode: str = "auto", **options: object) -> None:
+        super().__init__(monitor, mode)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.monitor is None:
+            return
+        value = self._value(trainer)
+        trainer.engine.save(score=self._signed(value))
+        if self.best is None or self._signed(value) > self._signed(self.best):
+            self.best = value
+
+    @property
+    def best_model_score(self) -> float | None:
+        """The best value so far."""
+        return self.best
+
+    @property
+    def best_model_path(self) -> str:
+        """The folder of the run's checkpoints: `load_from_checkpoint` takes the best one of it."""
+        return self.folder
+
+    folder = ""
+
+
+class Experiment:
+    """What `logger.experiment` understands: scalars; pictures and graphs are left out, which is said once."""
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self._told = False
+
+    def add_scalar(self, tag: str, value: object, global_step: int | None = None, *args: object, **options: object) -> None:
+        """A number into metrics.jsonl."""
+        self._logger.log_metrics({tag: value})
+
+    def __getattr__(self, name: str) -> object:
+        if not name.startswith(("add_", "log")):
+            raise AttributeError(name)
+
+        def left_out(*args: object, **options: object) -> None:
+            if not self._told:
+                say(f"logger.experiment.{name}: only scalars are kept")
+            self._told = True
+        return left_out
+
+
+class Logger:
+    """Any logger: its numbers go into metrics.jsonl of the run."""
+
+    def __init__(self, save_dir: object = None, name: str | None = "default", version: object = None, **options: object) -> None:
+        self.save_dir = save_dir
+        self.name = name
+        self.version = version
+        self.experiment = Experiment(self)
+        self.engine = None
+
+    def log_metrics(self, metrics: dict[str, object], step: int | None = None) -> None:
+        """Write numbers."""
+        if self.engine is not None:
+            self.engine.log(**metrics)
+
+    def log_hyperparams(self, params: object = None, *args: object, **options: object) -> None:
+        """Nothing: the run's command and code are kept by Stoker."""
+
+    @property
+    def log_dir(self) -> object:
+        """The folder that the script named."""
+        return self.save_dir
+
+
+class TensorBoardLogger(Logger):
+    """As `Logger`; the numbers become event files in tensorboard/ beside the checkpoints too."""
+
+
+class CSVLogger(Logger):
+    """As `Logger`."""
+
+
+class WandbLogger(Logger):
+    """As `Logger`."""

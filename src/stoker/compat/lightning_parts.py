@@ -1,0 +1,86 @@
+"""What a LightningModule returns and defines, made sense of: optimizers and schedulers, loaders, steps with more or fewer arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+import torch
+from torch.optim import Optimizer
+
+from stoker.compat.lightning_module import LightningModule
+from stoker.engine.errors import InvalidSpec
+
+REPLACED = ("optimizer_step", "optimizer_zero_grad", "backward", "lr_scheduler_step", "configure_gradient_clipping", "tbptt_split_batch",
+            "transfer_batch_to_device")  # parts of a loop that is Stoker's here
+
+
+def split(found: object) -> tuple[list[Optimizer], list[dict]]:
+    """(optimizers, entries of schedulers) of what configure_optimizers returned. Raises InvalidSpec."""
+    if isinstance(found, Optimizer):
+        return [found], []
+    if isinstance(found, dict):
+        own = found.get("lr_scheduler")
+        return [found["optimizer"]], [] if own is None else [_entry(own, found.get("monitor"))]
+    if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(each, list | tuple) for each in found):
+        return list(found[0]), [_entry(each, None) for each in found[1]]
+    if isinstance(found, list | tuple) and found:
+        parts = [split(each) for each in found]
+        return [each for optimizers, _ in parts for each in optimizers], [each for _, entries in parts for each in entries]
+    raise InvalidSpec(f"configure_optimizers returned {type(found).__name__}: it returns an optimizer, a list of them, "
+                      "or lists of optimizers and schedulers.")
+
+
+def _entry(given: object, monitor: str | None) -> dict:
+    own = dict(given) if isinstance(given, dict) else {"scheduler": given}
+    return {"interval": "epoch", "frequency": 1, "monitor": monitor, **own}
+
+
+def check(model: LightningModule) -> None:
+    """Raises InvalidSpec for a module that cannot be trained here."""
+    if not isinstance(model, LightningModule) or not hasattr(model, "training_step"):
+        raise InvalidSpec(f"fit takes a LightningModule with a training_step, not a {type(model).__name__}.")
+    for name in REPLACED:
+        if hasattr(model, name):
+            raise InvalidSpec(f"{type(model).__name__}.{name} replaces a part of Lightning's loop, which Stoker's Trainer does not call.",
+                              hint="Take it out, or write the loop with stoker.Engine.")
+
+
+def overrides(model: object, name: str) -> bool:
+    """Does the module define it?"""
+    return callable(getattr(model, name, None))
+
+
+def call_with(function: object, *values: object) -> object:
+    """Call with as many of the values as the function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return function(*values)
+    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return function(*values[:len(places)])
+
+
+def loader_of(source: object, *names: str) -> Iterable | None:
+    """What the first of these methods or attributes gives that gives something."""
+    for name in names:
+        found = getattr(source, name, None)
+        found = found() if callable(found) and not hasattr(found, "dataset") else found
+        if found is not None:
+            return found
+    return None
+
+
+def only_loader(loaders: object) -> Iterable | None:
+    """The loader; of a list with one, that one. Raises InvalidSpec for several."""
+    if isinstance(loaders, list | tuple) and loaders and hasattr(loaders[0], "dataset"):
+        if len(loaders) > 1:
+            raise InvalidSpec(f"There are {len(loaders)} loaders to evaluate with; Stoker's Trainer takes one.",
+                              hint="torch.utils.data.ConcatDataset joins datasets.")
+        return loaders[0]
+    return loaders
+
+
+def numbers(result: dict) -> dict[str, object]:
+    """The entries that are single numbers."""
+    single = {name: value for name, value in result.items() if isinstance(value, torch.Tensor) and value.numel() == 1}
+    return {**{name: value for name, value in result.items() if isinstance(value, int | float)}, **single}

@@ -1,0 +1,139 @@
+"""The arguments of Lightning's Trainer, of all its versions, as a plan for Stoker's. What cannot be followed is refused or said."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import torch
+
+from stoker.compat.lightning_callbacks import EarlyStopping, Logger, TensorBoardLogger
+from stoker.engine.errors import InvalidSpec
+from stoker.engine.progress import say
+
+# argument of an old version: its newest name
+RENAMED = {"max_nb_epochs": "max_epochs", "nb_gpu_nodes": "num_nodes", "num_gpu_nodes": "num_nodes", "distributed_backend": "strategy",
+           "gradient_clip": "gradient_clip_val", "train_percent_check": "limit_train_batches", "val_percent_check": "limit_val_batches",
+           "overfit_pct": "overfit_batches", "check_val_every_n_epochs": "check_val_every_n_epoch"}
+# has no meaning here, or is always so: left out without a word
+WITHOUT_EFFECT = {
+    "default_root_dir", "default_save_path", "weights_save_path", "log_every_n_steps", "row_log_interval", "log_save_interval",
+    "enable_progress_bar", "progress_bar_refresh_rate", "show_progress_bar", "enable_model_summary", "weights_summary",
+    "enable_checkpointing", "checkpoint_callback", "num_sanity_val_steps", "nb_sanity_val_steps", "deterministic", "benchmark",
+    "profiler", "sync_batchnorm", "replace_sampler_ddp", "use_distributed_sampler", "process_position", "print_nan_grads",
+    "min_epochs", "min_nb_epochs", "min_steps", "move_metrics_to_cpu", "terminate_on_nan", "detect_anomaly", "inference_mode",
+    "barebones", "amp_level", "amp_backend", "auto_lr_find", "auto_scale_batch_size", "auto_select_gpus",
+    "flush_logs_every_n_steps", "reload_dataloaders_every_n_epochs", "track_grad_norm", "log_gpu_memory", "stochastic_weight_avg",
+    "num_processes", "devices", "gpus", "accelerator", "plugins", "experiment", "resume_from_checkpoint", "limit_test_batches",
+    "limit_predict_batches",
+}
+PRECISIONS = {"32": "fp32", "32-true": "fp32", "16": "fp16", "16-mixed": "fp16", "bf16": "bf16", "bf16-mixed": "bf16"}
+ONE_MACHINE = {"ddp": "", "ddp_spawn": "", "ddp_find_unused_parameters_true": "", "ddp_find_unused_parameters_false": "", "auto": "",
+               "single_device": "", "dp": "dp splits batches inside one process; here the ranks of ddp do", "ddp2": "ddp2 is ddp here"}
+
+
+@dataclass
+class Plan:
+    """What Stoker's Trainer is made with. most_train, most_test: batches of an epoch; a float is a share of them."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    precision: str = "fp32"
+    accumulate: int = 1
+    clip: float | None = None
+    device: str | None = None
+    eval_every: int = 1
+    most_train: int | float | None = None
+    most_test: int | float | None = None
+    callbacks: list = field(default_factory=list)
+    logger: Logger = field(default_factory=Logger)
+    log: str | None = None
+
+
+def plan(given: dict[str, object]) -> Plan:
+    """Arguments read: max_epochs, max_steps, precision, accumulate_grad_batches, gradient_clip_val, gpus, devices, accelerator, num_nodes,
+    strategy, check_val_every_n_epoch, limit_train_batches, limit_val_batches, fast_dev_run, callbacks, early_stop_callback, logger, and
+    their old names. Raises InvalidSpec, which names the argument."""
+    words = {RENAMED.get(name, name): value for name, value in given.items()}
+    take = words.pop
+    made = Plan(accumulate=_whole(take("accumulate_grad_batches", 1), "accumulate_grad_batches"))
+    made.clip = take("gradient_clip_val", None) or None
+    made.eval_every = take("check_val_every_n_epoch", 1) or 1
+    made.most_train, made.most_test = take("limit_train_batches", None), take("limit_val_batches", None)
+    made.epochs, made.steps = _length(take("max_epochs", None), take("max_steps", None))
+    made.device = _device(words)
+    made.precision = _precision(take("precision", 32), take("use_amp", False), made.device)
+    _one_machine(take("num_nodes", 1), take("strategy", None))
+    _tell_ranks(words.get("devices", words.get("gpus")))
+    if take("fast_dev_run", False):
+        made.epochs, made.steps, made.most_train, made.most_test = 1, None, 1, 1
+    callbacks = take("callbacks", None) or []
+    made.callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    stops = take("early_stop_callback", None)
+    made.callbacks += [EarlyStopping()] if stops is True else [stops] if stops else []
+    kept = words.get("checkpoint_callback")
+    made.callbacks += [kept] if hasattr(kept, "on_validation_end") else []
+    logger = take("logger", None)
+    made.logger = logger if isinstance(logger, Logger) else Logger()
+    made.log = "tensorboard" if isinstance(logger, TensorBoardLogger) else None
+    if take("val_check_interval", 1.0) not in (1.0, None):
+        say("val_check_interval: evaluations come at the end of epochs")
+    if take("gradient_clip_algorithm", "norm") not in ("norm", None):
+        raise InvalidSpec("Trainer(gradient_clip_algorithm='value'): gradients are clipped by their norm only.")
+    if take("overfit_batches", 0):
+        raise InvalidSpec("Trainer(overfit_batches=...): give fit a small loader instead.")
+    unknown = sorted(set(words) - WITHOUT_EFFECT)
+    if unknown:
+        raise InvalidSpec(f"Trainer(... {unknown[0]}=...): this argument is not known here.",
+                          hint="Take it out, or run the script with Lightning itself.")
+    return made
+
+
+def _length(epochs: int | None, steps: int | None) -> tuple[int | None, int | None]:
+    steps = None if steps in (None, -1) else steps
+    if epochs in (None, -1) and steps is None:
+        return 1000, None
+    if steps is not None and epochs not in (None, -1):
+        raise InvalidSpec("Trainer(max_epochs=..., max_steps=...): one of them.", hint="Take out the one that is not reached.")
+    return (None, steps) if steps is not None else (epochs, None)
+
+
+def _device(words: dict[str, object]) -> str | None:
+    if words.get("accelerator") in ("cpu", "mps"):
+        return "cpu"
+    if words.get("accelerator") in ("gpu", "cuda", "auto") or "gpus" not in words:
+        return None
+    return "cpu" if words["gpus"] in (0, None, [], "") else None
+
+
+def _precision(asked: object, amp: object, device: str | None) -> str:
+    name = PRECISIONS.get("16" if amp else str(asked))
+    if name is None:
+        raise InvalidSpec(f"Trainer(precision={asked!r}): precision is {', '.join(PRECISIONS)}.")
+    if name == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
+        say("precision 16 on a CPU is bfloat16")
+        return "bf16"
+    return name
+
+
+def _one_machine(nodes: object, strategy: object) -> None:
+    if nodes not in (None, 1):
+        raise InvalidSpec(f"Trainer(num_nodes={nodes}): Stoker trains on one node.", hint="Take num_nodes out, or set it to 1.")
+    if strategy is None:
+        return
+    if strategy not in ONE_MACHINE:
+        raise InvalidSpec(f"Trainer(strategy={strategy!r}): here are {', '.join(ONE_MACHINE)}.")
+    if ONE_MACHINE[strategy]:
+        say(ONE_MACHINE[strategy])
+
+
+def _tell_ranks(asked: object) -> None:
+    count = len(asked) if isinstance(asked, list | tuple) else asked
+    if isinstance(count, int) and count > 1 and os.environ.get("WORLD_SIZE", "1") == "1":
+        say(f"{count} devices are asked for, one rank trains: `stoker run --ranks {count}` starts {count}")
+
+
+def _whole(value: object, name: str) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise InvalidSpec(f"Trainer({name}={value!r}): it is a whole number, at least 1.")
+    return value

@@ -1,0 +1,5 @@
+"""The context of ColossalAI 0.1, as far as Stoker has it."""
+
+from stoker.compat.colossalai import global_context
+
+__all__ = ["global_context"]

@@ -1,0 +1,5 @@
+"""The schedules of ColossalAI 0.1, as far as Stoker has it."""
+
+from stoker.compat.colossalai import CosineAnnealingLR
+
+__all__ = ["CosineAnnealingLR"]

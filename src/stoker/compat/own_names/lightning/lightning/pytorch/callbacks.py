@@ -1,0 +1,5 @@
+"""Callbacks of Lightning, as far as Stoker has them."""
+
+from stoker.compat.lightning import Callback, EarlyStopping, ModelCheckpoint
+
+__all__ = ["Callback", "EarlyStopping", "ModelCheckpoint"]

@@ -1,0 +1,5 @@
+"""Loggers of Lightning, as far as Stoker has them."""
+
+from stoker.compat.lightning import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+
+__all__ = ["CSVLogger", "Logger", "TensorBoardLogger", "WandbLogger"]

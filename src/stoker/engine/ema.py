@@ -1,0 +1,78 @@
+"""The exponential moving average of a model's weights, kept beside the model and resumed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from stoker.engine.errors import InvalidSpec
+
+
+class EMA:
+    """Averaged weights of a model. Give it to `engine.setup`, call `update` after each optimizer step; a Trainer does both.
+
+        ema = stoker.EMA(model, decay=0.999)
+        with ema.applied():      # the model computes with the averages inside
+            ...
+
+    The decay of update n is at most (1 + n) / (10 + n), so early averages follow fast (TensorFlow's ExponentialMovingAverage).
+    Parameters and floating-point buffers are averaged; other buffers are copied.
+    """
+
+    def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
+        """decay: from 0 to below 1, the share that the average keeps at each update. Raises InvalidSpec for another."""
+        if not 0 <= decay < 1:
+            raise InvalidSpec(f"EMA(decay={decay!r}): decay is a number from 0 to below 1.")
+        self.model = model
+        self.decay = decay
+        self.updates = 0
+        self._averages: dict[str, torch.Tensor] = {}
+
+    def _current(self) -> dict[str, torch.Tensor]:
+        return {name: t.detach() for name, t in [*self.model.named_parameters(), *self.model.named_buffers()]}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the averages towards the weights of now. The first update copies them."""
+        self.updates += 1
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        for name, now in self._current().items():
+            held = self._averages.get(name)
+            if held is None or not now.is_floating_point():
+                self._averages[name] = now.clone()
+            else:
+                held.lerp_(now, 1 - decay)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Inside, the model holds the averages; after it, its own weights again. Before the first update nothing is changed."""
+        current = self._current()
+        own = {name: current[name].clone() for name in self._averages}
+        self._put(self._averages)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    @torch.no_grad()
+    def _put(self, values: dict[str, torch.Tensor]) -> None:
+        current = self._current()
+        for name, value in values.items():
+            current[name].copy_(value)
+
+    def state_dict(self) -> dict:
+        """The number of updates and the averages by name."""
+        return {"updates": self.updates, "averages": dict(self._averages)}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take back what `state_dict` gave. Raises InvalidSpec if it is of another model."""
+        current = self._current()
+        strangers = [name for name, value in state["averages"].items() if name not in current or current[name].shape != value.shape]
+        if strangers:
+            raise InvalidSpec(f"The averages are of another model: {strangers[0]} is not in {type(self.model).__name__}, "
+                              "or has another shape.")
+        self.updates = state["updates"]
+        self._averages = {name: value.to(current[name].device) for name, value in state["averages"].items()}

@@ -1,0 +1,155 @@
+"""`save_checkpoint` and `load_checkpoint` for loops without an Engine: all or nothing, both ways.
+
+    first = stoker.load_checkpoint("checkpoint", 0, model, optimizer, schedule=schedule)
+    for epoch in range(first, 10):
+        ...
+        stoker.save_checkpoint("checkpoint", epoch, model, optimizer, schedule=schedule)
+
+The path is a folder of checkpoints as Engine writes them: complete or absent, hashed, safetensors and JSON, never pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from stoker.engine import checkpoint, safefile, tree
+from stoker.engine.errors import InvalidSpec, StateError
+from stoker.engine.progress import say
+from stoker.engine.state import KeptValue, ModelState, ObjectState, OptimizerState
+
+KEPT = 2  # checkpoints in the folder: a damaged one leaves the one before
+CONTAINERS = (list, dict, set, deque, torch.Tensor, numpy.ndarray)
+Modules = nn.Module | Sequence[nn.Module]
+Optimizers = Optimizer | Sequence[Optimizer]
+
+
+def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: Optimizers = (), safe_replacement: bool = True,
+                    **more: object) -> None:
+    """Write everything, and the random numbers of torch, random and numpy, or leave the checkpoint before it as it was.
+
+    path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one, or a list.
+    more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Numbers go into a dict.
+    safe_replacement: for code that names it; replacement is always safe. With several ranks only rank 0 writes.
+    Raises InvalidSpec for what cannot be saved, StateError if it could not be written.
+    """
+    if not safe_replacement:
+        say("save_checkpoint always replaces a checkpoint safely")
+    states = _states(modules, optimizers, more)
+    root = _folder(path)
+    if os.environ.get("RANK", "0") != "0":
+        return
+    tensors: dict[str, torch.Tensor] = {}
+    try:
+        body = {name: tree.encode(state.collect(), tensors, name) for name, state in states.items()}
+    except tree.Unsaveable as e:
+        raise InvalidSpec(f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot hold.") from None
+    odd = next((name for name, tensor in tensors.items() if not safefile.known(tensor)), None)
+    if odd is not None:
+        raise InvalidSpec(f"{odd} is a tensor of {tensors[odd].dtype}, {tensors[odd].layout}, which a checkpoint cannot hold.")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        checkpoint.remove_unfinished(root)
+        doc = {"step": checkpoint.following(root), "epoch": epoch, "objects": body}
+        checkpoint.write(root, doc, {name: t.cpu().contiguous() for name, t in tensors.items()})
+    except OSError as e:
+        raise StateError(f"The checkpoint of epoch {epoch} could not be written to {root} ({e.strerror or e}).",
+                         hint="The one before it is whole.") from e
+    checkpoint.prune(root, KEPT, None)
+
+
+def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, optimizers: Optimizers = (), verbose: bool = True,
+                    **more: object) -> int:
+    """Put back what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or `default_epoch` without a checkpoint.
+
+    The arguments are those of `save_checkpoint`. A damaged checkpoint is reported, and the one before it is taken.
+    Raises StateError for a checkpoint of other objects; nothing is changed then.
+    """
+    states = _states(modules, optimizers, more)
+    root = _folder(path)
+    saved, skipped = checkpoint.newest(root)
+    for sentence in skipped:
+        say(sentence)
+    if saved is None:
+        if verbose:
+            say(f"{root} has no checkpoint: beginning with epoch {default_epoch}")
+        return default_epoch
+    body = saved.doc["objects"]
+    missing = [name for name in states if name not in body] + [name for name in body if name not in states]
+    if missing:
+        raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
+                         f"{missing[0]} is in one of them only.")
+    _all_or_nothing(states, {name: tree.decode(each, saved.tensors) for name, each in body.items()})
+    if verbose:
+        say(f"loaded epoch {saved.doc['epoch']} from {saved.path}")
+    return saved.doc["epoch"] + 1
+
+
+def _all_or_nothing(states: dict[str, object], values: dict[str, object]) -> None:
+    """Restore each; after a failure everything is as it was."""
+    tensors: dict[str, torch.Tensor] = {}
+    before = {name: tree.encode(state.collect(), tensors, name) for name, state in states.items()}
+    kept = {name: t.clone() for name, t in tensors.items()}
+    try:
+        for name, state in states.items():
+            state.restore(values[name])
+    except Exception:
+        for name, state in states.items():
+            state.restore(tree.decode(before[name], kept))
+        raise
+
+
+class _Random:
+    """The generators of torch (CPU, and this process's GPU), random and numpy."""
+
+    def state_dict(self) -> dict:
+        gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+        return {"torch": torch.get_rng_state(), "random": random.getstate(), "numpy": numpy.random.get_state(), "gpu": gpu}
+
+    def load_state_dict(self, state: dict) -> None:
+        torch.set_rng_state(state["torch"])
+        random.setstate(state["random"])
+        numpy.random.set_state(state["numpy"])
+        if state["gpu"] is not None and torch.cuda.is_available():
+            torch.cuda.set_rng_state(state["gpu"])
+
+
+def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -> dict[str, object]:
+    """Name -> what collects and restores it."""
+    models = [modules] if isinstance(modules, nn.Module) else list(modules)
+    movers = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
+    names: dict[torch.Tensor, str] = {}
+    states: dict[str, object] = {}
+    for n, model in enumerate(models, 1):
+        if not isinstance(model, nn.Module):
+            raise InvalidSpec(f"modules holds a {type(model).__name__}: it takes one torch module, or a list of them.")
+        names |= {p: f"module{n}.{name}" for name, p in model.named_parameters()}
+        states[f"module{n}"] = ModelState(f"module{n}", model)
+    for n, optimizer in enumerate(movers, 1):
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidSpec(f"optimizers holds a {type(optimizer).__name__}: it takes one torch optimizer, or a list of them.")
+        states[f"optimizer{n}"] = OptimizerState(f"optimizer{n}", optimizer, names)
+    for name, value in more.items():
+        if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+            states[f"more.{name}"] = ObjectState(name, value)
+        elif isinstance(value, CONTAINERS):
+            states[f"more.{name}"] = KeptValue(name, value)
+        else:
+            raise InvalidSpec(f"{name} is a {type(value).__name__}: nothing could be put back into it.",
+                              hint=f"Put it into a dict: extra={{'{name}': {name}}}.")
+    return {**states, "random": ObjectState("random", _Random())}
+
+
+def _folder(path: str | Path) -> Path:
+    root = Path(path)
+    if root.exists() and not root.is_dir():
+        raise StateError(f"{root} is a file; checkpoints go into a folder.", hint="Name another path, or move the file away.")
+    return root

@@ -1,0 +1,135 @@
+"""Learning rates over a run: `cosine`, `step` and `linear`, with warm-up, in steps, epochs or samples.
+
+    schedule = stoker.sched.cosine(optimizer, "14ep", warmup="500step")
+    schedule.step()    # after each optimizer step; a Trainer does it
+
+A schedule counts optimizer steps and nothing else, so accumulation and the number of ranks do not change it.
+Sources: cosine, Loshchilov and Hutter 2016 (arXiv 1608.03983), without restarts; linear warm-up, Goyal et al. 2017 (arXiv 1706.02677).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from torch.optim import Optimizer
+
+from stoker.engine.errors import InvalidSpec
+
+Length = str | int
+UNITS = {"step": "steps", "ep": "epochs", "sample": "samples"}
+
+
+class Schedule:
+    """A learning rate as a function of optimizer steps. It has state_dict and load_state_dict; give it to `engine.setup`.
+
+    An engine (and a Trainer) tells it by `bind` how long an epoch is. In a loop of your own, call `bind(loader)` yourself where a length
+    is in epochs or samples. Lengths come from the code of now, the number of steps from the checkpoint: a longer run gets a longer curve.
+    """
+
+    def __init__(self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]) -> None:
+        """lengths: name -> length. shape: (step, lengths in steps) -> factor of the rate after warm-up."""
+        self.optimizer = optimizer
+        self.steps = 0
+        self._shape = shape
+        self._asked = {name: _parse(name, text) for name, text in lengths.items()}
+        self._lengths: dict[str, int] = {}
+        self._base = [group["lr"] for group in optimizer.param_groups]
+        if all(unit == "steps" for _, unit in self._asked.values()):
+            self._measure(0, 0)
+
+    @property
+    def bound(self) -> bool:
+        """Are all lengths known in steps?"""
+        return bool(self._lengths)
+
+    def bind(self, loader: object, window: int = 1) -> None:
+        """Say how long an epoch is: `window` batches of the loader make one optimizer step. Raises InvalidSpec if its length is unknown."""
+        size = getattr(loader, "batch_size", None) or 0
+        try:
+            batches = len(loader)
+        except TypeError:
+            batches = 0
+        self._measure(-(-batches // window), size * window)
+
+    def _measure(self, steps_per_epoch: int, samples_per_step: int) -> None:
+        for name, (number, unit) in self._asked.items():
+            if (unit == "epochs" and not steps_per_epoch) or (unit == "samples" and not samples_per_step):
+                raise InvalidSpec(f"The schedule's {name} is in {unit}, and the loader does not say how many there are.",
+                                  hint='Give it in steps, as "500step".')
+            steps = {"steps": number, "epochs": number * steps_per_epoch, "samples": number / max(samples_per_step, 1)}[unit]
+            self._lengths[name] = math.ceil(steps - 1e-9)
+        self._apply()
+
+    def factor(self) -> float:
+        """What the base rates are multiplied with for the next optimizer step."""
+        warm = self._lengths["warmup"]
+        if self.steps < warm:
+            return (self.steps + 1) / warm
+        return self._shape(self.steps - warm, {**self._lengths, "total": self._lengths.get("total", 0) - warm})
+
+    def step(self) -> None:
+        """An optimizer step is done. Raises InvalidSpec if a length is in epochs or samples and nothing was said about them."""
+        if not self.bound:
+            raise InvalidSpec("The schedule has a length in epochs or samples and does not know how long an epoch is.",
+                              hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).")
+        self.steps += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        factor = self.factor()
+        for group, base in zip(self.optimizer.param_groups, self._base, strict=True):
+            rate = base * factor
+            if hasattr(group["lr"], "fill_"):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def get_last_lr(self) -> list[float]:
+        """The rate of each parameter group."""
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict:
+        """Steps so far and the base rates."""
+        return {"steps": self.steps, "base": [float(base) for base in self._base]}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take back what `state_dict` gave."""
+        self.steps, self._base = state["steps"], list(state["base"])
+        if self.bound:
+            self._apply()
+
+
+def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
+    """Half a cosine from the optimizer's rate to `floor` times that rate at the end of `total`, warm-up included.
+
+    total, warmup: "5000step" (or 5000), "14ep", "2000000sample". Raises InvalidSpec for other text.
+    """
+    return Schedule(optimizer, {"total": total, "warmup": warmup},
+                    lambda n, of: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * _part(n, of["total"]))))
+
+
+def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
+    """A straight line from the optimizer's rate to `floor` times that rate at the end of `total`, warm-up included.
+
+    Lengths as in `cosine`.
+    """
+    return Schedule(optimizer, {"total": total, "warmup": warmup}, lambda n, of: 1 - (1 - floor) * _part(n, of["total"]))
+
+
+def step(optimizer: Optimizer, every: Length, gamma: float = 0.1, *, warmup: Length = 0) -> Schedule:
+    """The rate times `gamma` after each length `every`, counted from the end of warm-up. Lengths as in `cosine`."""
+    return Schedule(optimizer, {"every": every, "warmup": warmup}, lambda n, of: gamma ** (n // max(of["every"], 1)))
+
+
+def _part(n: int, total: int) -> float:
+    return min(1.0, n / total) if total > 0 else 1.0
+
+
+def _parse(name: str, text: Length) -> tuple[float, str]:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(step|ep|sample)", text) if isinstance(text, str) else None
+    whole = isinstance(text, int) and not isinstance(text, bool) and text >= 0
+    if not found and not whole:
+        raise InvalidSpec(f"A schedule's {name} is a length such as \"500step\", \"2ep\" or \"10000sample\", not {text!r}.")
+    return (float(found[1]), UNITS[found[2]]) if found else (float(text), "steps")

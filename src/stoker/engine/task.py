@@ -1,0 +1,97 @@
+"""`Task`: what a `Trainer` trains. Only `loss` has to be written; every other method has a default that says what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from stoker.engine.ema import EMA
+from stoker.engine.engine import Engine
+from stoker.engine.errors import InvalidSpec
+from stoker.engine.sched import Schedule
+
+
+class Task:
+    """A model, how it is optimized and what its loss is.
+
+    Attributes that are models, optimizers, schedules, `EMA`s, or have state_dict and load_state_dict (lists of them too) are set up,
+    saved and restored. `engine` is the Trainer's Engine, from `build` on.
+
+    watch: the score whose best checkpoint is kept and which a ReduceLROnPlateau gets: "accuracy", or "-loss" where smaller is better.
+    """
+
+    watch: str | None = None
+    engine: Engine
+
+    def build(self) -> None:
+        """Make models and optimizers as attributes. Called once, when the random numbers of the run are set."""
+
+    def loss(self, batch: object) -> torch.Tensor:
+        """One number, the mean over the micro-batch. batch: what the loader gives, on the device."""
+        raise InvalidSpec(f"{type(self).__name__} has no loss.", hint="def loss(self, batch): ... returns one number with a gradient.")
+
+    def score(self, batch: object) -> dict[str, torch.Tensor]:
+        """Scores of an evaluation batch by name: one value per sample, or one mean over the batch. Averaged exactly over all ranks."""
+        return {"loss": self.loss(batch)}
+
+    def after_evaluation(self, scores: dict[str, float]) -> dict[str, float]:
+        """Called with the means of an evaluation, on every rank. What it returns are the scores: add those that are no means here."""
+        return scores
+
+    def step(self, batch: object) -> None:
+        """Train on one micro-batch. A task with several optimizers writes this instead of `loss` (engine.backward, engine.update)."""
+        loss = self.loss(batch)
+        self.engine.step(loss)
+        self.engine.log(loss=loss)
+
+    def after_step(self) -> None:
+        """Called after each optimizer step: steps the schedules of `stoker.sched` and updates EMAs."""
+        for part in parts(self):
+            if isinstance(part, Schedule):
+                part.step()
+            elif isinstance(part, EMA):
+                part.update()
+
+    def after_epoch(self, scores: dict[str, float]) -> None:
+        """Called after each epoch and its evaluation: steps torch's schedulers; a ReduceLROnPlateau gets the watched score.
+
+        scores: of this epoch; empty in an epoch without evaluation, which a ReduceLROnPlateau does not count.
+        """
+        for part in parts(self):
+            if isinstance(part, ReduceLROnPlateau):
+                if scores:
+                    _plateau(self, part, scores)
+            elif isinstance(part, LRScheduler):
+                part.step()
+
+
+def watched(task: Task, scores: dict[str, float]) -> float:
+    """The watched score, larger is better; by default the negative of the first. Raises InvalidSpec if there is no such score."""
+    name = task.watch or f"-{next(iter(scores))}"
+    if name.removeprefix("-") not in scores:
+        raise InvalidSpec(f"{type(task).__name__}.watch is {name!r}, but the scores are: {', '.join(scores)}.")
+    return -scores[name[1:]] if name.startswith("-") else scores[name]
+
+
+def _plateau(task: Task, scheduler: ReduceLROnPlateau, scores: dict[str, float]) -> None:
+    smaller = task.watch is None or task.watch.startswith("-")
+    if (scheduler.mode == "min") != smaller:
+        raise InvalidSpec(f"ReduceLROnPlateau(mode={scheduler.mode!r}), but {type(task).__name__}.watch is {task.watch!r}.",
+                          hint='mode="max" for a score where larger is better; watch = "-loss" and mode="min" where smaller is.')
+    scheduler.step(watched(task, scores) * (-1 if smaller else 1))
+
+
+def parts(task: Task) -> Iterator[object]:
+    """What `engine.setup` takes, among the task's attributes."""
+    for value in vars(task).values():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, nn.Module | Optimizer) or (_stateful(each) and not isinstance(each, Engine)):
+                yield each
+
+
+def _stateful(value: object) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))

@@ -146,7 +146,7 @@ def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, py
     ground.wait_state(run["id"], timeout_s=60)
     foretold, text = ground.show(run["id"])["resume"], ground.stoker("show", run["id"]).ok().out
     assert foretold["image"]["back_s"] > 1 and foretold["dear"], foretold
-    assert all(each in text for each in ("way back", foretold["way_back"], foretold["dear"], "% cost")), text
+    assert all(each in text for each in ("to resume", foretold["way_back"], foretold["dear"], "% cost")), text
     started = ground.stoker("start", run["id"]).ok()
     assert foretold["dear"] in started.err
     back = until(lambda: (told := ground.show(run["id"])["resume"])["resumed"] or told.get("tried"), 240, "the way back")

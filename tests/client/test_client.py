@@ -112,7 +112,7 @@ def test_a_server_that_dies_of_each_request_is_given_up(liar):
     client, server = liar(b"", answer(INFO), b"", answer(INFO), b"", answer(INFO))
     with pytest.raises(ServerError) as caught:
         client.top()
-    assert len(server.asked) == 6 and "again and again" in caught.value.message
+    assert len(server.asked) == 6 and "repeatedly" in caught.value.message
 
 
 def test_what_may_have_been_done_is_not_done_twice(liar):

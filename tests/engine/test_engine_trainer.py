@@ -9,7 +9,7 @@ import pytest
 from enginekit import Training
 from scripts import script
 
-pytestmark = [pytest.mark.slow, pytest.mark.inside]
+pytestmark = [pytest.mark.slow, pytest.mark.inside, pytest.mark.timeout(300)]
 
 TASK = """
 class Sides(stoker.Task):

@@ -134,7 +134,7 @@ def a_damaged_checkpoint_leaves_the_one_before(tmp_path):
     heard = io.StringIO()
     with contextlib.redirect_stderr(heard):
         assert stoker.load_checkpoint(tmp_path, 0, model, moving) == 2
-    assert "is skipped: tensors.safetensors has another size" in heard.getvalue()
+    assert "skipped: tensors.safetensors has a different size" in heard.getvalue()
 
 
 def nothing_is_changed_when_something_does_not_fit(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from enginekit import HERE, Training
 from scripts import script
 
-pytestmark = [pytest.mark.slow, pytest.mark.inside]
+pytestmark = [pytest.mark.slow, pytest.mark.inside, pytest.mark.timeout(300)]
 
 
 def test_schedules_averages_and_plain_checkpoints(nursery, tmp_path):

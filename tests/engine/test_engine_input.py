@@ -102,7 +102,7 @@ def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(
 def test_a_run_that_goes_back_again_and_again_is_ended(nursery, tmp_path):
     code, output = live(nursery, tmp_path, "BAD = range(4, 99)\n" + BACK.replace("3step", "1h"))
     assert code == 1
-    assert "Step 8 is not finite, and 3 times before it went back to step 0. Seen from the loss, the first bad gradient is that of model1.bias." in output
+    assert "Step 8 is not finite, and 3 times before it went back to step 0. Starting from the loss, the first bad gradient is that of model1.bias." in output
     assert "Samples of its last micro-batch: 28, 29, 30, 31." in output
 
 

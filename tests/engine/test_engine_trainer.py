@@ -9,7 +9,7 @@ import pytest
 from enginekit import Training
 from scripts import script
 
-pytestmark = [pytest.mark.slow, pytest.mark.inside]
+pytestmark = [pytest.mark.slow, pytest.mark.inside, pytest.mark.timeout(300)]
 
 TASK = """
 class Sides(stoker.Task):
@@ -141,7 +141,7 @@ REFUSED = {
     "Engine has no argument 'nun'": "stoker.Trainer('run', epochs=1, engine={'nun': 'skip'})",
     "Task has no loss": "stoker.Trainer('run', epochs=1).fit(Bare(), train)",
     "watch is 'right', but the scores are: loss": "Sides.watch = 'right'; stoker.Trainer('run', epochs=1).fit(Sides(), train, test)",
-    "needs a loader that has a length": "stoker.Trainer('run', steps=3).fit(Sides(), iter(train))",
+    "needs a loader that has a length": "stoker.Trainer('run', steps=3).fit(Sides(), (batch for batch in train))",
     "ReduceLROnPlateau(mode='max'), but Plateau.watch is None": "stoker.Trainer('run', epochs=1).fit(Plateau(), train, test)",
 }
 

@@ -176,7 +176,7 @@ def test_signals_of_the_client_are_handed_on(ground: Ground):
     client.send_signal(signal.SIGINT)
     assert client.wait(40) not in (0, None)
     assert ground.runs()[0]["state"] == "stopped"
-    assert b"ending the run" in client.stderr.read()
+    assert b"Ending the run" in client.stderr.read()
 
 
 def test_a_terminated_client_ends_a_run_that_does_not_catch_it(ground: Ground):
@@ -236,7 +236,7 @@ def test_ctrl_c_beside_tee_is_not_called_leaving(ground: Ground):
     term.expect(b"begun")
     term.send(b"\x03")
     term.wait()
-    assert b"goes on" not in term.seen
+    assert b"continues" not in term.seen
     until(lambda: ground.runs()[0]["state"] == "stopped")
     term.close()
 
@@ -325,7 +325,7 @@ def test_ctrl_z_and_ctrl_c_are_plain_keys_for_a_program_that_asked_for_them(grou
         term.send(key)
         until(lambda n=n: term.pump() or term.seen.count(b"key") == n, 20, "the key")
     assert all(b"key " + repr(key).encode() in term.seen for key in keys)
-    assert b"ending the run" not in term.seen and term.proc.poll() is None
+    assert b"Ending the run" not in term.seen and term.proc.poll() is None
     term.send(b"q")
     term.expect(b"as before")
     term.send(b"\x1a")

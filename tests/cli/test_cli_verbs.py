@@ -279,7 +279,7 @@ def test_server_verbs(ground: Ground):
     assert ground.stoker("server", "status", "--json").stdout == b'{"running": false}\n'
     started = ground.stoker("server", "start", "--json").json()
     assert started["running"] and ground.stoker("server", "status", "--json").json()["pid"] == started["pid"]
-    assert "runs go on" in ground.stoker("server", "stop").ok().out
+    assert "runs continue" in ground.stoker("server", "stop").ok().out
     assert ground.stoker("server", "status").code == 1
     assert ground.stoker("server", "stop").ok()
 

@@ -41,7 +41,7 @@ def test_errors_of_the_agent(error: str, kind: type[StokerError]) -> None:
 
 
 def test_a_folder_that_is_away_is_looked_for_again() -> None:
-    with pytest.raises(TargetError, match="disk/x is not there") as raised:
+    with pytest.raises(TargetError, match="disk/x does not exist") as raised:
         parse_answer(Finished(1, RUNNING + b'{"error": "away", "detail": "the folder /disk/x does not exist"}\n', b""), "poll", "box")
     assert raised.value.retry and "mounted" in raised.value.hint
 

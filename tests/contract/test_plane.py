@@ -439,7 +439,7 @@ def test_a_follower_gets_the_last_byte_and_can_be_closed(plane):
 def test_logs_of_what_has_not_begun(plane):
     first = plane.python(FOREVER)
     waiting = plane.python("print('at last')", after=[first["id"]])
-    with pytest.raises(StateError, match="has not begun"):
+    with pytest.raises(StateError, match="has not started"):
         plane.log(waiting["id"])
     closed = plane.logs(waiting["id"], follow=True)
     threading.Timer(0.3, closed.close).start()

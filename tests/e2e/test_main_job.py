@@ -163,7 +163,7 @@ def test_detached_life_of_a_run(ground: Ground):
     assert ground.stoker("wait", "base").code == 0
     assert follow.communicate(timeout=20)[0] == numbered(40)
     shown = ground.stoker("show", "base").ok().out
-    assert "to its end" in shown and "stoker logs" in shown
+    assert "Finished successfully" in shown and "stoker logs" in shown
     assert ground.stoker("logs", "base").ok().stdout == numbered(40)
     assert ground.stoker("logs", "--tail", "2", "base").ok().stdout == b"line 38\nline 39\n"
     ground.stoker("rm", "--yes", "base").ok()

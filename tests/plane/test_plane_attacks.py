@@ -165,7 +165,7 @@ def test_a_machine_that_is_out_of_files_for_a_moment_is_asked_again():
             "    else: print('started')\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     told = done.stdout.splitlines()
-    assert len(told) == 2 and all(line.startswith("True This machine is out of") for line in told), (done.stdout, done.stderr)
+    assert len(told) == 2 and all(line.startswith("True This machine has no free") for line in told), (done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
@@ -301,7 +301,7 @@ def test_a_disk_that_goes_away_under_a_look_loses_no_run(root, monkeypatch):
         loaded = shutil.copytree(root / "disk" / "agent", root / "loaded") / backend._agent_name
         monkeypatch.setattr(backend, "_agent_path", lambda: str(loaded))
         os.rename(root / "disk", root / "away")
-        with pytest.raises(TargetError, match="not there") as raised:
+        with pytest.raises(TargetError, match="does not exist") as raised:
             backend.poll([run_id])
         assert raised.value.retry and not (root / "disk").exists()
         service._reconciler.wake(run_id, "disk")

@@ -227,7 +227,7 @@ def test_odd_names(folder, tmp_path, name, repository):
 def test_home_and_root_are_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for folder in (Path("/"), tmp_path, tmp_path.parent):
-        with pytest.raises(InvalidSpec, match="not copied"):
+        with pytest.raises(InvalidSpec, match="does not copy"):
             stage.freeze(folder, tmp_path / "copy", BIG)
 
 
@@ -314,7 +314,7 @@ def test_a_full_disk_leaves_nothing_behind(folder, tmp_path):
         pytest.skip("no tmpfs can be mounted here")
     try:
         (folder / "big.bin").write_bytes(os.urandom(3_000_000))
-        with pytest.raises(TargetError, match="no room") as wrong:
+        with pytest.raises(TargetError, match="Not enough disk space") as wrong:
             stage.freeze(folder, disk / "copy", BIG)
         assert "stoker gc" in wrong.value.hint and not wrong.value.retry
         assert list(disk.iterdir()) == []

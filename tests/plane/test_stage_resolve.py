@@ -77,7 +77,7 @@ def test_python3_when_there_is_no_python(folder, tmp_path):
     assert stage.resolve(["train.py"], folder, {"PATH": str(only)}).argv[0] == str(only / "python3")
     found = stage.resolve(["python", "train.py"], folder, {"PATH": str(only)})
     assert found.argv[0] == str(only / "python3")
-    assert "no `python`" in found.warnings[0]
+    assert "no python " in found.warnings[0]
 
 
 def test_relative_interpreter_is_relative_to_the_folder(folder, bare):
@@ -206,7 +206,7 @@ def test_a_shim_becomes_the_interpreter_it_leads_to_in_that_folder(folder, bare,
     found = stage.resolve(["train.py"], folder, {"PATH": f"{shims}:/usr/bin:/bin"})
     assert found.argv[0] == found.interpreter == str(bare / "bin/python3")
     (folder / ".python-version").unlink()
-    with pytest.raises(InvalidSpec, match="leads to no Python") as wrong:
+    with pytest.raises(InvalidSpec, match="finds no Python") as wrong:
         stage.resolve(["python", "train.py"], folder, {"PATH": f"{shims}:/usr/bin:/bin"})
     assert "command not found" in wrong.value.message
 
@@ -280,7 +280,7 @@ def test_bad_commands_say_what_to_type(folder, bare, command, message, hint):
 
 def test_no_python_at_all(folder):
     (folder / "train.py").write_text("")
-    with pytest.raises(InvalidSpec, match="no `python`"):
+    with pytest.raises(InvalidSpec, match="no python "):
         stage.resolve(["train.py"], folder, {"PATH": "/nowhere"})
 
 

@@ -109,7 +109,7 @@ def test_a_signal_ends_it_soon_even_while_somebody_listens(home: Home, sign: int
     events = client.events()
     os.kill(pid, sign)
     until(lambda: not servers_of(home), "the server ends", 10)
-    assert not home.socket.exists() and "runs go on" in home.server_log.read_text()
+    assert not home.socket.exists() and "runs continue" in home.server_log.read_text()
     with contextlib.suppress(ServerError):
         for _ in events:
             pass
@@ -125,7 +125,7 @@ def test_shutdown_ends_only_the_server_that_was_meant(home: Home):
     until(lambda: not servers_of(home), "the server ends", 10)
     with pytest.raises(ServerError) as caught:
         connect(home, start=False)
-    assert "does not run" in caught.value.message
+    assert "is not running" in caught.value.message
 
 
 @pytest.mark.parametrize("loss", ["socket", "lock", "folder", "replaced"])
@@ -233,7 +233,7 @@ def test_a_newer_client_replaces_the_server(home: Home, tmp_path: Path):
     told: list[str] = []
     client = connect(home, say=told.append)
     assert client.info()["version"] == stoker.__version__ and client.info()["pid"] != first
-    assert len(told) == 1 and "0.0.9" in told[0] and "runs go on" in told[0]
+    assert len(told) == 1 and "0.0.9" in told[0] and "runs continue" in told[0]
     assert servers_of(home) == [client.info()["pid"]]
     with ThreadPoolExecutor(5) as pool:
         assert len(set(pool.map(lambda _: connect(home).info()["pid"], range(5)))) == 1

@@ -83,7 +83,7 @@ def liar() -> Iterator[Callable[..., tuple[Client, Liar]]]:
 def test_no_server_and_none_wanted(tmp_path: Path):
     with pytest.raises(ServerError) as caught:
         connect(Home(tmp_path), start=False)
-    assert "does not run" in caught.value.message and caught.value.hint
+    assert "is not running" in caught.value.message and caught.value.hint
     assert not list(tmp_path.iterdir()), "looking creates nothing"
 
 
@@ -157,7 +157,7 @@ def test_a_server_of_the_same_version_that_lacks_what_we_send(liar):
     error = InvalidSpec("The spec has a field this version does not know: hooks, resume.").to_json()
     client, _ = liar(answer(INFO), answer(json.dumps(error).encode(), b"400 Bad Request"))
     client.reach()
-    with pytest.raises(ServerError, match="started by an older Stoker, which does not know hooks, resume yet") as wrong:
+    with pytest.raises(ServerError, match="is older and does not know hooks, resume") as wrong:
         client.submit({}, {}, {})
     assert "stoker server stop" in wrong.value.hint
 

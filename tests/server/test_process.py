@@ -125,7 +125,7 @@ def test_shutdown_ends_only_the_server_that_was_meant(home: Home):
     until(lambda: not servers_of(home), "the server ends", 10)
     with pytest.raises(ServerError) as caught:
         connect(home, start=False)
-    assert "does not run" in caught.value.message
+    assert "is not running" in caught.value.message
 
 
 @pytest.mark.parametrize("loss", ["socket", "lock", "folder", "replaced"])

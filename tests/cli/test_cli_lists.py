@@ -45,7 +45,7 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert "lr-study" in shown and "too slow, see the loader" in shown
     assert ground.stoker("tag", "old-1", "a b").code == 2
     ground.stoker("rm", "--yes", "old-1").ok()
-    assert ground.stoker("ps", "--tag", "lr-study").ok().err.startswith("stoker: no run matches; 3 not listed.")
+    assert ground.stoker("ps", "--tag", "lr-study").ok().err.startswith("stoker: no run matches; 3 hidden.")
 
 
 def test_ps_shows_step_rate_and_time_left(ground: Ground):

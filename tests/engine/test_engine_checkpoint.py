@@ -61,7 +61,7 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path, damage):
     saved, skipped = checkpoint.newest(tmp_path)
     assert saved.step == 3
     assert len(skipped) == 1
-    assert "step-000000005 is skipped" in skipped[0]
+    assert "step-000000005 skipped" in skipped[0]
     assert last.exists()
 
 

@@ -139,7 +139,7 @@ def test_a_gpu_that_somebody_else_uses_is_handed_out_only_by_name(played):
     assert second["waits_for"] == ("1 GPU: 1 of 2 is used by first, GPU 0 is used by process 4711 (25.1 GB of 25.8 GB) "
                                    "(to use it anyway: `--gpus id:0`)")
     named = plane.submit(SHOW_GPU, gpus=1, gpu_ids=["0"], name="named")
-    assert plane.text(named).strip() == A and any("GPU 0 is used by process 4711" in line for line in named["warnings"])
+    assert plane.text(named).strip() == A and any("GPU 0 is also used by process 4711" in line for line in named["warnings"])
     with pytest.raises(InvalidSpec, match="the GPUs 7; the machine has 0, 1"):
         plane.submit("pass", gpus=1, gpu_ids=["7"])
 
@@ -148,7 +148,7 @@ def test_the_only_gpu_of_a_machine_is_shared_with_a_note(played, monkeypatch):
     monkeypatch.setenv("ONE", "1")
     plane = played(USED)
     run = plane.submit(SHOW_GPU, gpus=1)
-    assert plane.text(run).strip() == A and any("GPU 0 is used by process 4711" in line and "too" in line for line in run["warnings"])
+    assert plane.text(run).strip() == A and any("GPU 0 is also used by process 4711" in line for line in run["warnings"])
 
 
 def test_a_gpu_that_gets_free_is_handed_out_to_who_waits(played, root):

@@ -77,7 +77,7 @@ def deleted_database(ground: Ground) -> None:
     ground.wait_state(run["id"], "running")
     for path in (ground.home / "server").glob("stoker.db*"):
         path.unlink()
-    until(lambda: run["id"] in ground.stoker("ps").out, 20, "the run in ps")
+    until(lambda: run["id"] in ground.stoker("ps", "--json").out, 20, "the run in ps")
     assert ground.stoker("run", "--", "true").code == 0, "no new run can be made"
     ground.stoker("stop", "--force", run["id"]).ok()
     assert (ground.home / "server" / "stoker.db").exists()

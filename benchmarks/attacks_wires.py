@@ -129,7 +129,7 @@ def _lies(answer: str) -> Callable[[Ground], None]:
             assert peak < MEMORY_MAX, f"the server took {peak >> 20} MB"
             shown = ground.stoker("show", run["id"], timeout_s=150)
             assert b"\x1b" not in shown.stdout and "Traceback" not in shown.err
-            assert ground.stoker("ps").ok().out.count(run["id"]) == 1
+            assert [each["id"] for each in ground.stoker("ps", "--json").ok().json()].count(run["id"]) == 1
             for agent in agents.glob("agent-*.py"):
                 agent.with_suffix(".true").rename(agent)
             shutil.rmtree(agents / "__pycache__", ignore_errors=True)

@@ -92,7 +92,7 @@ def test_upgrade_rollback_and_removal(short_tmp: Path):
 
         place.install(new)
         told = place.stoker("ps")
-        assert newer in told and "runs go on" in told and "running" in told
+        assert newer in told and "runs continue" in told and "running" in told
         assert "begun" in place.stoker("logs", "job") and "running" in place.stoker("show", "job")
 
         place.install(old)

@@ -33,8 +33,11 @@ def test_a_kill_during_a_save_leaves_a_whole_checkpoint_and_the_same_end(nursery
     assert straight.live(path) == [0]
     one = Training(nursery, tmp_path / "one", {})
     path = script(one.folder, text)
-    replaced = point == "replaced"  # only the end of a loop writes the same step again
-    codes = one.live(path, STOKER_CRASH_AT=f"checkpoint-{point}:{1 if replaced else 4}")
+    if point == "replaced":  # a step is written again where its checkpoint is damaged
+        assert one.live(path, STOKER_CRASH_AT="checkpoint-latest:4") == [-signal.SIGKILL], one.text()
+        with open(checkpoint.newest(one.root)[0].path / "tensors.safetensors", "r+b") as damaged:
+            damaged.truncate(10)
+    codes = one.live(path, STOKER_CRASH_AT=f"checkpoint-{point}:{1 if point == 'replaced' else 4}")
     assert codes == [-signal.SIGKILL], one.text()
     saved, _ = checkpoint.newest(one.root)
     assert saved is not None

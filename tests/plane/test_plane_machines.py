@@ -334,7 +334,7 @@ def test_a_lost_database_does_not_lose_what_lives_far_away(far):
     far.service = Service(Home(far.root / "h"))
     until(lambda: [r["id"] for r in far.service.runs(all=True)] == [run["id"]], "the run to be found again")
     ended = far.final("far")
-    assert (ended["state"], ended["attempts"]) == ("done", 1) and any("found again" in w for w in ended["warnings"])
+    assert (ended["state"], ended["attempts"]) == ("done", 1) and any("Recovered" in w for w in ended["warnings"])
 
 
 def test_a_keep_typed_on_the_machine_is_obeyed(root):

@@ -168,7 +168,7 @@ def test_a_spoilt_record_is_named_and_made_again(new_run):
     holder = run.holder()
     spoil(run.attempt() / "agent.json", '{"run": 5}')
     seen = run.poll()
-    assert (seen["phase"], seen["broken"]) in (("running", {"attempts/1/agent.json": "run is of the wrong kind"}), ("running", {}))
+    assert (seen["phase"], seen["broken"]) in (("running", {"attempts/1/agent.json": "run has the wrong type"}), ("running", {}))
     wait_for(lambda: run.poll()["broken"] == {}, "agent.json as it was")
     assert run.holder() == holder and run.phase() == "running"
     run.stop("--grace", 0, 0)

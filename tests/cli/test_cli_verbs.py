@@ -289,7 +289,7 @@ def test_enable_writes_a_unit_that_systemd_would_take(ground: Ground):
     for name in ("systemctl", "loginctl"):
         ground.script(name, f'#!/bin/sh\necho {name} "$@" >> {ground.root}/asked\n', 0o755, folder=ground.root / "bin")
     env = {"PATH": f"{ground.root}/bin:{ground.env['PATH']}"}
-    assert "when you log out" in ground.stoker("server", "enable", env=env).ok().out
+    assert "after logout" in ground.stoker("server", "enable", env=env).ok().out
     unit = ground.user / ".config/systemd/user/stoker.service"
     text = unit.read_text()
     assert f'Environment="STOKER_HOME={ground.home}"' in text

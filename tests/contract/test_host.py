@@ -93,7 +93,7 @@ class TestRun:
         """What we hold stays small. The command ends as it hears of it, or by its own clock: nobody tells who prints to stderr far away."""
         flood = f"echo $$ > {tmp_path}/pid; exec head -c 2000000000 /dev/zero >&{where}"
         before = peak_bytes()
-        with pytest.raises(TargetError, match="answered with more than 32 MB") as raised:
+        with pytest.raises(TargetError, match="sent more than 32 MB") as raised:
             host.run(["sh", "-c", flood])
         assert not raised.value.retry and peak_bytes() - before < 8 * ANSWER_MAX
         pid = int((tmp_path / "pid").read_text())

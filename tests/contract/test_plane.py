@@ -279,9 +279,9 @@ def test_any_name_can_be_given(plane, name):
 
 def test_a_taken_name_is_refused_or_continued(plane):
     first = plane.python(FOREVER, name="mine")
-    with pytest.raises(StateError, match="taken"):
+    with pytest.raises(StateError, match="already used"):
         plane.python(FOREVER, name="mine")
-    with pytest.raises(StateError, match="taken"):
+    with pytest.raises(StateError, match="already used"):
         plane.python("other", name="mine", taken="continue")
     assert plane.python(FOREVER, name="mine", taken="continue")["id"] == first["id"]  # it lives: that one is meant
     plane.begun("mine")

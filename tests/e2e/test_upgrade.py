@@ -88,7 +88,7 @@ def test_upgrade_rollback_and_removal(short_tmp: Path):
         place.install(old)
         (place.work / "job.py").write_text(SCRIPT)
         place.stoker("run", "-d", "job.py")
-        until(lambda: "begun" in place.stoker("logs", "job"), 60, "the run")
+        until(lambda: "running" in place.stoker("show", "job") and "begun" in place.stoker("logs", "job"), 60, "the run")
 
         place.install(new)
         told = place.stoker("ps")

@@ -58,7 +58,7 @@ def test_what_is_kept_is_used_shown_and_forgotten(ground: Ground):
     assert ground.stoker("run", "--no-hooks", "--", sys.executable, "train.py").out == "none\n"
     script.write_text(script.read_text() + "\n")  # class C lapses with the code
     done = ground.stoker("run", "--", sys.executable, "train.py")
-    assert "precision" not in json.loads(done.out) and "bf16 is left out" in done.err
+    assert "precision" not in json.loads(done.out) and "bf16 is not applied" in done.err
     ground.stoker("tune", "--forget", sys.executable, "train.py")
     assert ground.stoker("run", "--", sys.executable, "train.py").out == "none\n"
     assert ground.stoker("tune", "--forget", sys.executable, "train.py").code == 3

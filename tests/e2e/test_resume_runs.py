@@ -135,7 +135,7 @@ def test_an_edited_script_begins_anew_for_who_says_so(ground: Ground, python: st
     ground.stoker("start", "--edited", run["id"]).ok()
     assert ground.wait_state(run["id"], timeout_s=120)["state"] == "done"
     told = ground.show(run["id"])["resume"]
-    assert told["resumed"] is None and "train.py was edited since the run was recorded" in str(told["not_taken"]), told
+    assert told["resumed"] is None and "train.py was edited after the recording" in str(told["not_taken"]), told
     assert ground.log(run["id"], attempt=2).endswith(b"edited\n")
 
 

@@ -776,10 +776,10 @@ def setting(key, value):
 @scenario
 def plain_values_are_compared(lives):
     for make, change, word in (
-        (lambda: {"best": 3}, setting("best", 4), "was 3, is 4"),
-        (lambda: {"best": 1}, setting("best", True), "was 1, is True"),
-        (lambda: {"best": 0.0}, setting("best", -0.0), "was 0.0, is -0.0"),
-        (lambda: {"best": 1}, setting("best", 1.0), "was 1, is 1.0"),
+        (lambda: {"best": 3}, setting("best", 4), "then: 3; now: 4"),
+        (lambda: {"best": 1}, setting("best", True), "then: 1; now: True"),
+        (lambda: {"best": 0.0}, setting("best", -0.0), "then: 0.0; now: -0.0"),
+        (lambda: {"best": 1}, setting("best", 1.0), "then: 1; now: 1.0"),
         (lambda: {"best": "a"}, setting("best", None), "best"),
         (lambda: {"best": np.float32(1)}, setting("best", np.float32(2)), "best"),
         (lambda: {"best": bytearray(b"abc")}, lambda box: box["best"].__setitem__(0, 120), "best"),
@@ -807,7 +807,7 @@ def local_variables_are_named(lives):
                 patience = 4
             lives.point()
     except Refused as e:
-        assert "patience in image_lives.py:local_variables_are_named was 3, is 4" in str(e), e
+        assert "patience in image_lives.py:local_variables_are_named has changed (then: 3; now: 4)" in str(e), e
         return
     raise AssertionError(patience)
 

@@ -703,6 +703,6 @@ class HalfOwn(DataLoader):
         return super()._get_iterator()
 
 
-@expect("changes _get_iterator")
+@expect("overrides _get_iterator")
 def script_own_iterators():
     return read(HalfOwn(Augmented(), 4))

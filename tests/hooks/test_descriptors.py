@@ -46,7 +46,7 @@ def test_what_was_overwritten_past_a_file_object_is_put_back(tmp_path: Path, way
     (work / "count").write_bytes((7).to_bytes(8, "little") + b"rest")
     assert live(tmp_path / "run", script).returncode == -9
     state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
-    assert "count is open as a file object for writing" in state["reason"], state
+    assert "count is open as a Python file object" in state["reason"], state
     done = live(tmp_path / "run", script, attempt=2)
     assert done.returncode == 0, done.stderr
     assert "then 9 " in done.stdout and "end 10 " in done.stdout, done.stdout

@@ -129,7 +129,7 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
     if resume.get("starts_again"):
         yield "programs", output.shown(resume["starts_again"])
     if resume.get("edited"):
-        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}after that image; started now, the run restarts from scratch")
+        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}, after that image; started now, the run restarts from scratch")
     if resume.get("not_taken"):
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):

@@ -137,12 +137,8 @@ for i in range(90):
 os._exit(0)
 '''
 
-UNDO = '''
-import json, os, signal, sys
-sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import as_found, journal, life
-base, n, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-life.folder, life.attempt = os.path.join(base, "resume"), 2
+# In a process with `kill_at`: SIGKILL at that change of a file; 0 is never.
+KILLER = '''
 seen = 0
 
 
@@ -156,7 +152,14 @@ def killer(event, args):
 
 if kill_at:
     sys.addaudithook(killer)
-epoch, sizes, _ = json.load(open(os.path.join(life.folder, "image" + n)))
+'''
+UNDO = '''
+import json, os, signal, sys
+sys.path.insert(0, {src!r})
+from stoker.hooks.ghost import as_found, journal, life
+base, n, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+life.folder, life.attempt = os.path.join(base, "resume"), 2
+''' + KILLER + '''epoch, sizes, _ = json.load(open(os.path.join(life.folder, "image" + n)))
 as_found.put_back(epoch, {{path: tuple(each) for path, each in sizes.items()}})
 '''
 

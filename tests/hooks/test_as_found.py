@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lives import live
-from random_files import UNDO, begin, run, same
+from random_files import KILLER, UNDO, begin, run, same
 
 # Each round changes files of all kinds. `WHEN` is the round in which the second life leaves its way.
 KINDS = '''
@@ -58,20 +58,7 @@ import os, signal, sys
 sys.path.insert(0, {src!r})
 from stoker.hooks.ghost import as_found
 base, kill_at = sys.argv[1], int(sys.argv[2])
-seen = 0
-
-
-def killer(event, args):
-    global seen
-    if event in ("open", "os.remove", "os.rename", "os.mkdir", "os.truncate", "os.rmdir", "os.symlink", "os.link", "os.utime"):
-        seen += 1
-        if seen == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-if kill_at:
-    sys.addaudithook(killer)
-os.environ["STOKER_ATTEMPT"] = "3"
+''' + KILLER + '''os.environ["STOKER_ATTEMPT"] = "3"
 as_found.begin(os.path.join(base, "resume"))
 '''
 

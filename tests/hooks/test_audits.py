@@ -135,6 +135,18 @@ def test_it_finds_its_files_as_they_were_and_changes_none(beside: Beside):
     assert list((room / "files").rglob("best.pt")), "it wrote nothing into its room"
 
 
+def test_its_files_come_back_however_many_images_the_run_took_since(beside: Beside):
+    beside.start(FILES, every="10steps")
+    room = beside.room()
+    beside.until(lambda: beside.state()["image"]["n"] > int(room.name) + 4, "four more images")
+    assert not (beside.resume / "images" / str(json.loads((room / "order.json").read_text())["from"])).exists(), "its image is still one of the run's"
+    assert beside.audit(room)["verdict"] == "bit-exact"
+    (room / "order.json").unlink()
+    shutil.rmtree(room)
+    oldest = lambda: min(int(p.name) for p in beside.resume.glob("undo/*") if p.name.isdigit())
+    beside.until(lambda: oldest() > int(room.name), "the end of what only the audit needed")
+
+
 def test_state_that_does_not_come_back_and_that_no_value_tells_of_is_found(beside: Beside):
     """The statistics of a BatchNorm do not change what a training prints: the tail check is silent."""
     beside.start()

@@ -47,6 +47,12 @@ def image_written(n: int, meta: dict, size: int, more: dict) -> None:
         fate.write_state(not_audited=why)
 
 
+def images() -> list[int]:
+    """Those in rooms: an audit puts files back as they were at its image, however many came since."""
+    rooms = os.path.join(life.folder, ROOMS)
+    return [n for room in own.folders(rooms) for n in store.numbers(os.path.join(rooms, room))]
+
+
 def _cannot(meta: dict, size: int) -> str:
     if meta["where"]["path"]["gpus"] or meta["cuda"] is not None:
         return words.AUDIT_GPU

@@ -157,8 +157,8 @@ def _sizes(open_files: list) -> dict:
 
 
 def _forget_intervals(number: int) -> None:
-    """Journals older than the oldest image. An image is written beside training: it belongs to the interval before it was first seen,
-    or to the one before that."""
+    """Journals older than the oldest image that is needed. An image is written beside training: it belongs to the interval before it was
+    first seen, or to the one before that."""
     there = _images()
     for n in [each for each in _first_seen if each not in there]:
         del _first_seen[n]
@@ -169,9 +169,10 @@ def _forget_intervals(number: int) -> None:
 
 
 def _images() -> list:
-    from . import store
+    """Those that a start may use and those that an audit uses, in this order: a room is made before its images go."""
+    from . import audits, store
 
-    return store.numbers(life.folder)
+    return store.numbers(life.folder) + audits.images()
 
 
 def _is(path: str, size: int, mtime: int) -> bool:

@@ -124,12 +124,12 @@ class _Bench:
             moment = second["seconds"] * self._random.uniform(0.2, 0.9)
             output.say(f"kill {n} of {kills}, after {moment:.1f} s")
             ended, killed = self._trial(n, at, every, moment, patient=self._own is None)
-            for _ in range(SOONER):
+            for again in range(SOONER):
                 if killed:
                     break
                 moment *= 0.6  # this machine was faster than before
                 output.say(f"kill {n} of {kills}: the run finished before the kill; retrying with a kill after {moment:.1f} s")
-                ended, killed = self._trial(n, at, every, moment)
+                ended, killed = self._trial(n, at, every, moment, patient=self._own is None and again + 1 < SOONER)
             trials.append({"killed_after_s": moment, "run": ended["id"], "grade": _back(ended).get("grade"),
                            "how": self._how(ended, killed),
                            "different": compare.differences(plain, ended, noise, tail_only=self._own is not None),

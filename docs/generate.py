@@ -28,6 +28,7 @@ WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
     Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",
+    Reachability.UNSEEN: "started in another container or on another node, without a sign of life; this alone ends no run",
     Reachability.UNKNOWN: "not asked yet",
 }
 

@@ -65,6 +65,7 @@ AUDITS_KEPT = 100
 AUDIT_SPARE = 64 << 20  # bytes of memory that must stay free beside an audit
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
 FRESH_S = 10.0  # an older heartbeat says nothing of who is alive
+STILL_BEAT_S = 3.0  # a heartbeat that does not change for so long stands still; it is due each TICK_S
 GONE_S = 30.0  # how long the last words wait for a run folder that is gone
 TAIL_BYTES = 256 * 1024
 JSON_MAX, ENV_MAX = 4 << 20, 64 << 20  # bytes of a file in a run folder that are read at most
@@ -84,6 +85,7 @@ GIVE_BACK_S = 60.0
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
 SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
+ONE_KERNEL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "reiserfs", "tmpfs", "ramfs", "overlay")
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
             "STOKER_IDENTITY")
@@ -746,20 +748,66 @@ def machine_identity() -> dict:
         boot = read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
     except OSError:
         boot = ""
+    try:
+        pid_ns = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        pid_ns = None
     first = proc(1)
-    return {"hostname": os.uname().nodename, "boot_id": boot, "init_start": first.start if first else None}
+    return {"hostname": os.uname().nodename, "boot_id": boot, "init_start": first.start if first else None, "pid_ns": pid_ns}
 
 
-def same_boot(one: object, other: dict) -> bool:
-    """May pids of `one` be looked up under `other`? A host's name may change while it runs, so it does not count here."""
-    return isinstance(one, dict) and all(one.get(k) == other.get(k) for k in ("boot_id", "init_start"))
-
-
-def caretakers_live(record: dict | None) -> bool:
-    """Is the holder or the agent proper of this agent.json alive?"""
-    if not record or not same_boot(record.get("machine"), machine_identity()):
+def same_place(one: object, here: dict) -> bool:
+    """May pids of `one` be looked up `here`? A host's name may change while it runs, so it does not count. Records of earlier versions do
+    not name their PID namespace."""
+    if not isinstance(one, dict):
         return False
-    return lives(record.get("holder")) or lives(record.get("agent"))
+    keys = ("boot_id", "init_start", "pid_ns") if one.get("pid_ns") and here.get("pid_ns") else ("boot_id", "init_start")
+    return all(one.get(k) == here.get(k) for k in keys)
+
+
+def same_kernel(one: object, here: dict) -> bool:
+    """Is the monotonic clock of `one` ours?"""
+    return isinstance(one, dict) and one.get("boot_id") == here.get("boot_id")
+
+
+def caretakers(att: Attempt, record: dict, beat: dict) -> str:
+    """Do the caretakers of an attempt live: "alive", "dead", or "unseen" where that cannot be known from here.
+
+    Where agent.json was written, its pids say so. From another PID namespace or node they say nothing: a door that answers or a heartbeat
+    that changes proves life. On a local disk, which only this kernel serves, a closed door and a heartbeat that stands still prove death.
+    """
+    if not record:
+        return "alive" if is_fresh(att, beat) else "dead"
+    here = machine_identity()
+    if same_place(record.get("machine"), here):
+        return "alive" if lives(record.get("holder")) or lives(record.get("agent")) else "dead"
+    door = door_state(att)
+    if door == "open" or moves(att):
+        return "alive"
+    closed = door == "closed" or (door == "missing" and not same_kernel(record.get("machine"), here))
+    return "dead" if closed and not in_doubt(att) and is_of_this_kernel(os.path.realpath(att.folder)) else "unseen"
+
+
+_beats: dict[str, tuple] = {}  # heartbeat file -> (content, when this content was first seen, whether another was seen before)
+
+
+def moves(att: Attempt) -> bool:
+    """Was its heartbeat seen to change in the last FRESH_S? By content: the times in it are of another machine's clock."""
+    try:
+        content = read_regular(att.path(HEARTBEAT), JSON_MAX)
+    except (OSError, ValueError):
+        content = b""
+    now = time.monotonic()
+    known = _beats.get(att.folder)
+    if known is None or known[0] != content:
+        known = _beats[att.folder] = (content, now, known is not None)
+    return known[2] and now - known[1] < FRESH_S
+
+
+def in_doubt(att: Attempt) -> bool:
+    """Has its heartbeat been looked at for too short a time to say that it stands still?"""
+    known = _beats.get(att.folder)
+    return known is not None and time.monotonic() - known[1] < STILL_BEAT_S
 
 
 def environ_of(pid: int) -> bytes:
@@ -3610,6 +3658,11 @@ def mount_of(path: str) -> tuple[str, str]:
     return best, kind
 
 
+def is_of_this_kernel(path: str) -> bool:
+    """Is it on a kind of file system that no other running machine can write to?"""
+    return mount_of(path)[1] in ONE_KERNEL
+
+
 def is_local(path: str) -> bool:
     """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
     kind = mount_of(path)[1]
@@ -4488,7 +4541,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
         notify_watchers(att)
         return
     here = machine_identity()
-    run = record.get("run") if same_boot(record.get("machine"), here) else None
+    run = record.get("run") if same_place(record.get("machine"), here) else None
     tree = Tree(att, None, 0, run if isinstance(run, dict) else None)
     survivors, found = end_tree(tree)
     give_files_back(att)
@@ -4498,7 +4551,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if status is None and found and record.get("started_mono") is not None:
         used = max(used, time.monotonic() - number(record.get("started_mono")))  # it ran on, unwatched, until now
     if status is None and not reason:
-        restarted = record.get("machine") is not None and record.get("machine") != here
+        restarted = record.get("machine") is not None and not same_place(record.get("machine"), here)
         reason = "rebooted" if restarted else "agent_lost"
     body = conclude(att, status, reason, used_s=used, leftovers=leftovers(found, survivors, tree.spared))
     leave_group(record.get("memory_group"))
@@ -4542,7 +4595,16 @@ def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
 # Observing
 
 def observe(root: str, run_id: str) -> dict:
-    """What can be seen of a run now. Read-only. Files that cannot be used are named in `broken`."""
+    """What can be seen of a run now. Read-only. Takes up to STILL_BEAT_S for a run of another PID namespace or node."""
+    seen = glance(root, run_id)
+    while seen["phase"] == "unseen" and in_doubt(Attempt(os.path.join(root, "runs", run_id), seen["attempt"])):
+        time.sleep(0.1)
+        seen = glance(root, run_id)
+    return seen
+
+
+def glance(root: str, run_id: str) -> dict:
+    """What can be seen of a run at once. Files that cannot be used are named in `broken`."""
     run_dir = os.path.join(root, "runs", run_id)
     seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
             "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
@@ -4562,9 +4624,9 @@ def observe(root: str, run_id: str) -> dict:
                 telemetry=last_sample(att.path(TELEMETRY)))
     seen["used_s"] = round(number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3)
     if beat:
-        here = same_boot(record.get("machine"), machine_identity())
+        here = same_kernel(record.get("machine"), machine_identity())
         seen["heartbeat_age_s"] = round(time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3)
-    elif ended is None and same_boot(record.get("machine"), machine_identity()) and record.get("started_mono"):
+    elif ended is None and same_kernel(record.get("machine"), machine_identity()) and record.get("started_mono"):
         seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)  # frozen before its first
     seen["phase"] = phase_of(att, record, ended, beat)
     seen["stalled"] = beat.get("stalled") if seen["phase"] == "running" else None
@@ -4584,12 +4646,13 @@ def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
     """Where an attempt is, read from its folder alone."""
     if ended is not None and not ended.get("restart"):
         return "ended"
-    living = caretakers_live(record) or (not record and is_fresh(att, beat))
+    state = caretakers(att, record, beat)
     if ended is not None:
-        return "waiting" if living else "abandoned"
-    if not living:
+        return {"alive": "waiting", "dead": "abandoned"}.get(state, state)
+    if state != "alive":
         if record or folder_age(att) >= CLAIM_S:
-            return "ended" if att.json(EXIT) else "abandoned"  # it may have ended while we looked
+            told = "abandoned" if state == "dead" else state
+            return "ended" if att.json(EXIT) else told  # it may have ended while we looked
         return "claimed"
     if beat.get("phase") == "stopping" or att.json(STOP) is not None:
         return "stopping"
@@ -4684,8 +4747,8 @@ class Following:
         if now >= self.next_look:
             self.next_look = now + 2.0
             record = self.att.json(AGENT)
-            alive = caretakers_live(record) or (record is None and folder_age(self.att) < CLAIM_S)
-            self.missing = 0 if alive else self.missing + 1
+            dead = caretakers(self.att, record, {}) == "dead" if record else folder_age(self.att) >= CLAIM_S
+            self.missing = self.missing + 1 if dead else 0
         return self.missing >= 2
 
 
@@ -4807,9 +4870,29 @@ class Attachment:
 def open_door(att: Attempt) -> socket.socket | None:
     """A connection to the holder; None when there is none (yet, or any more)."""
     try:
-        folder = os.open(att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return knock(att)
     except OSError:
         return None
+
+
+def door_state(att: Attempt) -> str:
+    """"open" while a process listens at the holder's socket, "closed" when none does, "missing" without a socket, else "unknown"."""
+    try:
+        knock(att).close()
+    except (BlockingIOError, InterruptedError):
+        return "open"  # it listens, and has no time
+    except ConnectionRefusedError:
+        return "closed"
+    except FileNotFoundError:
+        return "missing"
+    except OSError:
+        return "unknown"
+    return "open"
+
+
+def knock(att: Attempt) -> socket.socket:
+    """A connection to the holder. Raises OSError."""
+    folder = os.open(att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     door.setblocking(False)
     try:
@@ -4817,7 +4900,7 @@ def open_door(att: Attempt) -> socket.socket | None:
         return door
     except OSError:
         door.close()
-        return None
+        raise
     finally:
         os.close(folder)
 
@@ -4899,8 +4982,9 @@ def verb_poll(args: list[str]) -> None:
     if not args:
         raise Problem("usage", verb_poll.__doc__ or "")
     root = os.path.abspath(args[0])
-    for run_id in args[1:] or run_ids(root):
-        seen = observe(root, run_id)
+    looks = [glance(root, run_id) for run_id in args[1:] or run_ids(root)]
+    for look in looks:  # the times that `observe` waits began above: for all of them together it waits as long as for one
+        seen = observe(root, look["id"]) if look["phase"] == "unseen" else look
         if seen["phase"] == "absent" and not os.path.isdir(os.path.join(root, "runs")):
             raise Problem("away", "the folder %s does not exist" % root)  # a disk that is not mounted: its runs are not lost
         say(seen)
@@ -4942,7 +5026,7 @@ def watch_loop(root: str, ear: socket.socket) -> None:
 
     def tell(run_id: str, always: bool) -> None:
         stamp = stamp_of(os.path.join(root, "runs", run_id, ATTEMPTS))
-        seen = observe(root, run_id)
+        seen = glance(root, run_id)
         over = seen["phase"] in ("ended", "absent", "staged")
         if always or not over or run_id in live:
             say(seen)
@@ -4987,8 +5071,8 @@ def heard(ear: socket.socket) -> list[str]:
 
 
 def verb_stop(args: list[str]) -> None:
-    """stop RUN_DIR [--attempt N] [--grace INT_S TERM_S] [--reason R]"""
-    (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1})
+    """stop RUN_DIR [--attempt N] [--grace INT_S TERM_S] [--reason R] [--gone]"""
+    (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1, "--gone": 0})
     if "--attempt" in options:
         forestall(Attempt(run_dir, whole_number(options["--attempt"][0])), options.get("--reason", ["stopped_by_user"])[0])
     att = newest_attempt(run_dir)
@@ -5013,13 +5097,17 @@ def forestall(att: Attempt, reason: str) -> None:
 
 
 def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
-    """Write the wish to end this attempt and wake its caretakers; settle it when they are dead."""
+    """Write the wish to end this attempt and wake its caretakers; settle it when they are dead, or `--gone` with their machine.
+
+    The reason `agent_lost` only settles: what lives by now, or cannot be seen from here, is left alone."""
     phase = observe(att.root, att.id)["phase"]
-    if phase == "ended":
+    reason = options.get("--reason", ["stopped_by_user"])[0]
+    gone = "--gone" in options and phase == "unseen"
+    if phase == "ended" or (reason == "agent_lost" and phase != "abandoned" and not gone):
         return
     spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
     grace = [seconds(g) for g in options.get("--grace", [])] or list(spec.get("grace_s") or (10.0, 10.0))
-    wish = {"reason": options.get("--reason", ["stopped_by_user"])[0], "grace_s": grace, "at": time.time()}
+    wish = {"reason": reason, "grace_s": grace, "at": time.time()}
     try:
         write_json(att.path(STOP), wish, sync=True, spare=att.path(STOP_SPARE), pad=256)
     except OSError as e:
@@ -5029,8 +5117,10 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
         settle(att)
         return
     wake(att)
-    if grace == [0.0, 0.0] and not obeyed(att):
-        end_without_caretakers(att, wish["reason"])
+    if gone and not obeyed(att):
+        settle(att, reason)
+    elif grace == [0.0, 0.0] and not obeyed(att):
+        end_without_caretakers(att, reason)
 
 
 def obeyed(att: Attempt) -> bool:
@@ -5056,7 +5146,7 @@ def is_caretaker(att: Attempt, known: object) -> bool:
 def end_without_caretakers(att: Attempt, reason: str) -> None:
     """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is stopped; then both caretakers."""
     record = att.json(AGENT) or {}
-    if not same_boot(record.get("machine"), machine_identity()):
+    if not same_place(record.get("machine"), machine_identity()):
         return
     holder, agent = (known if is_caretaker(att, known) else None for known in (record.get("holder"), record.get("agent")))
     if holder:
@@ -5293,7 +5383,7 @@ def verb_rm(args: list[str]) -> None:
         raise Problem("state", "%s is %s" % (run_id, phase))
     newest = newest_attempt(run_dir)
     record = (newest.json(AGENT) if newest else None) or {}
-    runs_on = same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))
+    runs_on = same_place(record.get("machine"), machine_identity()) and lives(record.get("run"))
     if phase != "ended" or runs_on:  # it may have spoilt its folder
         end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
     if newest:

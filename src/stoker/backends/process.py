@@ -86,8 +86,8 @@ class ProcessBackend(Backend):
     def watch(self) -> Stream:
         return self._open("watch", self._root())
 
-    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None) -> None:
-        meant = [] if attempt is None else ["--attempt", str(attempt)]
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None, gone: bool = False) -> None:
+        meant = [*([] if attempt is None else ["--attempt", str(attempt)]), *(["--gone"] if gone else [])]
         self._ask("stop", self._run_dir(run_id), *meant, "--grace", *(f"{each:g}" for each in grace_s), "--reason", reason)
 
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:

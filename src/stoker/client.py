@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from stoker import __version__
 from stoker.base import config
-from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, from_json
+from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, UnknownField, from_json
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Client:
             body["stdin"] = b64encode(stdin).decode()
         try:
             return self._post("/v1/runs", body)
-        except InvalidSpec as e:
+        except UnknownField as e:
             raise _older_server(e) from e
 
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
@@ -396,16 +396,14 @@ def _told(status: int, raw: bytes) -> StokerError:
     return from_json(body)
 
 
-def _older_server(error: InvalidSpec) -> StokerError:
+def _older_server(error: UnknownField) -> StokerError:
     """A server of our version number that was started before Stoker was updated: its refusal in words that help."""
     from dataclasses import fields
 
     from stoker.base.spec import Spec
-    _, said, names = error.message.partition("has a field this version does not know: ")
-    known = {field.name for field in fields(Spec)}
-    if not said or not known.issuperset(names.rstrip(".").split(", ")):  # nonsense for us too: the server is right
+    if not {field.name for field in fields(Spec)}.issuperset(error.fields):  # nonsense for us too: the server is right
         return error
-    return ServerError(f"The running Stoker server is older and does not know {names.rstrip('.')}.",
+    return ServerError(f"The running Stoker server is older and does not know {', '.join(error.fields)}.",
                        hint="stoker server stop   then the same command again. Runs continue.")
 
 

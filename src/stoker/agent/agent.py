@@ -4,7 +4,7 @@ Standard library only, Python 3.8 to 3.13, Linux; it imports nothing of ours and
 rights. Run it as `python -I -S agent.py VERB ...`; docs/reference/contracts.md, section 1, is what it promises.
 
 In order: words - files - processes - claim and start - holder - output - spawn - agent proper - ladder - telemetry - last
-words - observing - following - verbs.
+words - observing - looking - following - verbs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ AGENT, HEARTBEAT, OUT, ERR, MOVES, TURNS = "agent.json", "heartbeat", "out.log",
 STEPS, STILL, WRITTEN = "steps.jsonl", "still.json", "written.jsonl"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
+CODE, MANIFEST, IMAGES = "code", "manifest.json", "images"  # manifest.json is in CODE, and in each folder of IMAGES
 PROCESSES, IMAGE_ASK, IMAGE_DONE = "processes.jsonl", "image.ask", "image.done"  # in HOOKS
 RESUME_STATE, OWNER, PUT_BACK = "state.json", "owner", "put_back"  # in RESUME
 AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
@@ -69,6 +70,12 @@ STILL_BEAT_S = 3.0  # a heartbeat that does not change for so long stands still;
 GONE_S = 30.0  # how long the last words wait for a run folder that is gone
 TAIL_BYTES = 256 * 1024
 JSON_MAX, ENV_MAX = 4 << 20, 64 << 20  # bytes of a file in a run folder that are read at most
+MANIFEST_MAX = 128 << 20  # bytes of a list of files
+SCRIPT_MAX = 64 << 20  # bytes of a file of code
+WRITTEN_READ = 4 << 20  # bytes of one attempt's record of written files
+CHANGED_S, CHANGED_MAX, COST_S = 1.0, 100_000, 5.0
+LATE_S = 2.0  # clocks of file systems are coarse, and an end is noticed a little late
+UNDO = ".stoker-undo"  # beside a file that hooks put back; one that a kill left there goes when the files are given back
 DEEP = 20  # lists and objects within each other that are read
 WHOLE_MAX, NUMBER_MAX = (1 << 63) - 1, float(1 << 64)  # the largest whole number and the largest number that are read
 TIME_MAX = 253402300800.0  # the year 10000
@@ -84,6 +91,9 @@ GAPS_MAX = 100
 GIVE_BACK_S = 60.0
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
+# names that are no work of a run
+JUNK = frozenset((".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache",
+                  ".tox", ".nox", ".ipynb_checkpoints", ".eggs", ".cache", ".direnv", ".DS_Store"))
 SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
 ONE_KERNEL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "reiserfs", "tmpfs", "ramfs", "overlay")
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
@@ -300,6 +310,7 @@ PROCESS = {"pid": int, "start": int, "sid": int}
 SAMPLE = {"at": TIME, "t": float, "cpu_percent": float, "rss_bytes": float, "processes": int, "disk_free_bytes": float,
           "inodes_free": float, "out_bytes": int, "err_bytes": int,
           "gpus": [{"uuid": str, "index": int, "busy_percent": float, "memory_bytes": float}]}
+MANIFEST_KINDS = {"complete": bool, "bulk": [str], "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]}
 FILES = {  # what the files that others than their writer read must hold: name -> kinds of the fields that are looked at
     SPEC: {"id": str, "name": str, "command": [str], "argv": [str], "folder": str, "copy": bool, "stdin": str, "tty": bool, "home": str,
            "resume": str, "audit": bool, "hooks": bool, "settings": dict, "inherit": dict, "grace_s": [float], "restarts": int,
@@ -4681,6 +4692,222 @@ def say(body: dict) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Looking: what is asked about a run folder, all in one answer. The same functions serve who stands beside the folder.
+
+def is_environment(entries: list[os.DirEntry]) -> bool:
+    """True when these are the entries of a virtual or conda environment."""
+    return any(e.name in ("pyvenv.cfg", "conda-meta") for e in entries)
+
+
+class Listing:
+    """The files under a folder without junk and without the folder `left_out`: path -> stat, the near ones first. `bulk`: folders with more
+    than `in_folder` files, listed in part. `cut`: why it is not whole, "" if it is."""
+
+    def __init__(self, folder: str, left_out: str, in_folder: int) -> None:
+        self.files: dict[str, os.stat_result] = {}
+        self.bulk: list[str] = []
+        self.cut = ""
+        self._folder, self._in_folder = folder, in_folder
+        self._left_out = os.path.relpath(os.path.realpath(left_out), os.path.realpath(folder))
+        self._queue = [""]
+
+    def walk(self, deadline: float, most: int) -> Listing:
+        """Itself, filled until the deadline, or until it has so many files."""
+        for base in self._queue:
+            if time.monotonic() > deadline or len(self.files) >= most:
+                self.cut = "only %d files were listed" % len(self.files)
+                break
+            try:
+                with os.scandir(os.path.join(self._folder, base)) as opened:
+                    entries = list(opened)
+            except OSError:
+                continue
+            if not (base and is_environment(entries)):
+                self._list(base, entries)
+        return self
+
+    def _list(self, base: str, entries: list[os.DirEntry]) -> None:
+        count = 0
+        for entry in entries:
+            if entry.name in JUNK or entry.name.endswith(".pyc"):
+                continue
+            path = os.path.join(base, entry.name)
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if path != self._left_out:
+                        self._queue.append(path)
+                    continue
+                count += 1
+                if count > self._in_folder:
+                    self.bulk.append(base)
+                    return
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISREG(info.st_mode):
+                self.files[path] = info
+
+
+def spelled(path: str) -> str:
+    """A file name as JSON can hold it; bytes that are no UTF-8 become escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def changed_files(folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int) -> list[dict]:
+    """Files of `folder` that differ from the record in `manifest`: {"path", "size", "kind": "new"|"changed", "mtime"}, newest first.
+
+    since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
+    written later is somebody else's. At most `limit`; a folder too large to be walked in a second is told of as far as it was seen.
+    """
+    try:
+        body = load_json(manifest, MANIFEST_KINDS, MANIFEST_MAX)
+    except (OSError, ValueError):
+        body = {}
+    known = {f.get("path"): (f.get("size"), f.get("mtime_ns")) for f in body.get("files") or () if f}
+    complete, bulk = bool(body.get("complete")), frozenset(body.get("bulk") or ())
+    found = []
+    for path, info in Listing(folder, left_out, CHANGED_MAX).walk(time.monotonic() + CHANGED_S, CHANGED_MAX).files.items():
+        name = spelled(path)
+        if name.endswith(UNDO) or (until is not None and info.st_mtime > until + LATE_S):
+            continue
+        if name in known:
+            if known[name] != (info.st_size, info.st_mtime_ns):
+                found.append((info, name, "changed"))
+        elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
+            found.append((info, name, "new"))
+    found.sort(key=lambda item: -item[0].st_mtime_ns)
+    return [{"path": name, "size": info.st_size, "kind": kind, "mtime": info.st_mtime} for info, name, kind in found[:limit]]
+
+
+def written_paths(run_dirs: list[str]) -> set[str]:
+    """The files that the processes of these runs were seen to open for writing, without symbolic links, spelled as `changed_files` does."""
+    folders: dict[str, str] = {}
+    found = set()
+    for run_dir in run_dirs:
+        for number in attempt_numbers(run_dir):
+            attempt = os.path.join(run_dir, ATTEMPTS, str(number))
+            for place in (attempt, os.path.join(attempt, HOOKS)):
+                for line in read_tail(os.path.join(place, WRITTEN), WRITTEN_READ).splitlines():
+                    try:
+                        path = parse_json(line, {"path": str}).get("path") or ""
+                    except Broken:
+                        continue
+                    folder, name = os.path.split(path)
+                    if folder not in folders:
+                        folders[folder] = os.path.realpath(folder)
+                    path = os.path.join(folders[folder], name)
+                    found.add(spelled(os.path.realpath(path) if os.path.islink(path) else path))
+    return found
+
+
+def folder_cost(folder: str, deadline: float) -> tuple[int, int] | None:
+    """Bytes on disk and inodes of what is in a folder; links are counted, not followed. None when it took until the deadline."""
+    size = inodes = 0
+    waiting = [folder]
+    while waiting:
+        if time.monotonic() > deadline:
+            return None
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    info = entry.stat(follow_symlinks=False)
+                    size += info.st_blocks * 512
+                    inodes += 1
+                    if stat.S_ISDIR(info.st_mode):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+    return size, inodes + (1 if inodes else 0)
+
+
+def edited_files(run_dir: str) -> tuple[list[str], int]:
+    """The files of the script's that are not what they were at the newest image any more, and the step of that image: with them, an
+    attempt would begin anew. None where there is no image that could be lost."""
+    from hashlib import blake2b
+    try:
+        state = load_json(os.path.join(run_dir, RESUME, RESUME_STATE), {"state": str, "image": {"n": int, "step": int}})
+        image = state.get("image") or {}
+        if state.get("state") != "resumable" or not image:
+            return [], 0
+        told = load_json(os.path.join(run_dir, RESUME, IMAGES, str(image.get("n")), MANIFEST), {"code": {"*": str}}, MANIFEST_MAX)
+    except (OSError, ValueError):
+        return [], 0
+    edited = []
+    for path, digest in (told.get("code") or {}).items():
+        try:
+            now = blake2b(read_regular(path, SCRIPT_MAX), digest_size=16).hexdigest()
+        except (OSError, ValueError):
+            now = ""
+        if now != digest:
+            edited.append(path)
+    return edited, image.get("step") or 0
+
+
+def pack(data: bytes) -> str:
+    """Bytes in a line of JSON."""
+    import base64
+    import zlib
+    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
+
+
+def look_read(run_dir: str, name: str, limit: int) -> dict:
+    """A whole file of at most `limit` bytes."""
+    try:
+        return {"data": pack(read_regular(os.path.join(run_dir, name), limit))}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, Broken) as e:
+        return {"broken": getattr(e, "strerror", None) or str(e)}
+
+
+def look_tail(run_dir: str, name: str, limit: int) -> dict:
+    """The last bytes of a file."""
+    return {"data": pack(read_tail(os.path.join(run_dir, name), limit))}
+
+
+def look_has(run_dir: str, name: str) -> dict:
+    return {"has": os.path.isfile(os.path.join(run_dir, name))}
+
+
+def look_env(run_dir: str) -> dict:
+    """The names of the run's variables. Their values never leave the folder."""
+    try:
+        pairs = read_regular(os.path.join(run_dir, ENV), ENV_MAX).split(b"\0")
+    except (OSError, Broken):
+        return {}
+    return {"names": sorted(item.split(b"=", 1)[0].decode("utf-8", "surrogateescape") for item in pairs if b"=" in item)}
+
+
+def look_cost(run_dir: str) -> dict:
+    cost = folder_cost(run_dir, time.monotonic() + COST_S)
+    return {} if cost is None else {"bytes": cost[0], "inodes": cost[1]}
+
+
+def look_changed(run_dir: str, folder: str, since: float, until: float | None, limit: int) -> dict:
+    """`changed_files` of the run's copy, or of another folder; `top` is where they are, without links."""
+    work = folder or os.path.join(run_dir, WORK)
+    root = os.path.dirname(os.path.dirname(run_dir))
+    if not os.path.isdir(work):
+        return {"top": work, "files": []}
+    found = changed_files(work, os.path.join(run_dir, CODE, MANIFEST), root, since=since, until=until, limit=limit)
+    return {"top": os.path.realpath(work), "files": found}
+
+
+def look_written(run_dir: str, ids: list[str]) -> dict:
+    runs = os.path.dirname(run_dir)
+    return {"paths": sorted(written_paths([os.path.join(runs, each) for each in ids if valid_id(each)]))}
+
+
+def look_edited(run_dir: str) -> dict:
+    paths, step = edited_files(run_dir)
+    return {"paths": paths, "step": step}
+
+
+LOOKS = {"read": look_read, "tail": look_tail, "has": look_has, "env": look_env, "cost": look_cost, "changed": look_changed,
+         "written": look_written, "edited": look_edited}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Following logs
 
 class Changes:
@@ -4988,6 +5215,21 @@ def verb_poll(args: list[str]) -> None:
         if seen["phase"] == "absent" and not os.path.isdir(os.path.join(root, "runs")):
             raise Problem("away", "the folder %s does not exist" % root)  # a disk that is not mounted: its runs are not lost
         say(seen)
+
+
+def verb_look(args: list[str]) -> None:
+    """look ROOT, with {ID: [[QUESTION, ARGUMENT...], ...], ...} on stdin; QUESTION is a name in LOOKS"""
+    (root,), _ = arguments(args, 1, {})
+    root = os.path.abspath(root)
+    try:
+        asked = parse_json(sys.stdin.buffer.read(), {"*": [list]})
+        for run_id, questions in asked.items():
+            run_dir = os.path.join(root, "runs", run_id)
+            seen = observe(root, run_id)
+            there = [] if seen["phase"] == "absent" else [LOOKS[what](run_dir, *words) for what, *words in questions]
+            say({"id": run_id, "seen": seen, "answers": there})
+    except (ValueError, KeyError, TypeError) as e:
+        raise Problem("usage", "%s (%r)" % (verb_look.__doc__, e)) from None
 
 
 def verb_watch(args: list[str]) -> None:
@@ -5405,8 +5647,8 @@ def verb_rm(args: list[str]) -> None:
     say({"removed": there})
 
 
-VERBS = {"start": verb_start, "poll": verb_poll, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach, "read": verb_read,
-         "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
+VERBS = {"start": verb_start, "poll": verb_poll, "look": verb_look, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach,
+         "read": verb_read, "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
 
 
 def arguments(args: list[str], count: int, options: dict[str, int]) -> tuple[list[str], dict[str, list[str]]]:

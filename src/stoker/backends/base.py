@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -103,6 +103,11 @@ class Backend(ABC):
     @abstractmethod
     def poll(self, ids: Sequence[str]) -> dict[str, Observation]:
         """One observation for each id, with one question to the machine. A run that is gone is an observation ("absent")."""
+
+    @abstractmethod
+    def look(self, asked: Mapping[str, Sequence[Sequence]]) -> dict[str, tuple[Observation, list[dict]]]:
+        """Run -> an observation and an answer to each question about its folder, with one question to the machine. Questions: a name of
+        the agent's LOOKS and its arguments. A run that is gone has no answers."""
 
     @abstractmethod
     def watch(self) -> Stream:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import stoker
 from stoker.backends.base import Observation
+from stoker.base import rundir
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
@@ -27,6 +28,7 @@ from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
 from stoker.plane.recover import recover
 from stoker.plane.request import read_grace, read_limits, read_spec
+from stoker.plane.run_folder import RunFolder, whole
 from stoker.plane.spool import Spool
 from stoker.plane.store import open_store
 from stoker.plane.submit import Submitter
@@ -120,7 +122,8 @@ class Service:
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        told, more = self._one(run), detail.detail(run, target, self._look(run, target), history, beside)
+        folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id))
+        told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=present.typed_ref(told["ref"]))
@@ -428,10 +431,11 @@ class Service:
         return run is None or run.state.final or present.begun(run) >= (attempt or 1)
 
     def _log_size(self, run: Run, target: Target, attempt: int, stream: str) -> int:
-        seen = target.backend.poll([run.id]).get(run.id)
-        if seen is not None and seen.attempt == attempt:
-            return (seen.out_bytes if stream == "out" else seen.err_bytes) or 0
-        told = target.read_json(run.id, f"attempts/{attempt}/exit.json") or {}
+        exit_ = f"{rundir.ATTEMPTS}/{attempt}/{rundir.EXIT}"
+        folder = RunFolder.ask(target.backend, run.id, [whole(exit_)])
+        if folder.seen.attempt == attempt:
+            return (folder.seen.out_bytes if stream == "out" else folder.seen.err_bytes) or 0
+        told = folder.json(exit_) or {}
         return told.get(f"{stream}_bytes") or 0
 
     def _target(self, run: Run) -> Target | None:

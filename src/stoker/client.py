@@ -123,6 +123,14 @@ class Client:
         words = {"attempt": attempt, "stream": stream, "offset": offset, "tail": tail, "since": since, "follow": follow}
         return Pieces(self._stream(_path(ref, "logs"), words))
 
+    def files(self, ref: str) -> dict:
+        """The files that a run made or changed: see `plane.fetching.made`."""
+        return self._get(_path(ref, "files"))
+
+    def send(self, ref: str, wanted: Sequence[tuple[str, int]]) -> Pieces:
+        """These files of the run's copy, each from an offset, as frames; for `client_pull`."""
+        return Pieces(self._stream(_path(ref, "files"), {}, json.dumps({"wanted": wanted}).encode("ascii")))
+
     def events(self) -> Iterator[dict]:
         """`{"run": run}` at each change, from now on."""
         return Events(self._stream("/v1/events", {}))
@@ -205,9 +213,9 @@ class Client:
         changes = method != "GET" and path not in KNOWN_TO_ALL
         return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s), changes=changes)
 
-    def _stream(self, path: str, query: dict) -> tuple[HTTPResponse, socket.socket]:
+    def _stream(self, path: str, query: dict, body: bytes | None = None) -> tuple[HTTPResponse, socket.socket]:
         def begin() -> tuple[HTTPResponse, socket.socket]:
-            answer, link = self._send("GET", path + _query(query), None, ANSWER_S)
+            answer, link = self._send("GET" if body is None else "POST", path + _query(query), body, ANSWER_S)
             if answer.status != 200:
                 with link:
                     raise _told(answer.status, answer.read())

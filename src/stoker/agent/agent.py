@@ -74,6 +74,7 @@ MANIFEST_MAX = 128 << 20  # bytes of a list of files
 SCRIPT_MAX = 64 << 20  # bytes of a file of code
 WRITTEN_READ = 4 << 20  # bytes of one attempt's record of written files
 CHANGED_S, CHANGED_MAX, COST_S = 1.0, 100_000, 5.0
+MADE_S, MADE_MAX = 45.0, 1_000_000
 LATE_S = 2.0  # clocks of file systems are coarse, and an end is noticed a little late
 UNDO = ".stoker-undo"  # beside a file that hooks put back; one that a kill left there goes when the files are given back
 DEEP = 20  # lists and objects within each other that are read
@@ -4753,30 +4754,49 @@ def spelled(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def changed_files(folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int) -> list[dict]:
-    """Files of `folder` that differ from the record in `manifest`: {"path", "size", "kind": "new"|"changed", "mtime"}, newest first.
+class Change:
+    """A file that is new, or not as the record of the code has it: `before` is its line in that record, None for a new file."""
+
+    def __init__(self, path: str, info: os.stat_result, before: dict | None) -> None:
+        self.path, self.info, self.before = path, info, before
+
+    @property
+    def kind(self) -> str:
+        return "new" if self.before is None else "changed"
+
+
+def changes(listing: Listing, manifest: str, since: float, until: float | None) -> list[Change]:
+    """The files of a walk that differ from the record in `manifest`, the newest first.
 
     since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
-    written later is somebody else's. At most `limit`; a folder too large to be walked in a second is told of as far as it was seen.
+    written later is somebody else's.
     """
     try:
         body = load_json(manifest, MANIFEST_KINDS, MANIFEST_MAX)
     except (OSError, ValueError):
         body = {}
-    known = {f.get("path"): (f.get("size"), f.get("mtime_ns")) for f in body.get("files") or () if f}
+    known = {f.get("path"): f for f in body.get("files") or () if f}
     complete, bulk = bool(body.get("complete")), frozenset(body.get("bulk") or ())
     found = []
-    for path, info in Listing(folder, left_out, CHANGED_MAX).walk(time.monotonic() + CHANGED_S, CHANGED_MAX).files.items():
+    for path, info in listing.files.items():
         name = spelled(path)
         if name.endswith(UNDO) or (until is not None and info.st_mtime > until + LATE_S):
             continue
-        if name in known:
-            if known[name] != (info.st_size, info.st_mtime_ns):
-                found.append((info, name, "changed"))
+        before = known.get(name)
+        if before is not None:
+            if (before.get("size"), before.get("mtime_ns")) != (info.st_size, info.st_mtime_ns):
+                found.append(Change(path, info, before))
         elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
-            found.append((info, name, "new"))
-    found.sort(key=lambda item: -item[0].st_mtime_ns)
-    return [{"path": name, "size": info.st_size, "kind": kind, "mtime": info.st_mtime} for info, name, kind in found[:limit]]
+            found.append(Change(path, info, None))
+    return sorted(found, key=lambda each: -each.info.st_mtime_ns)
+
+
+def changed_files(folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int) -> list[dict]:
+    """`changes` of a folder: {"path", "size", "kind": "new"|"changed", "mtime"}, at most `limit`. A folder too large to be walked in a
+    second is told of as far as it was seen."""
+    listing = Listing(folder, left_out, CHANGED_MAX).walk(time.monotonic() + CHANGED_S, CHANGED_MAX)
+    return [{"path": spelled(each.path), "size": each.info.st_size, "kind": each.kind, "mtime": each.info.st_mtime}
+            for each in changes(listing, manifest, since, until)[:limit]]
 
 
 def written_paths(run_dirs: list[str]) -> set[str]:
@@ -4893,6 +4913,15 @@ def look_changed(run_dir: str, folder: str, since: float, until: float | None, l
     return {"top": os.path.realpath(work), "files": found}
 
 
+def look_made(run_dir: str, since: float, until: float | None) -> dict:
+    """All files of the run's copy that it made or changed, packed, each with what was sent in its place. `cut`: why these are not all."""
+    work, root = os.path.join(run_dir, WORK), os.path.dirname(os.path.dirname(run_dir))
+    listing = Listing(work, root, MADE_MAX).walk(time.monotonic() + MADE_S, MADE_MAX)
+    made = [{"path": each.path, "size": each.info.st_size, "mtime_ns": each.info.st_mtime_ns, "kind": each.kind, "sent": each.before}
+            for each in changes(listing, os.path.join(run_dir, CODE, MANIFEST), since, until)]
+    return {"data": pack(json.dumps(made).encode()), "cut": listing.cut}
+
+
 def look_written(run_dir: str, ids: list[str]) -> dict:
     runs = os.path.dirname(run_dir)
     return {"paths": sorted(written_paths([os.path.join(runs, each) for each in ids if valid_id(each)]))}
@@ -4903,8 +4932,8 @@ def look_edited(run_dir: str) -> dict:
     return {"paths": paths, "step": step}
 
 
-LOOKS = {"read": look_read, "tail": look_tail, "has": look_has, "env": look_env, "cost": look_cost, "changed": look_changed,
-         "written": look_written, "edited": look_edited}
+QUESTIONS = {"read": look_read, "tail": look_tail, "has": look_has, "env": look_env, "cost": look_cost, "changed": look_changed,
+             "made": look_made, "written": look_written, "edited": look_edited}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -5218,7 +5247,7 @@ def verb_poll(args: list[str]) -> None:
 
 
 def verb_look(args: list[str]) -> None:
-    """look ROOT, with {ID: [[QUESTION, ARGUMENT...], ...], ...} on stdin; QUESTION is a name in LOOKS"""
+    """look ROOT, with {ID: [[QUESTION, ARGUMENT...], ...], ...} on stdin; QUESTION is a name in QUESTIONS"""
     (root,), _ = arguments(args, 1, {})
     root = os.path.abspath(root)
     try:
@@ -5226,7 +5255,7 @@ def verb_look(args: list[str]) -> None:
         for run_id, questions in asked.items():
             run_dir = os.path.join(root, "runs", run_id)
             seen = observe(root, run_id)
-            there = [] if seen["phase"] == "absent" else [LOOKS[what](run_dir, *words) for what, *words in questions]
+            there = [] if seen["phase"] == "absent" else [QUESTIONS[what](run_dir, *words) for what, *words in questions]
             say({"id": run_id, "seen": seen, "answers": there})
     except (ValueError, KeyError, TypeError) as e:
         raise Problem("usage", "%s (%r)" % (verb_look.__doc__, e)) from None
@@ -5533,6 +5562,60 @@ def wait_for(changes: Changes) -> bool:
     return gone
 
 
+def verb_send(args: list[str]) -> None:
+    """send RUN_DIR, with [[PATH, OFFSET], ...] as a line on stdin: the files of its copy, each as a frame h, frames d, a frame e"""
+    (run_dir,), _ = arguments(args, 1, {})
+    try:
+        wanted = [(str(path), int(offset)) for path, offset in json.loads(sys.stdin.buffer.readline().decode())]
+    except (ValueError, TypeError):
+        raise Problem("usage", verb_send.__doc__ or "") from None
+    for path, offset in wanted:
+        try:
+            send_file(run_dir, path, offset)
+        except BrokenPipeError:
+            raise
+        except OSError as e:
+            send_frame(b"e", {"error": e.strerror or str(e)})
+
+
+def send_file(run_dir: str, path: str, offset: int) -> None:
+    """One file from `offset` on; the checksum at its end is of the whole. `whole` is false where it was written to meanwhile."""
+    from hashlib import sha256
+    *folders, name = path.split("/")
+    if not {"", ".", ".."}.isdisjoint((*folders, name)):
+        raise OSError(errno.EINVAL, "not a path in the copy")
+    parent = open_folder(run_dir, WORK, *folders)
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    finally:
+        os.close(parent)
+    with open(fd, "rb") as f:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        digest, left, skip = sha256(), before.st_size, offset if 0 <= offset <= before.st_size else 0
+        send_frame(b"h", {"path": path, "size": left, "offset": skip, "mode": stat.S_IMODE(before.st_mode),
+                          "mtime_ns": before.st_mtime_ns})
+        while left > 0:
+            data = f.read(min(PIECE, skip or left))
+            if not data:
+                break
+            digest.update(data)
+            left -= len(data)
+            if skip:
+                skip -= len(data)
+            else:
+                write_all(1, struct.pack(">cI", b"d", len(data)) + data)
+        after = os.fstat(fd)
+        same = (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        send_frame(b"e", {"sha256": digest.hexdigest(), "whole": same and not left})
+
+
+def send_frame(kind: bytes, body: dict) -> None:
+    payload = json.dumps(body).encode("ascii")
+    write_all(1, struct.pack(">cI", kind, len(payload)) + payload)
+
+
 def verb_probe(args: list[str]) -> None:
     """probe [PATH]"""
     path = os.path.abspath(args[0]) if args else os.path.expanduser("~")
@@ -5648,7 +5731,7 @@ def verb_rm(args: list[str]) -> None:
 
 
 VERBS = {"start": verb_start, "poll": verb_poll, "look": verb_look, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach,
-         "read": verb_read, "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
+         "read": verb_read, "send": verb_send, "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
 
 
 def arguments(args: list[str], count: int, options: dict[str, int]) -> tuple[list[str], dict[str, list[str]]]:
@@ -5704,7 +5787,7 @@ def main(argv: list[str]) -> int:
             problem = Problem("system", str(e))
     line = json.dumps({"error": problem.error, "detail": problem.detail}) + "\n"
     try:
-        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read") else 1, line.encode())
+        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read", "send") else 1, line.encode())
     except OSError:
         pass
     return 2 if problem.error == "usage" else 1

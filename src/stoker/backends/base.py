@@ -107,7 +107,7 @@ class Backend(ABC):
     @abstractmethod
     def look(self, asked: Mapping[str, Sequence[Sequence]]) -> dict[str, tuple[Observation, list[dict]]]:
         """Run -> an observation and an answer to each question about its folder, with one question to the machine. Questions: a name of
-        the agent's LOOKS and its arguments. A run that is gone has no answers."""
+        the agent's QUESTIONS and its arguments. A run that is gone has no answers."""
 
     @abstractmethod
     def watch(self) -> Stream:
@@ -134,6 +134,10 @@ class Backend(ABC):
         """Bytes of the log `which` ("out", "err", or "both" as one text in whole lines). Of "both": `tail` lines before the end, or what
         lies behind `begins` in the two logs; `offset` counts bytes of the text, and there is no `limit`.
         With `follow` it ends when the attempt has ended and all was sent."""
+
+    @abstractmethod
+    def send(self, run_id: str, wanted: Sequence[tuple[str, int]]) -> Stream:
+        """Files of the run's copy, each from an offset, as frames (docs/reference/contracts.md); ends after the last."""
 
     @abstractmethod
     def enter(self, run_id: str) -> list[str]:

@@ -111,6 +111,19 @@ class ProcessBackend(Backend):
             options += ["--from", *map(str, begins)] if tail is None else ["--tail", str(tail)]
         return self._open("read", self._run_dir(run_id), str(attempt), which, str(offset), *options)
 
+    def send(self, run_id: str, wanted: Sequence[tuple[str, int]]) -> Stream:
+        stream = self._open("send", self._run_dir(run_id))
+        left = memoryview(json.dumps(wanted).encode("ascii") + b"\n")
+        try:
+            while left:
+                left = left[stream.stdin.write(left):]
+        except BrokenPipeError:
+            pass  # its end says why
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
     def enter(self, run_id: str) -> list[str]:
         return [self._host.python(), "-I", "-S", "-c", _ENTER, self._run_dir(run_id)]
 

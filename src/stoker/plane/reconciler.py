@@ -414,7 +414,7 @@ class Reconciler:
             crash.point("stop.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.2)
         elif action.do == "remove":
-            backend.remove(run.id)
+            target.remove(run.id)
             self._spool.remove(run.id)
             with self._store.write() as q:
                 q.delete(run.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import zlib
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from stoker.backends.base import Backend, Observation
 from stoker.base import reading
 from stoker.base.errors import StokerError
 
-Question = tuple  # a name in the agent's LOOKS, and its arguments
+Question = tuple  # a name in the agent's QUESTIONS, and its arguments
 
 
 def whole(name: str) -> Question:
@@ -68,6 +69,15 @@ class RunFolder:
 
     def has(self, name: str) -> bool:
         return bool(self._answer("has", name).get("has"))
+
+    def made(self, since: float, until: float | None) -> tuple[list[dict], str]:
+        """The files of its copy that the run made or changed, and why these are not all."""
+        answer = self._answer("made", since, until)
+        try:
+            found = json.loads(_unpack(answer.get("data")))
+        except (reading.Broken, ValueError):
+            return [], "the list could not be read"
+        return found, str(answer.get("cut") or "")
 
     def told(self, *question: object) -> dict:
         """The answer to a question that has no file: "env", "cost", "edited", "changed", "written"."""

@@ -30,10 +30,11 @@ _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go int
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
-def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None) -> dict:
+def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: Sequence[list] | None = None) -> dict:
     """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`; the summary that commit.json holds.
 
-    entry: files that matter most (the script), hashed first. It takes RECORD_TIME_S at most and says under "cut" what it had
+    entry: files that matter most (the script), hashed first. copied: what a frozen copy of it holds (as `FrozenInfo.listed`), which the
+    manifest then tells of instead. It takes RECORD_TIME_S at most and says under "cut" what it had
     to leave out. It never fails for what it finds in the folder: what cannot be read is left out.
     """
     folder = Path(os.path.abspath(folder))
@@ -48,7 +49,9 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     summary |= {"folder": os.fspath(folder), "recorded_at": iso(time.time()), "files": len(seen.files), "hashed": len(hashes),
                 "diff_bytes": len(diff), "cut": cut}
     manifest = {"complete": not seen.cut, "bulk": seen.bulk, "cut": cut, "folder": os.fspath(folder),
-                "files": [_manifest_line(path, info, hashes.get(path)) for path, info in seen.files.items()]}
+                "files": [_line(path, info.st_size, info.st_mtime_ns, hashes.get(path)) for path, info in seen.files.items()]}
+    if copied is not None:
+        manifest |= {"complete": True, "bulk": [], "files": _copied_lines(copied, seen, hashes)}
     code_dir.mkdir(parents=True, exist_ok=True)
     # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three waits for the disk at each run.
     (code_dir / MANIFEST).write_text(json.dumps(manifest) + "\n", "ascii")
@@ -57,9 +60,19 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     return summary
 
 
-def _manifest_line(path: str, info: os.stat_result, sha256: str | None) -> dict:
-    line = {"path": reading.spelled(path), "size": info.st_size, "mtime_ns": info.st_mtime_ns}
+def _line(path: str, size: int, mtime_ns: int, sha256: str | None) -> dict:
+    line = {"path": reading.spelled(path), "size": size, "mtime_ns": mtime_ns}
     return {**line, "sha256": sha256} if sha256 else line
+
+
+def _copied_lines(copied: Sequence[list], seen: reading.Listing, hashes: dict[str, str]) -> list[dict]:
+    """All files of a copy; with a hash those that were not written to between copying and hashing."""
+    lines = []
+    for path, size, mtime_ns in (entry for entry in copied if len(entry) == 3):
+        info = seen.files.get(path)
+        same = info is not None and (info.st_size, info.st_mtime_ns) == (size, mtime_ns)
+        lines.append(_line(path, size, mtime_ns, hashes.get(path) if same else None))
+    return lines
 
 
 def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None) -> list[dict]:

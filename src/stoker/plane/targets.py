@@ -11,6 +11,7 @@ from stoker.backends.base import Backend, Capacity
 from stoker.backends.process import ProcessBackend
 from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.removal import clear
 from stoker.base.units import format_size
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
@@ -23,13 +24,15 @@ CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
 
 @dataclass
 class Target:
-    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine."""
+    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine. `kept`: the folder on this machine
+    with what `stoker pull` keeps of runs."""
 
     name: str
     config: TargetConfig
     backend: Backend
     root: str
     here: bool
+    kept: Path
 
     def __post_init__(self) -> None:
         self._capacity: Capacity | None = None
@@ -38,6 +41,11 @@ class Target:
     def run_folder(self, run_id: str) -> str:
         """Where the run folder is, on that machine."""
         return f"{self.root}/runs/{run_id}"
+
+    def remove(self, run_id: str) -> None:
+        """Delete the run folder, and what `stoker pull` kept of the run on this machine."""
+        self.backend.remove(run_id)
+        clear(self.kept, run_id)
 
     def capacity(self, max_age_s: float = CAPACITY_OLD_S) -> Capacity:
         """What the machine has; asked again when the answer is older. Raises TargetError."""
@@ -129,6 +137,6 @@ class Targets:
 def _make(where: Home, config: TargetConfig) -> Target:
     if config.host:
         root = config.root or "~/.stoker"
-        return Target(config.name, config, ProcessBackend(SshHost(config.host), root), root, here=False)
+        return Target(config.name, config, ProcessBackend(SshHost(config.host), root), root, here=False, kept=where.runs)
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
-    return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True)
+    return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True, kept=where.runs)

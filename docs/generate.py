@@ -28,6 +28,7 @@ WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "hooks" / "ghost" / 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
     Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",
+    Reachability.UNSEEN: "started in another container or on another node, without a sign of life; this alone ends no run",
     Reachability.UNKNOWN: "not asked yet",
 }
 
@@ -175,7 +176,8 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _errors() -> Iterator[str]:
-    yield from ["## Errors", "", 'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`.', ""]
+    yield from ["## Errors", "", 'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`. '
+                '`fields`, where it is there, names the wrong fields of the request.', ""]
     yield from _table(("error", "means", "exit code", "HTTP"), (
         (f"`{e.code}`", (e.__doc__ or StokerError.__doc__ or "").strip().splitlines()[0], e.exit_code, e.http_status) for e in ALL_ERRORS))
 

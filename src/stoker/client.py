@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from stoker import __version__
 from stoker.base import config
-from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, from_json
+from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, UnknownField, from_json
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Client:
             body["stdin"] = b64encode(stdin).decode()
         try:
             return self._post("/v1/runs", body)
-        except InvalidSpec as e:
+        except UnknownField as e:
             raise _older_server(e) from e
 
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
@@ -122,6 +122,14 @@ class Client:
         """The raw bytes of a log, in pieces. An error of the request is raised here, a broken stream while iterating."""
         words = {"attempt": attempt, "stream": stream, "offset": offset, "tail": tail, "since": since, "follow": follow}
         return Pieces(self._stream(_path(ref, "logs"), words))
+
+    def files(self, ref: str) -> dict:
+        """The files that a run made or changed: see `plane.fetching.made`."""
+        return self._get(_path(ref, "files"))
+
+    def send(self, ref: str, wanted: Sequence[tuple[str, int]]) -> Pieces:
+        """These files of the run's copy, each from an offset, as frames; for `client_pull`."""
+        return Pieces(self._stream(_path(ref, "files"), {}, json.dumps({"wanted": wanted}).encode("ascii")))
 
     def events(self) -> Iterator[dict]:
         """`{"run": run}` at each change, from now on."""
@@ -205,9 +213,9 @@ class Client:
         changes = method != "GET" and path not in KNOWN_TO_ALL
         return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s), changes=changes)
 
-    def _stream(self, path: str, query: dict) -> tuple[HTTPResponse, socket.socket]:
+    def _stream(self, path: str, query: dict, body: bytes | None = None) -> tuple[HTTPResponse, socket.socket]:
         def begin() -> tuple[HTTPResponse, socket.socket]:
-            answer, link = self._send("GET", path + _query(query), None, ANSWER_S)
+            answer, link = self._send("GET" if body is None else "POST", path + _query(query), body, ANSWER_S)
             if answer.status != 200:
                 with link:
                     raise _told(answer.status, answer.read())
@@ -396,16 +404,14 @@ def _told(status: int, raw: bytes) -> StokerError:
     return from_json(body)
 
 
-def _older_server(error: InvalidSpec) -> StokerError:
+def _older_server(error: UnknownField) -> StokerError:
     """A server of our version number that was started before Stoker was updated: its refusal in words that help."""
     from dataclasses import fields
 
     from stoker.base.spec import Spec
-    _, said, names = error.message.partition("has a field this version does not know: ")
-    known = {field.name for field in fields(Spec)}
-    if not said or not known.issuperset(names.rstrip(".").split(", ")):  # nonsense for us too: the server is right
+    if not {field.name for field in fields(Spec)}.issuperset(error.fields):  # nonsense for us too: the server is right
         return error
-    return ServerError(f"The running Stoker server is older and does not know {names.rstrip('.')}.",
+    return ServerError(f"The running Stoker server is older and does not know {', '.join(error.fields)}.",
                        hint="stoker server stop   then the same command again. Runs continue.")
 
 

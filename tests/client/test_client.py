@@ -17,7 +17,7 @@ import pytest
 
 from stoker import client as client_module
 from stoker.base.config import Home
-from stoker.base.errors import InvalidSpec, NotFound, ServerError, TargetError
+from stoker.base.errors import InvalidSpec, NotFound, ServerError, TargetError, UnknownField
 from stoker.client import Client, connect
 
 INFO = b'{"version": "0.1.0", "pid": 1}'
@@ -154,12 +154,21 @@ def test_a_silent_server_is_given_up(liar, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_server_of_the_same_version_that_lacks_what_we_send(liar):
-    error = InvalidSpec("The spec has a field this version does not know: hooks, resume.").to_json()
+    error = UnknownField("Any sentence.", fields=["hooks", "resume"]).to_json()
     client, _ = liar(answer(INFO), answer(json.dumps(error).encode(), b"400 Bad Request"))
     client.reach()
     with pytest.raises(ServerError, match="is older and does not know hooks, resume") as wrong:
         client.submit({}, {}, {})
     assert "stoker server stop" in wrong.value.hint
+
+
+def test_a_field_that_nobody_knows_is_the_server_s_refusal(liar):
+    error = UnknownField("Any sentence.", fields=["colour"]).to_json()
+    client, _ = liar(answer(INFO), answer(json.dumps(error).encode(), b"400 Bad Request"))
+    client.reach()
+    with pytest.raises(UnknownField, match="Any sentence") as wrong:
+        client.submit({}, {}, {})
+    assert wrong.value.fields == ("colour",)
 
 
 def test_what_is_too_large_is_refused_before_it_is_sent(liar, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.base import reading
 from stoker.base.vendor import lay_out
 from stoker.plane import steps
 
@@ -46,6 +47,7 @@ class Told:
     def __init__(self, attempt: Path, done: subprocess.CompletedProcess[str]) -> None:
         self.done, self.attempt = done, attempt
         self.lines = steps.read(attempt)
+        self.processes = list(reading.read_lines(attempt / "hooks" / "processes.jsonl", 1 << 20))
         self.steady = [line for line in self.lines if not line.get("first")]
         self.first = [line for line in self.lines if line.get("first")]
 
@@ -282,12 +284,12 @@ print(len(seen))
 
 def test_a_run_that_trains_nothing(hooks, tmp_path):
     told = train(hooks, tmp_path, "for epoch in range(0):\n    o.step()\n")
-    assert steps.trained_nothing(told.attempt) == "an optimizer was created, but made no step"
+    assert steps.trained_nothing(told.lines, told.processes) == "an optimizer was created, but made no step"
 
 
 def test_a_script_that_starts_no_ranks_trains_nothing(hooks, tmp_path):
     told = train(hooks, tmp_path, "import torch.multiprocessing as mp\nmp.spawn(print, nprocs=0)\n", optimizer="")
-    assert steps.trained_nothing(told.attempt).startswith("the script started 0 ranks")
+    assert steps.trained_nothing(told.lines, told.processes).startswith("the script started 0 ranks")
 
 
 def test_a_fault_of_ours_takes_the_clock_out_and_nothing_else(hooks, tmp_path):

@@ -16,6 +16,7 @@ from stoker.plane.lifecycle import (
     admit_queue,
     decide,
     exit_code,
+    stop_order,
     usage_of,
     waits_after,
 )
@@ -71,6 +72,7 @@ EXPECTED = {  # (wish is run, phase, attempt seen minus attempt wanted) -> the s
     (True, "ended", 0): {"*": ([], State.FAILED)},
     (True, "waiting", 0): {"*": ([], State.STARTING)},
     (True, "abandoned", 0): {"*": (["stop"], State.STOPPING)},
+    (True, "unseen", 0): {"*": ([], None)},
     (False, "absent", 0): {"staging": ([], State.STOPPED), "*": ([], State.FAILED)},
     (False, "staged", 0): {"staging": ([], State.STOPPED), "*": (["stop"], State.STOPPING)},
     (False, "claimed", 0): {"*": (["stop"], State.STOPPING)},
@@ -79,6 +81,7 @@ EXPECTED = {  # (wish is run, phase, attempt seen minus attempt wanted) -> the s
     (False, "ended", 0): {"*": ([], State.FAILED)},
     (False, "waiting", 0): {"*": (["stop"], State.STOPPING)},
     (False, "abandoned", 0): {"*": (["stop"], State.STOPPING)},
+    (False, "unseen", 0): {"*": (["stop"], State.STOPPING)},
 }
 
 
@@ -111,7 +114,22 @@ def test_a_later_attempt_is_adopted(state, phase):
     facts = facts_of(decide(a_run(state, WISH_RUN, attempt=2), seen_of(phase, 3), NOW))
     assert facts["attempt"] == 3
     assert facts.get("state", state) == {"claimed": State.STARTING, "running": State.RUNNING, "stopping": State.STOPPING, "ended": State.FAILED,
-                                         "waiting": State.STARTING, "abandoned": State.STOPPING}[phase]
+                                         "waiting": State.STARTING, "abandoned": State.STOPPING,
+                                         "unseen": state}[phase]
+
+
+def test_what_cannot_be_seen_from_here_changes_nothing_but_reachability():
+    run = a_run(started_at=NOW - 40)
+    told = decide(run, seen_of("unseen", 2), NOW)
+    assert steps(told) == ["set"] and told[0].facts == {"reachability": "unseen"}
+    assert facts_of(decide(run.with_(reachability="unseen"), seen_of("running", 2), NOW)) == {"reachability": "ok"}
+
+
+@pytest.mark.parametrize(("phase", "grace", "gone"), [("unseen", None, False), ("unseen", (5.0, 5.0), False), ("unseen", (0.0, 0.0), True),
+                                                      ("running", (0.0, 0.0), False)])
+def test_only_a_stop_by_force_says_that_the_machine_of_an_unseen_run_is_gone(phase, grace, gone):
+    assert stop_order(a_run(wish=WISH_STOP, stop_grace=grace), seen_of(phase, 2)) == ("stopped_by_user", 2, gone)
+    assert stop_order(a_run(stop_grace=grace), seen_of(phase, 2)) == ("agent_lost",)
 
 
 @pytest.mark.parametrize(("state", "wish"), list(product(State, (WISH_RUN, WISH_STOP, WISH_RM))))

@@ -251,10 +251,54 @@ def test_a_run_on_a_box_behind_sshd(far):
     assert (ended["state"], ended["attempts"], ended["reachability"]) == ("done", 1, "ok"), ended
     assert b"".join(far.service.logs("far")).decode().splitlines() == ["from the copy", f"{far.root}/far/runs/{run['id']}/work"]
     shown = far.service.show("far")
-    assert shown["attempts_detail"][0]["reason"] == "exited" and shown["files"] is None
+    assert shown["attempts_detail"][0]["reason"] == "exited"
+    assert [(f["path"], f["bytes"], f["change"]) for f in shown["files"]] == [("out.bin", 1, "new")]
     assert os.listdir(far.root / "h" / "spool") == []
     far.service.rm("far")
     assert not Path(run["folder"]).exists()
+
+
+RECORDED = """
+import json, os, time
+attempt = os.path.join(os.environ["STOKER_RUN_DIR"], "attempts", os.environ["STOKER_ATTEMPT"])
+with open(os.path.join(attempt, "steps.jsonl"), "a") as f:  # as the hooks write them
+    f.write(json.dumps({"at": time.time(), "pid": 7, "step": 90, "steps": 90, "s": 2.0, "ms": {"forward": 2000.0}}) + "\\n")
+os.makedirs(os.path.join(attempt, "..", "..", "resume"), exist_ok=True)
+with open(os.path.join(attempt, "..", "..", "resume", "state.json"), "w") as f:
+    json.dump({"state": "not resumable", "reason": "it started a process"}, f)
+open("out.bin", "w").write("xyz")
+open("part.py", "a").write("more")
+"""
+
+
+@pytest.mark.real("sshd")
+def test_a_far_run_is_shown_as_a_near_one_and_with_one_question(far, monkeypatch):
+    Path(far.root, "w", "part.py").write_text("TEXT = 1\n")
+    Path(far.root, "w", "same.txt").write_text("same")
+    for name, target in (("near", "local"), ("far", "box")):
+        far.submit(RECORDED, target=target, name=name, copy=True, hooks=True, resume="auto", env_names=["PATH"])
+        assert far.final(name)["state"] == "done"
+    near, asked, run = far.service.show("near"), [], SshHost.run
+    monkeypatch.setattr(SshHost, "run", lambda self, argv, **more: asked.append(argv) or run(self, argv, **more))
+    there = far.service.show("far")
+    assert len(asked) == 1
+    for shown in (near, there):
+        assert {f["path"]: (f["bytes"], f["change"]) for f in shown["files"]} == {"out.bin": (3, "new"), "part.py": (13, "changed")}
+        assert shown["training"]["steps_s"] == 45.0 and shown["hooks"]["processes"] == 1
+        assert shown["resume"]["sentence"] == "not resumable: it started a process"
+        assert shown["usage"]["folder_files"] > 10 and "PATH" in shown["env_names"] and shown["code"]["files"] == 2
+        assert shown["attempts_detail"][0]["used_s"] is not None and shown["broken_files"] == {}
+    assert near.keys() == there.keys()
+
+
+@pytest.mark.real("sshd")
+def test_a_machine_that_is_silent_tells_nothing_of_files(far, sshd):
+    far.submit("print(1)", target="box", name="far")
+    assert far.final("far")["state"] == "done"
+    sshd.halt()
+    shown = far.service.show("far")
+    assert shown["files"] is shown["env_names"] is shown["hooks"] is shown["training"] is None and shown["usage"] == {}
+    sshd.again()
 
 
 @pytest.mark.real("sshd")

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from stoker.base import reading
 from stoker.base.errors import InvalidSpec
 from stoker.base.spec import Spec
 from stoker.hooks.ghost import store
@@ -44,9 +45,9 @@ def test_a_file_edited_since_the_image_is_named(tmp_path):
     code = {str(script): hashlib.blake2b(script.read_bytes(), digest_size=16).hexdigest()}
     store.write(str(root), 3, b"data", {"step": 7}, {"step": 7, "events": 9, "at": 1.0, "stall_s": 0.1, "attempt": 1, "code": code})
     (root / "state.json").write_text(json.dumps({"state": "resumable", "image": {**IMAGE, "step": 7}}))
-    assert resume.edited(tmp_path) == ([], 7)
+    assert reading.edited_files(str(tmp_path)) == ([], 7)
     script.write_text("print('Epoch')")
-    assert resume.edited(tmp_path) == ([str(script)], 7)
+    assert reading.edited_files(str(tmp_path)) == ([str(script)], 7)
 
 
 def test_programs_that_each_life_starts():
@@ -80,16 +81,14 @@ def test_a_run_that_began_anew():
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
-def test_a_run_that_was_cut_short_on_its_way_back(tmp_path):
-    assert resume.given_back({}, tmp_path, 2, "t") is None
+def test_a_run_that_was_cut_short_on_its_way_back():
+    assert resume.given_back({}, False, 2, "t") is None
     returned = {"given_back": [{"attempt": 2, "aside": 2}]}
-    assert "Its changes to files were undone" in resume.given_back(returned, tmp_path, 2, "t")
-    assert resume.given_back(returned, tmp_path, 3, "t") is None
+    assert "Its changes to files were undone" in resume.given_back(returned, False, 2, "t")
+    assert resume.given_back(returned, False, 3, "t") is None
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert "Not restored: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, tmp_path, 2, "t")
-    (tmp_path / "resume").mkdir()
-    (tmp_path / "resume" / "put_back").write_text("2 2 99 99")
-    told = resume.given_back({}, tmp_path, 2, "t")
+    assert "Not restored: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
+    told = resume.given_back({}, True, 2, "t")
     assert "the folder has older files" in told and "to restore them: stoker start t or stoker rm t" in told
 
 
@@ -142,23 +141,18 @@ def test_a_log_over_the_lives():
     assert resume.log_parts({}, {1: 30}) == []
 
 
-def test_hooks_that_could_not_come_in(tmp_path):
-    assert resume.hooked(tmp_path, ["/usr/bin/python3", "-I", "a.py"])["why"].startswith("python -I starts isolated")
-    assert resume.hooked(tmp_path, ["/bin/ls"])["why"] is None
-    assert "PYTHONPATH" in resume.hooked(tmp_path, ["python3.9", "a.py"])["why"]
-    (tmp_path / "hooks").mkdir()
+def test_hooks_that_could_not_come_in():
+    assert resume.hooked([], ["/usr/bin/python3", "-I", "a.py"])["why"].startswith("python -I starts isolated")
+    assert resume.hooked([], ["/bin/ls"])["why"] is None
+    assert "PYTHONPATH" in resume.hooked([], ["python3.9", "a.py"])["why"]
     lines = [{"pid": 5, "role": "script"}, {"pid": 5, "torch": "2.13.0"}, {"pid": 6, "role": "worker"}]
-    (tmp_path / "hooks" / "processes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"torn')
-    assert resume.hooked(tmp_path, ["python3"]) == {"processes": 2, "torch": "2.13.0", "why": None}
-    with open(tmp_path / "hooks" / "processes.jsonl", "a") as f:
-        f.write('\n{"pid": 3, "other": "jax"}\n')
-    assert resume.hooked(tmp_path, ["python3"])["why"] is None  # torch trains; what else is imported is its own business
+    written = "".join(json.dumps(line) + "\n" for line in lines) + '{"torn'
+    assert resume.hooked(reading.parse_lines(written.encode(), "processes.jsonl"), ["python3"]) == {"processes": 2, "torch": "2.13.0", "why": None}
+    assert resume.hooked([*lines, {"pid": 3, "other": "jax"}], ["python3"])["why"] is None  # torch trains; what else is imported is its own business
 
 
-def test_another_framework_is_said(tmp_path):
-    (tmp_path / "hooks").mkdir()
-    (tmp_path / "hooks" / "processes.jsonl").write_text('{"pid": 1, "role": "script"}\n{"pid": 1, "other": "tensorflow"}\n')
-    assert resume.hooked(tmp_path, ["python3"])["why"].startswith("uses tensorflow, which Stoker does not measure")
+def test_another_framework_is_said():
+    assert resume.hooked([{"pid": 1, "role": "script"}, {"pid": 1, "other": "tensorflow"}], ["python3"])["why"].startswith("uses tensorflow, which Stoker does not measure")
 
 
 def test_the_way_back_is_foretold():

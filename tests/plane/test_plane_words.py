@@ -92,6 +92,8 @@ def test_sentences_that_say_more():
     assert present.sentence(a_run(State.PENDING), "base to end") == "Waiting for base to end."
     assert "restarts at 1970-01-01T00:00:09.000Z" in present.sentence(a_run(State.STARTING, restart_at=9.0))
     assert present.sentence(a_run(reachability="unreachable")).endswith("The machine cannot be reached; this is the last known state.")
+    unseen = present.run_object(a_run(reachability="unseen"), None)
+    assert unseen["sentence"].endswith("They may still be running.") and unseen["next"].startswith("stoker stop --force train")
     assert present.sentence(a_run(State.STAGING, evidence={"retrying": "The disk is full."})).endswith("Stoker retries: The disk is full.")
     assert present.sentence(a_run(State.STOPPED, reason="stopped_by_user", started_at=None)) == "Stopped by you before it started."
     assert present.sentence(a_run(State.STOPPED, reason="limit_time", limits=Limits(time_s=2.0))) == "Reached its time limit of 2s."

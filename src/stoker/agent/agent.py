@@ -4,7 +4,7 @@ Standard library only, Python 3.8 to 3.13, Linux; it imports nothing of ours and
 rights. Run it as `python -I -S agent.py VERB ...`; docs/reference/contracts.md, section 1, is what it promises.
 
 In order: words - files - processes - claim and start - holder - output - spawn - agent proper - ladder - telemetry - last
-words - observing - following - verbs.
+words - observing - looking - following - verbs.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ AGENT, HEARTBEAT, OUT, ERR, MOVES, TURNS = "agent.json", "heartbeat", "out.log",
 STEPS, STILL, WRITTEN = "steps.jsonl", "still.json", "written.jsonl"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
+CODE, MANIFEST, IMAGES = "code", "manifest.json", "images"  # manifest.json is in CODE, and in each folder of IMAGES
 PROCESSES, IMAGE_ASK, IMAGE_DONE = "processes.jsonl", "image.ask", "image.done"  # in HOOKS
 RESUME_STATE, OWNER, PUT_BACK = "state.json", "owner", "put_back"  # in RESUME
 AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
@@ -65,9 +66,17 @@ AUDITS_KEPT = 100
 AUDIT_SPARE = 64 << 20  # bytes of memory that must stay free beside an audit
 ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
 FRESH_S = 10.0  # an older heartbeat says nothing of who is alive
+STILL_BEAT_S = 3.0  # a heartbeat that does not change for so long stands still; it is due each TICK_S
 GONE_S = 30.0  # how long the last words wait for a run folder that is gone
 TAIL_BYTES = 256 * 1024
 JSON_MAX, ENV_MAX = 4 << 20, 64 << 20  # bytes of a file in a run folder that are read at most
+MANIFEST_MAX = 128 << 20  # bytes of a list of files
+SCRIPT_MAX = 64 << 20  # bytes of a file of code
+WRITTEN_READ = 4 << 20  # bytes of one attempt's record of written files
+CHANGED_S, CHANGED_MAX, COST_S = 1.0, 100_000, 5.0
+MADE_S, MADE_MAX = 45.0, 1_000_000
+LATE_S = 2.0  # clocks of file systems are coarse, and an end is noticed a little late
+UNDO = ".stoker-undo"  # beside a file that hooks put back; one that a kill left there goes when the files are given back
 DEEP = 20  # lists and objects within each other that are read
 WHOLE_MAX, NUMBER_MAX = (1 << 63) - 1, float(1 << 64)  # the largest whole number and the largest number that are read
 TIME_MAX = 253402300800.0  # the year 10000
@@ -83,7 +92,11 @@ GAPS_MAX = 100
 GIVE_BACK_S = 60.0
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
+# names that are no work of a run
+JUNK = frozenset((".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache",
+                  ".tox", ".nox", ".ipynb_checkpoints", ".eggs", ".cache", ".direnv", ".DS_Store"))
 SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
+ONE_KERNEL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "reiserfs", "tmpfs", "ramfs", "overlay")
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
             "STOKER_IDENTITY")
@@ -298,6 +311,7 @@ PROCESS = {"pid": int, "start": int, "sid": int}
 SAMPLE = {"at": TIME, "t": float, "cpu_percent": float, "rss_bytes": float, "processes": int, "disk_free_bytes": float,
           "inodes_free": float, "out_bytes": int, "err_bytes": int,
           "gpus": [{"uuid": str, "index": int, "busy_percent": float, "memory_bytes": float}]}
+MANIFEST_KINDS = {"complete": bool, "bulk": [str], "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]}
 FILES = {  # what the files that others than their writer read must hold: name -> kinds of the fields that are looked at
     SPEC: {"id": str, "name": str, "command": [str], "argv": [str], "folder": str, "copy": bool, "stdin": str, "tty": bool, "home": str,
            "resume": str, "audit": bool, "hooks": bool, "settings": dict, "inherit": dict, "grace_s": [float], "restarts": int,
@@ -746,20 +760,66 @@ def machine_identity() -> dict:
         boot = read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
     except OSError:
         boot = ""
+    try:
+        pid_ns = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        pid_ns = None
     first = proc(1)
-    return {"hostname": os.uname().nodename, "boot_id": boot, "init_start": first.start if first else None}
+    return {"hostname": os.uname().nodename, "boot_id": boot, "init_start": first.start if first else None, "pid_ns": pid_ns}
 
 
-def same_boot(one: object, other: dict) -> bool:
-    """May pids of `one` be looked up under `other`? A host's name may change while it runs, so it does not count here."""
-    return isinstance(one, dict) and all(one.get(k) == other.get(k) for k in ("boot_id", "init_start"))
-
-
-def caretakers_live(record: dict | None) -> bool:
-    """Is the holder or the agent proper of this agent.json alive?"""
-    if not record or not same_boot(record.get("machine"), machine_identity()):
+def same_place(one: object, here: dict) -> bool:
+    """May pids of `one` be looked up `here`? A host's name may change while it runs, so it does not count. Records of earlier versions do
+    not name their PID namespace."""
+    if not isinstance(one, dict):
         return False
-    return lives(record.get("holder")) or lives(record.get("agent"))
+    keys = ("boot_id", "init_start", "pid_ns") if one.get("pid_ns") and here.get("pid_ns") else ("boot_id", "init_start")
+    return all(one.get(k) == here.get(k) for k in keys)
+
+
+def same_kernel(one: object, here: dict) -> bool:
+    """Is the monotonic clock of `one` ours?"""
+    return isinstance(one, dict) and one.get("boot_id") == here.get("boot_id")
+
+
+def caretakers(att: Attempt, record: dict, beat: dict) -> str:
+    """Do the caretakers of an attempt live: "alive", "dead", or "unseen" where that cannot be known from here.
+
+    Where agent.json was written, its pids say so. From another PID namespace or node they say nothing: a door that answers or a heartbeat
+    that changes proves life. On a local disk, which only this kernel serves, a closed door and a heartbeat that stands still prove death.
+    """
+    if not record:
+        return "alive" if is_fresh(att, beat) else "dead"
+    here = machine_identity()
+    if same_place(record.get("machine"), here):
+        return "alive" if lives(record.get("holder")) or lives(record.get("agent")) else "dead"
+    door = door_state(att)
+    if door == "open" or moves(att):
+        return "alive"
+    closed = door == "closed" or (door == "missing" and not same_kernel(record.get("machine"), here))
+    return "dead" if closed and not in_doubt(att) and is_of_this_kernel(os.path.realpath(att.folder)) else "unseen"
+
+
+_beats: dict[str, tuple] = {}  # heartbeat file -> (content, when this content was first seen, whether another was seen before)
+
+
+def moves(att: Attempt) -> bool:
+    """Was its heartbeat seen to change in the last FRESH_S? By content: the times in it are of another machine's clock."""
+    try:
+        content = read_regular(att.path(HEARTBEAT), JSON_MAX)
+    except (OSError, ValueError):
+        content = b""
+    now = time.monotonic()
+    known = _beats.get(att.folder)
+    if known is None or known[0] != content:
+        known = _beats[att.folder] = (content, now, known is not None)
+    return known[2] and now - known[1] < FRESH_S
+
+
+def in_doubt(att: Attempt) -> bool:
+    """Has its heartbeat been looked at for too short a time to say that it stands still?"""
+    known = _beats.get(att.folder)
+    return known is not None and time.monotonic() - known[1] < STILL_BEAT_S
 
 
 def environ_of(pid: int) -> bytes:
@@ -3610,6 +3670,11 @@ def mount_of(path: str) -> tuple[str, str]:
     return best, kind
 
 
+def is_of_this_kernel(path: str) -> bool:
+    """Is it on a kind of file system that no other running machine can write to?"""
+    return mount_of(path)[1] in ONE_KERNEL
+
+
 def is_local(path: str) -> bool:
     """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
     kind = mount_of(path)[1]
@@ -4488,7 +4553,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
         notify_watchers(att)
         return
     here = machine_identity()
-    run = record.get("run") if same_boot(record.get("machine"), here) else None
+    run = record.get("run") if same_place(record.get("machine"), here) else None
     tree = Tree(att, None, 0, run if isinstance(run, dict) else None)
     survivors, found = end_tree(tree)
     give_files_back(att)
@@ -4498,7 +4563,7 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     if status is None and found and record.get("started_mono") is not None:
         used = max(used, time.monotonic() - number(record.get("started_mono")))  # it ran on, unwatched, until now
     if status is None and not reason:
-        restarted = record.get("machine") is not None and record.get("machine") != here
+        restarted = record.get("machine") is not None and not same_place(record.get("machine"), here)
         reason = "rebooted" if restarted else "agent_lost"
     body = conclude(att, status, reason, used_s=used, leftovers=leftovers(found, survivors, tree.spared))
     leave_group(record.get("memory_group"))
@@ -4542,7 +4607,16 @@ def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
 # Observing
 
 def observe(root: str, run_id: str) -> dict:
-    """What can be seen of a run now. Read-only. Files that cannot be used are named in `broken`."""
+    """What can be seen of a run now. Read-only. Takes up to STILL_BEAT_S for a run of another PID namespace or node."""
+    seen = glance(root, run_id)
+    while seen["phase"] == "unseen" and in_doubt(Attempt(os.path.join(root, "runs", run_id), seen["attempt"])):
+        time.sleep(0.1)
+        seen = glance(root, run_id)
+    return seen
+
+
+def glance(root: str, run_id: str) -> dict:
+    """What can be seen of a run at once. Files that cannot be used are named in `broken`."""
     run_dir = os.path.join(root, "runs", run_id)
     seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
             "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
@@ -4562,9 +4636,9 @@ def observe(root: str, run_id: str) -> dict:
                 telemetry=last_sample(att.path(TELEMETRY)))
     seen["used_s"] = round(number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3)
     if beat:
-        here = same_boot(record.get("machine"), machine_identity())
+        here = same_kernel(record.get("machine"), machine_identity())
         seen["heartbeat_age_s"] = round(time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3)
-    elif ended is None and same_boot(record.get("machine"), machine_identity()) and record.get("started_mono"):
+    elif ended is None and same_kernel(record.get("machine"), machine_identity()) and record.get("started_mono"):
         seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)  # frozen before its first
     seen["phase"] = phase_of(att, record, ended, beat)
     seen["stalled"] = beat.get("stalled") if seen["phase"] == "running" else None
@@ -4584,12 +4658,13 @@ def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
     """Where an attempt is, read from its folder alone."""
     if ended is not None and not ended.get("restart"):
         return "ended"
-    living = caretakers_live(record) or (not record and is_fresh(att, beat))
+    state = caretakers(att, record, beat)
     if ended is not None:
-        return "waiting" if living else "abandoned"
-    if not living:
+        return {"alive": "waiting", "dead": "abandoned"}.get(state, state)
+    if state != "alive":
         if record or folder_age(att) >= CLAIM_S:
-            return "ended" if att.json(EXIT) else "abandoned"  # it may have ended while we looked
+            told = "abandoned" if state == "dead" else state
+            return "ended" if att.json(EXIT) else told  # it may have ended while we looked
         return "claimed"
     if beat.get("phase") == "stopping" or att.json(STOP) is not None:
         return "stopping"
@@ -4615,6 +4690,250 @@ def run_ids(root: str) -> list[str]:
 def say(body: dict) -> None:
     """One JSON line on stdout, at once."""
     write_all(1, (json.dumps(body, ensure_ascii=True) + "\n").encode())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Looking: what is asked about a run folder, all in one answer. The same functions serve who stands beside the folder.
+
+def is_environment(entries: list[os.DirEntry]) -> bool:
+    """True when these are the entries of a virtual or conda environment."""
+    return any(e.name in ("pyvenv.cfg", "conda-meta") for e in entries)
+
+
+class Listing:
+    """The files under a folder without junk and without the folder `left_out`: path -> stat, the near ones first. `bulk`: folders with more
+    than `in_folder` files, listed in part. `cut`: why it is not whole, "" if it is."""
+
+    def __init__(self, folder: str, left_out: str, in_folder: int) -> None:
+        self.files: dict[str, os.stat_result] = {}
+        self.bulk: list[str] = []
+        self.cut = ""
+        self._folder, self._in_folder = folder, in_folder
+        self._left_out = os.path.relpath(os.path.realpath(left_out), os.path.realpath(folder))
+        self._queue = [""]
+
+    def walk(self, deadline: float, most: int) -> Listing:
+        """Itself, filled until the deadline, or until it has so many files."""
+        for base in self._queue:
+            if time.monotonic() > deadline or len(self.files) >= most:
+                self.cut = "only %d files were listed" % len(self.files)
+                break
+            try:
+                with os.scandir(os.path.join(self._folder, base)) as opened:
+                    entries = list(opened)
+            except OSError:
+                continue
+            if not (base and is_environment(entries)):
+                self._list(base, entries)
+        return self
+
+    def _list(self, base: str, entries: list[os.DirEntry]) -> None:
+        count = 0
+        for entry in entries:
+            if entry.name in JUNK or entry.name.endswith(".pyc"):
+                continue
+            path = os.path.join(base, entry.name)
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    if path != self._left_out:
+                        self._queue.append(path)
+                    continue
+                count += 1
+                if count > self._in_folder:
+                    self.bulk.append(base)
+                    return
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISREG(info.st_mode):
+                self.files[path] = info
+
+
+def spelled(path: str) -> str:
+    """A file name as JSON can hold it; bytes that are no UTF-8 become escapes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+class Change:
+    """A file that is new, or not as the record of the code has it: `before` is its line in that record, None for a new file."""
+
+    def __init__(self, path: str, info: os.stat_result, before: dict | None) -> None:
+        self.path, self.info, self.before = path, info, before
+
+    @property
+    def kind(self) -> str:
+        return "new" if self.before is None else "changed"
+
+
+def changes(listing: Listing, manifest: str, since: float, until: float | None) -> list[Change]:
+    """The files of a walk that differ from the record in `manifest`, the newest first.
+
+    since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
+    written later is somebody else's.
+    """
+    try:
+        body = load_json(manifest, MANIFEST_KINDS, MANIFEST_MAX)
+    except (OSError, ValueError):
+        body = {}
+    known = {f.get("path"): f for f in body.get("files") or () if f}
+    complete, bulk = bool(body.get("complete")), frozenset(body.get("bulk") or ())
+    found = []
+    for path, info in listing.files.items():
+        name = spelled(path)
+        if name.endswith(UNDO) or (until is not None and info.st_mtime > until + LATE_S):
+            continue
+        before = known.get(name)
+        if before is not None:
+            if (before.get("size"), before.get("mtime_ns")) != (info.st_size, info.st_mtime_ns):
+                found.append(Change(path, info, before))
+        elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
+            found.append(Change(path, info, None))
+    return sorted(found, key=lambda each: -each.info.st_mtime_ns)
+
+
+def changed_files(folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int) -> list[dict]:
+    """`changes` of a folder: {"path", "size", "kind": "new"|"changed", "mtime"}, at most `limit`. A folder too large to be walked in a
+    second is told of as far as it was seen."""
+    listing = Listing(folder, left_out, CHANGED_MAX).walk(time.monotonic() + CHANGED_S, CHANGED_MAX)
+    return [{"path": spelled(each.path), "size": each.info.st_size, "kind": each.kind, "mtime": each.info.st_mtime}
+            for each in changes(listing, manifest, since, until)[:limit]]
+
+
+def written_paths(run_dirs: list[str]) -> set[str]:
+    """The files that the processes of these runs were seen to open for writing, without symbolic links, spelled as `changed_files` does."""
+    folders: dict[str, str] = {}
+    found = set()
+    for run_dir in run_dirs:
+        for number in attempt_numbers(run_dir):
+            attempt = os.path.join(run_dir, ATTEMPTS, str(number))
+            for place in (attempt, os.path.join(attempt, HOOKS)):
+                for line in read_tail(os.path.join(place, WRITTEN), WRITTEN_READ).splitlines():
+                    try:
+                        path = parse_json(line, {"path": str}).get("path") or ""
+                    except Broken:
+                        continue
+                    folder, name = os.path.split(path)
+                    if folder not in folders:
+                        folders[folder] = os.path.realpath(folder)
+                    path = os.path.join(folders[folder], name)
+                    found.add(spelled(os.path.realpath(path) if os.path.islink(path) else path))
+    return found
+
+
+def folder_cost(folder: str, deadline: float) -> tuple[int, int] | None:
+    """Bytes on disk and inodes of what is in a folder; links are counted, not followed. None when it took until the deadline."""
+    size = inodes = 0
+    waiting = [folder]
+    while waiting:
+        if time.monotonic() > deadline:
+            return None
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    info = entry.stat(follow_symlinks=False)
+                    size += info.st_blocks * 512
+                    inodes += 1
+                    if stat.S_ISDIR(info.st_mode):
+                        waiting.append(entry.path)
+        except OSError:
+            continue
+    return size, inodes + (1 if inodes else 0)
+
+
+def edited_files(run_dir: str) -> tuple[list[str], int]:
+    """The files of the script's that are not what they were at the newest image any more, and the step of that image: with them, an
+    attempt would begin anew. None where there is no image that could be lost."""
+    from hashlib import blake2b
+    try:
+        state = load_json(os.path.join(run_dir, RESUME, RESUME_STATE), {"state": str, "image": {"n": int, "step": int}})
+        image = state.get("image") or {}
+        if state.get("state") != "resumable" or not image:
+            return [], 0
+        told = load_json(os.path.join(run_dir, RESUME, IMAGES, str(image.get("n")), MANIFEST), {"code": {"*": str}}, MANIFEST_MAX)
+    except (OSError, ValueError):
+        return [], 0
+    edited = []
+    for path, digest in (told.get("code") or {}).items():
+        try:
+            now = blake2b(read_regular(path, SCRIPT_MAX), digest_size=16).hexdigest()
+        except (OSError, ValueError):
+            now = ""
+        if now != digest:
+            edited.append(path)
+    return edited, image.get("step") or 0
+
+
+def pack(data: bytes) -> str:
+    """Bytes in a line of JSON."""
+    import base64
+    import zlib
+    return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
+
+
+def look_read(run_dir: str, name: str, limit: int) -> dict:
+    """A whole file of at most `limit` bytes."""
+    try:
+        return {"data": pack(read_regular(os.path.join(run_dir, name), limit))}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, Broken) as e:
+        return {"broken": getattr(e, "strerror", None) or str(e)}
+
+
+def look_tail(run_dir: str, name: str, limit: int) -> dict:
+    """The last bytes of a file."""
+    return {"data": pack(read_tail(os.path.join(run_dir, name), limit))}
+
+
+def look_has(run_dir: str, name: str) -> dict:
+    return {"has": os.path.isfile(os.path.join(run_dir, name))}
+
+
+def look_env(run_dir: str) -> dict:
+    """The names of the run's variables. Their values never leave the folder."""
+    try:
+        pairs = read_regular(os.path.join(run_dir, ENV), ENV_MAX).split(b"\0")
+    except (OSError, Broken):
+        return {}
+    return {"names": sorted(item.split(b"=", 1)[0].decode("utf-8", "surrogateescape") for item in pairs if b"=" in item)}
+
+
+def look_cost(run_dir: str) -> dict:
+    cost = folder_cost(run_dir, time.monotonic() + COST_S)
+    return {} if cost is None else {"bytes": cost[0], "inodes": cost[1]}
+
+
+def look_changed(run_dir: str, folder: str, since: float, until: float | None, limit: int) -> dict:
+    """`changed_files` of the run's copy, or of another folder; `top` is where they are, without links."""
+    work = folder or os.path.join(run_dir, WORK)
+    root = os.path.dirname(os.path.dirname(run_dir))
+    if not os.path.isdir(work):
+        return {"top": work, "files": []}
+    found = changed_files(work, os.path.join(run_dir, CODE, MANIFEST), root, since=since, until=until, limit=limit)
+    return {"top": os.path.realpath(work), "files": found}
+
+
+def look_made(run_dir: str, since: float, until: float | None) -> dict:
+    """All files of the run's copy that it made or changed, packed, each with what was sent in its place. `cut`: why these are not all."""
+    work, root = os.path.join(run_dir, WORK), os.path.dirname(os.path.dirname(run_dir))
+    listing = Listing(work, root, MADE_MAX).walk(time.monotonic() + MADE_S, MADE_MAX)
+    made = [{"path": each.path, "size": each.info.st_size, "mtime_ns": each.info.st_mtime_ns, "kind": each.kind, "sent": each.before}
+            for each in changes(listing, os.path.join(run_dir, CODE, MANIFEST), since, until)]
+    return {"data": pack(json.dumps(made).encode()), "cut": listing.cut}
+
+
+def look_written(run_dir: str, ids: list[str]) -> dict:
+    runs = os.path.dirname(run_dir)
+    return {"paths": sorted(written_paths([os.path.join(runs, each) for each in ids if valid_id(each)]))}
+
+
+def look_edited(run_dir: str) -> dict:
+    paths, step = edited_files(run_dir)
+    return {"paths": paths, "step": step}
+
+
+QUESTIONS = {"read": look_read, "tail": look_tail, "has": look_has, "env": look_env, "cost": look_cost, "changed": look_changed,
+             "made": look_made, "written": look_written, "edited": look_edited}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -4684,8 +5003,8 @@ class Following:
         if now >= self.next_look:
             self.next_look = now + 2.0
             record = self.att.json(AGENT)
-            alive = caretakers_live(record) or (record is None and folder_age(self.att) < CLAIM_S)
-            self.missing = 0 if alive else self.missing + 1
+            dead = caretakers(self.att, record, {}) == "dead" if record else folder_age(self.att) >= CLAIM_S
+            self.missing = self.missing + 1 if dead else 0
         return self.missing >= 2
 
 
@@ -4807,9 +5126,29 @@ class Attachment:
 def open_door(att: Attempt) -> socket.socket | None:
     """A connection to the holder; None when there is none (yet, or any more)."""
     try:
-        folder = os.open(att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return knock(att)
     except OSError:
         return None
+
+
+def door_state(att: Attempt) -> str:
+    """"open" while a process listens at the holder's socket, "closed" when none does, "missing" without a socket, else "unknown"."""
+    try:
+        knock(att).close()
+    except (BlockingIOError, InterruptedError):
+        return "open"  # it listens, and has no time
+    except ConnectionRefusedError:
+        return "closed"
+    except FileNotFoundError:
+        return "missing"
+    except OSError:
+        return "unknown"
+    return "open"
+
+
+def knock(att: Attempt) -> socket.socket:
+    """A connection to the holder. Raises OSError."""
+    folder = os.open(att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     door.setblocking(False)
     try:
@@ -4817,7 +5156,7 @@ def open_door(att: Attempt) -> socket.socket | None:
         return door
     except OSError:
         door.close()
-        return None
+        raise
     finally:
         os.close(folder)
 
@@ -4899,11 +5238,27 @@ def verb_poll(args: list[str]) -> None:
     if not args:
         raise Problem("usage", verb_poll.__doc__ or "")
     root = os.path.abspath(args[0])
-    for run_id in args[1:] or run_ids(root):
-        seen = observe(root, run_id)
+    looks = [glance(root, run_id) for run_id in args[1:] or run_ids(root)]
+    for look in looks:  # the times that `observe` waits began above: for all of them together it waits as long as for one
+        seen = observe(root, look["id"]) if look["phase"] == "unseen" else look
         if seen["phase"] == "absent" and not os.path.isdir(os.path.join(root, "runs")):
             raise Problem("away", "the folder %s does not exist" % root)  # a disk that is not mounted: its runs are not lost
         say(seen)
+
+
+def verb_look(args: list[str]) -> None:
+    """look ROOT, with {ID: [[QUESTION, ARGUMENT...], ...], ...} on stdin; QUESTION is a name in QUESTIONS"""
+    (root,), _ = arguments(args, 1, {})
+    root = os.path.abspath(root)
+    try:
+        asked = parse_json(sys.stdin.buffer.read(), {"*": [list]})
+        for run_id, questions in asked.items():
+            run_dir = os.path.join(root, "runs", run_id)
+            seen = observe(root, run_id)
+            there = [] if seen["phase"] == "absent" else [QUESTIONS[what](run_dir, *words) for what, *words in questions]
+            say({"id": run_id, "seen": seen, "answers": there})
+    except (ValueError, KeyError, TypeError) as e:
+        raise Problem("usage", "%s (%r)" % (verb_look.__doc__, e)) from None
 
 
 def verb_watch(args: list[str]) -> None:
@@ -4942,7 +5297,7 @@ def watch_loop(root: str, ear: socket.socket) -> None:
 
     def tell(run_id: str, always: bool) -> None:
         stamp = stamp_of(os.path.join(root, "runs", run_id, ATTEMPTS))
-        seen = observe(root, run_id)
+        seen = glance(root, run_id)
         over = seen["phase"] in ("ended", "absent", "staged")
         if always or not over or run_id in live:
             say(seen)
@@ -4987,8 +5342,8 @@ def heard(ear: socket.socket) -> list[str]:
 
 
 def verb_stop(args: list[str]) -> None:
-    """stop RUN_DIR [--attempt N] [--grace INT_S TERM_S] [--reason R]"""
-    (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1})
+    """stop RUN_DIR [--attempt N] [--grace INT_S TERM_S] [--reason R] [--gone]"""
+    (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1, "--gone": 0})
     if "--attempt" in options:
         forestall(Attempt(run_dir, whole_number(options["--attempt"][0])), options.get("--reason", ["stopped_by_user"])[0])
     att = newest_attempt(run_dir)
@@ -5013,13 +5368,17 @@ def forestall(att: Attempt, reason: str) -> None:
 
 
 def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
-    """Write the wish to end this attempt and wake its caretakers; settle it when they are dead."""
+    """Write the wish to end this attempt and wake its caretakers; settle it when they are dead, or `--gone` with their machine.
+
+    The reason `agent_lost` only settles: what lives by now, or cannot be seen from here, is left alone."""
     phase = observe(att.root, att.id)["phase"]
-    if phase == "ended":
+    reason = options.get("--reason", ["stopped_by_user"])[0]
+    gone = "--gone" in options and phase == "unseen"
+    if phase == "ended" or (reason == "agent_lost" and phase != "abandoned" and not gone):
         return
     spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
     grace = [seconds(g) for g in options.get("--grace", [])] or list(spec.get("grace_s") or (10.0, 10.0))
-    wish = {"reason": options.get("--reason", ["stopped_by_user"])[0], "grace_s": grace, "at": time.time()}
+    wish = {"reason": reason, "grace_s": grace, "at": time.time()}
     try:
         write_json(att.path(STOP), wish, sync=True, spare=att.path(STOP_SPARE), pad=256)
     except OSError as e:
@@ -5029,8 +5388,10 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
         settle(att)
         return
     wake(att)
-    if grace == [0.0, 0.0] and not obeyed(att):
-        end_without_caretakers(att, wish["reason"])
+    if gone and not obeyed(att):
+        settle(att, reason)
+    elif grace == [0.0, 0.0] and not obeyed(att):
+        end_without_caretakers(att, reason)
 
 
 def obeyed(att: Attempt) -> bool:
@@ -5056,7 +5417,7 @@ def is_caretaker(att: Attempt, known: object) -> bool:
 def end_without_caretakers(att: Attempt, reason: str) -> None:
     """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is stopped; then both caretakers."""
     record = att.json(AGENT) or {}
-    if not same_boot(record.get("machine"), machine_identity()):
+    if not same_place(record.get("machine"), machine_identity()):
         return
     holder, agent = (known if is_caretaker(att, known) else None for known in (record.get("holder"), record.get("agent")))
     if holder:
@@ -5201,6 +5562,60 @@ def wait_for(changes: Changes) -> bool:
     return gone
 
 
+def verb_send(args: list[str]) -> None:
+    """send RUN_DIR, with [[PATH, OFFSET], ...] as a line on stdin: the files of its copy, each as a frame h, frames d, a frame e"""
+    (run_dir,), _ = arguments(args, 1, {})
+    try:
+        wanted = [(str(path), int(offset)) for path, offset in json.loads(sys.stdin.buffer.readline().decode())]
+    except (ValueError, TypeError):
+        raise Problem("usage", verb_send.__doc__ or "") from None
+    for path, offset in wanted:
+        try:
+            send_file(run_dir, path, offset)
+        except BrokenPipeError:
+            raise
+        except OSError as e:
+            send_frame(b"e", {"error": e.strerror or str(e)})
+
+
+def send_file(run_dir: str, path: str, offset: int) -> None:
+    """One file from `offset` on; the checksum at its end is of the whole. `whole` is false where it was written to meanwhile."""
+    from hashlib import sha256
+    *folders, name = path.split("/")
+    if not {"", ".", ".."}.isdisjoint((*folders, name)):
+        raise OSError(errno.EINVAL, "not a path in the copy")
+    parent = open_folder(run_dir, WORK, *folders)
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    finally:
+        os.close(parent)
+    with open(fd, "rb") as f:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        digest, left, skip = sha256(), before.st_size, offset if 0 <= offset <= before.st_size else 0
+        send_frame(b"h", {"path": path, "size": left, "offset": skip, "mode": stat.S_IMODE(before.st_mode),
+                          "mtime_ns": before.st_mtime_ns})
+        while left > 0:
+            data = f.read(min(PIECE, skip or left))
+            if not data:
+                break
+            digest.update(data)
+            left -= len(data)
+            if skip:
+                skip -= len(data)
+            else:
+                write_all(1, struct.pack(">cI", b"d", len(data)) + data)
+        after = os.fstat(fd)
+        same = (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+        send_frame(b"e", {"sha256": digest.hexdigest(), "whole": same and not left})
+
+
+def send_frame(kind: bytes, body: dict) -> None:
+    payload = json.dumps(body).encode("ascii")
+    write_all(1, struct.pack(">cI", kind, len(payload)) + payload)
+
+
 def verb_probe(args: list[str]) -> None:
     """probe [PATH]"""
     path = os.path.abspath(args[0]) if args else os.path.expanduser("~")
@@ -5293,7 +5708,7 @@ def verb_rm(args: list[str]) -> None:
         raise Problem("state", "%s is %s" % (run_id, phase))
     newest = newest_attempt(run_dir)
     record = (newest.json(AGENT) if newest else None) or {}
-    runs_on = same_boot(record.get("machine"), machine_identity()) and lives(record.get("run"))
+    runs_on = same_place(record.get("machine"), machine_identity()) and lives(record.get("run"))
     if phase != "ended" or runs_on:  # it may have spoilt its folder
         end_tree(Tree(Attempt(run_dir, 0), None, 0, None))
     if newest:
@@ -5315,8 +5730,8 @@ def verb_rm(args: list[str]) -> None:
     say({"removed": there})
 
 
-VERBS = {"start": verb_start, "poll": verb_poll, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach, "read": verb_read,
-         "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
+VERBS = {"start": verb_start, "poll": verb_poll, "look": verb_look, "watch": verb_watch, "stop": verb_stop, "attach": verb_attach,
+         "read": verb_read, "send": verb_send, "probe": verb_probe, "rm": verb_rm, "_hold": verb_hold}
 
 
 def arguments(args: list[str], count: int, options: dict[str, int]) -> tuple[list[str], dict[str, list[str]]]:
@@ -5372,7 +5787,7 @@ def main(argv: list[str]) -> int:
             problem = Problem("system", str(e))
     line = json.dumps({"error": problem.error, "detail": problem.detail}) + "\n"
     try:
-        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read") else 1, line.encode())
+        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read", "send") else 1, line.encode())
     except OSError:
         pass
     return 2 if problem.error == "usage" else 1

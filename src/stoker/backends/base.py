@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -17,7 +17,7 @@ class Observation:
     """What the machine says of one run now; docs/reference/contracts.md lists the phases. Fields it does not know are None."""
 
     id: str
-    phase: str  # absent | staged | claimed | running | stopping | ended | waiting | abandoned
+    phase: str  # absent | staged | claimed | running | stopping | ended | waiting | abandoned | unseen
     attempt: int | None = None  # the newest
     attempts: tuple[int, ...] = ()
     started_at: float | None = None
@@ -45,7 +45,7 @@ class Observation:
         return cls(**values)
 
 
-PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned")
+PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned", "unseen")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +105,21 @@ class Backend(ABC):
         """One observation for each id, with one question to the machine. A run that is gone is an observation ("absent")."""
 
     @abstractmethod
+    def look(self, asked: Mapping[str, Sequence[Sequence]]) -> dict[str, tuple[Observation, list[dict]]]:
+        """Run -> an observation and an answer to each question about its folder, with one question to the machine. Questions: a name of
+        the agent's QUESTIONS and its arguments. A run that is gone has no answers."""
+
+    @abstractmethod
     def watch(self) -> Stream:
         """Lines of observations: all live runs at once, one at each change, all live ones again each 10 s."""
 
     @abstractmethod
-    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None) -> None:
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None, gone: bool = False) -> None:
         """Wish the end of the newest attempt: INT, TERM after the first grace, KILL after the second. Returns at once. Harmless when it
         has ended, was never started or is gone; a second stop may be shorter. An attempt without caretakers is settled here and now.
+
+        The reason `agent_lost` only settles an abandoned attempt; any other is left alone. `gone`: what held the run (its machine, its
+        container) is known to be gone, so an attempt that is `unseen` and does not obey is settled too.
 
         `attempt`: the one that was to be started. If it has not begun it is claimed and ended, so that a `start` of it which somebody
         sent and nobody answered for comes too late."""
@@ -126,6 +134,10 @@ class Backend(ABC):
         """Bytes of the log `which` ("out", "err", or "both" as one text in whole lines). Of "both": `tail` lines before the end, or what
         lies behind `begins` in the two logs; `offset` counts bytes of the text, and there is no `limit`.
         With `follow` it ends when the attempt has ended and all was sent."""
+
+    @abstractmethod
+    def send(self, run_id: str, wanted: Sequence[tuple[str, int]]) -> Stream:
+        """Files of the run's copy, each from an offset, as frames (docs/reference/contracts.md); ends after the last."""
 
     @abstractmethod
     def enter(self, run_id: str) -> list[str]:

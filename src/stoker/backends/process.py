@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import stoker.agent
@@ -83,11 +83,21 @@ class ProcessBackend(Backend):
             raise nonsense(self._host.name, f"nothing about {missing[0]}")
         return found
 
+    def look(self, asked: Mapping[str, Sequence[Sequence]]) -> dict[str, tuple[Observation, list[dict]]]:
+        if not asked:
+            return {}
+        lines = self._ask("look", self._root(), stdin=json.dumps(asked).encode("ascii"))
+        seen = parse_observations([line.get("seen") for line in lines], self._host.name)
+        found = {one.id: (one, line.get("answers")) for one, line in zip(seen, lines, strict=True)}
+        if found.keys() != asked.keys() or not all(_is_answers(answers) for _, answers in found.values()):
+            raise nonsense(self._host.name, "no answer about some run")
+        return found
+
     def watch(self) -> Stream:
         return self._open("watch", self._root())
 
-    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None) -> None:
-        meant = [] if attempt is None else ["--attempt", str(attempt)]
+    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None, gone: bool = False) -> None:
+        meant = [*([] if attempt is None else ["--attempt", str(attempt)]), *(["--gone"] if gone else [])]
         self._ask("stop", self._run_dir(run_id), *meant, "--grace", *(f"{each:g}" for each in grace_s), "--reason", reason)
 
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
@@ -100,6 +110,19 @@ class ProcessBackend(Backend):
         if which == "both":
             options += ["--from", *map(str, begins)] if tail is None else ["--tail", str(tail)]
         return self._open("read", self._run_dir(run_id), str(attempt), which, str(offset), *options)
+
+    def send(self, run_id: str, wanted: Sequence[tuple[str, int]]) -> Stream:
+        stream = self._open("send", self._run_dir(run_id))
+        left = memoryview(json.dumps(wanted).encode("ascii") + b"\n")
+        try:
+            while left:
+                left = left[stream.stdin.write(left):]
+        except BrokenPipeError:
+            pass  # its end says why
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def enter(self, run_id: str) -> list[str]:
         return [self._host.python(), "-I", "-S", "-c", _ENTER, self._run_dir(run_id)]
@@ -177,16 +200,16 @@ class ProcessBackend(Backend):
     def _argv(self, *words: str) -> list[str]:
         return [self._host.python(), "-I", "-S", "-c", LAUNCH, self._agent_path(), *words]
 
-    def _ask(self, *words: str, timeout_s: float = 60.0) -> list[dict]:
+    def _ask(self, *words: str, stdin: bytes = b"", timeout_s: float = 60.0) -> list[dict]:
         """The JSON lines that a verb of the agent prints."""
         self._push_agent()
-        done = self._host.run(self._argv(*words), timeout_s=timeout_s)
+        done = self._host.run(self._argv(*words), stdin=stdin, timeout_s=timeout_s)
         if _agent_is_gone(done):
             if not self._exists(f"{self._root()}/runs"):  # do not make it anew and then take every run for lost
                 raise problem("away", f"the folder {self._root()} does not exist", self._host.name)
             self._pushed = False
             self._push_agent()
-            done = self._host.run(self._argv(*words), timeout_s=timeout_s)
+            done = self._host.run(self._argv(*words), stdin=stdin, timeout_s=timeout_s)
         return parse_answer(done, words[0], self._host.name)
 
     def _open(self, *words: str) -> Stream:
@@ -240,6 +263,10 @@ def nonsense(host: str, text: str) -> TargetError:
     """The error for an answer that is none."""
     return TargetError(f"{host} sent an answer that Stoker cannot read: {text[:120]!r}.", retry=False,
                        hint="Does its login shell print text? Does its Python work?")
+
+
+def _is_answers(told: object) -> bool:
+    return isinstance(told, list) and all(isinstance(answer, dict) for answer in told)
 
 
 def _only(lines: list[dict]) -> dict:

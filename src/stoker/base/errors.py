@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 EXIT_OWN_FAILURE = 125  # `stoker run` failed before the run could give an exit code of its own (docker does the same)
 
 
@@ -13,14 +15,16 @@ class StokerError(Exception):
     http_status = 500
     default_hint = "Run `stoker doctor`; the server's log is in $STOKER_HOME/server/log."
 
-    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+    def __init__(self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = ()) -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
         self.hint = hint or self.default_hint
+        self.fields = tuple(fields)  # of the request, that are wrong
         super().__init__(self.message)
 
     def to_json(self) -> dict:
         """The body of an HTTP error answer, and what `--json` prints on stderr."""
-        return {"error": self.code, "message": self.message, "hint": self.hint}
+        named = {"fields": list(self.fields)} if self.fields else {}
+        return {"error": self.code, "message": self.message, "hint": self.hint, **named}
 
 
 class InvalidSpec(StokerError):
@@ -30,6 +34,12 @@ class InvalidSpec(StokerError):
     exit_code = 2
     http_status = 400
     default_hint = "See `stoker run --help`."
+
+
+class UnknownField(InvalidSpec):
+    """The request has a field that this version does not know."""
+
+    code = "unknown_field"
 
 
 class NotFound(StokerError):
@@ -58,8 +68,8 @@ class TargetError(StokerError):
     http_status = 502
     default_hint = "Check the machine: stoker doctor"
 
-    def __init__(self, message: str | None = None, *, hint: str | None = None, retry: bool = True) -> None:
-        super().__init__(message or "The machine did not do what was asked.", hint=hint)
+    def __init__(self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = (), retry: bool = True) -> None:
+        super().__init__(message or "The machine did not do what was asked.", hint=hint, fields=fields)
         self.retry = retry
 
     def to_json(self) -> dict:
@@ -83,7 +93,7 @@ class ServerError(StokerError):
     http_status = 500
 
 
-ALL_ERRORS: tuple[type[StokerError], ...] = (StokerError, InvalidSpec, NotFound, Denied, TargetError, StateError, ServerError)
+ALL_ERRORS: tuple[type[StokerError], ...] = (StokerError, InvalidSpec, UnknownField, NotFound, Denied, TargetError, StateError, ServerError)
 _BY_CODE = {cls.code: cls for cls in ALL_ERRORS}
 
 
@@ -91,4 +101,4 @@ def from_json(body: dict) -> StokerError:
     """The error that an HTTP answer tells of; unknown codes become a plain StokerError."""
     cls = _BY_CODE.get(body.get("error", ""), StokerError)
     kwargs = {"retry": bool(body.get("retry", True))} if cls is TargetError else {}
-    return cls(body.get("message"), hint=body.get("hint"), **kwargs)
+    return cls(body.get("message"), hint=body.get("hint"), fields=map(str, body.get("fields") or ()), **kwargs)

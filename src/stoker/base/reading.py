@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stoker.agent import agent
-from stoker.agent.agent import TIME, Broken, open_regular, read_regular
+from stoker.agent.agent import JUNK, TIME, Broken, Listing, edited_files, folder_cost, is_environment, open_regular, read_regular, spelled
 
-__all__ = ["Broken", "load_json", "open_regular", "read_end", "read_json", "read_lines", "read_regular"]
+__all__ = ["JUNK", "Broken", "Listing", "changed_files", "edited_files", "folder_cost", "is_environment", "limit_of", "load_json",
+           "open_regular", "parse_json", "parse_lines", "read_end", "read_json", "read_lines", "read_regular", "spelled"]
 
-MANIFEST_MAX = 128 << 20  # bytes of a list of files
 _IMAGE = {"n": int, "step": int, "at": TIME, "every_s": float, "every_steps": int, "cost": float, "bytes": int, "setup_s": float,
           "back_s": float, "trained_s": float}
 _RESUMED = {"attempt": int, "step": int, "seconds": float, "lost_steps": int, "values_equal": int, "put_back": [str], "grade": str}
@@ -25,12 +25,10 @@ FILES = {  # name -> kinds of the fields that are looked at, as in the agent
                    "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
                    "not_given_back": {"attempt": int, "files": [str]}, "given_back": [{"attempt": int, "aside": int}],
                    "again": [{"what": str, "where": str}]},
-    "manifest.json": {"complete": bool, "bulk": [str],
-                      "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]},
+    "manifest.json": agent.MANIFEST_KINDS,
     "commit.json": {"commit": str, "dirty": bool},
     "rehearsal.json": {"verdict": str, "lines": [str], "warnings": [str], "not_checked": [str]},
 }
-IMAGE = {"code": {"*": str}}  # an image's manifest.json: another file of the same name
 LINES = {
     "written.jsonl": {"path": str},
     "telemetry.jsonl": agent.SAMPLE,
@@ -46,8 +44,18 @@ def load_json(path: Path | str, kinds: object = None) -> dict:
     """The JSON object in a file, whose fields are of these kinds; without them those that FILES has for its name. Raises FileNotFoundError,
     OSError, and Broken with half a sentence for what cannot be used."""
     name = os.path.basename(os.fspath(path))
-    wanted = FILES.get(name) if kinds is None else kinds
-    return agent.load_json(os.fspath(path), wanted, MANIFEST_MAX if name == "manifest.json" else agent.JSON_MAX)
+    return agent.load_json(os.fspath(path), FILES.get(name) if kinds is None else kinds, limit_of(name))
+
+
+def limit_of(name: str) -> int:
+    """Bytes of a JSON file of this name that are read at most."""
+    return agent.MANIFEST_MAX if os.path.basename(name) == "manifest.json" else agent.JSON_MAX
+
+
+def parse_json(data: bytes, name: str) -> dict:
+    """The JSON object in the bytes of a file of this name. Raises Broken."""
+    name = os.path.basename(name)
+    return agent.parse_json(data, FILES.get(name) or agent.FILES.get(name, dict))
 
 
 def read_json(path: Path | str, kinds: object = None) -> dict | None:
@@ -65,9 +73,21 @@ def read_end(path: Path | str, limit: int) -> bytes:
 
 def read_lines(path: Path | str, limit: int, kinds: object = None) -> Iterator[dict]:
     """The lines in the last bytes of a file of JSON lines that can be read. Their kinds: those that LINES has for its name."""
-    wanted = LINES.get(os.path.basename(os.fspath(path)), dict) if kinds is None else kinds
-    for line in read_end(path, limit).splitlines():
+    return parse_lines(read_end(path, limit), os.fspath(path), kinds)
+
+
+def parse_lines(data: bytes, name: str, kinds: object = None) -> Iterator[dict]:
+    """The lines in the last bytes of a file of this name that can be read."""
+    wanted = LINES.get(os.path.basename(name), dict) if kinds is None else kinds
+    for line in data.splitlines():
         try:
             yield agent.parse_json(line, wanted)
         except Broken:  # torn, or cut by where we began
             continue
+
+
+def changed_files(folder: Path | str, code_dir: Path | str, left_out: Path | str, *, since: float, until: float | None,
+                  limit: int) -> list[dict]:
+    """Files of `folder` that are new or changed since the record in `code_dir`, as the agent's `changed_files` tells them."""
+    manifest = os.path.join(code_dir, agent.MANIFEST)
+    return agent.changed_files(os.fspath(folder), manifest, os.fspath(left_out), since=since, until=until, limit=limit)

@@ -1,14 +1,17 @@
-"""What was asked: the spec is frozen when a run is made, the limits may change while it runs."""
+"""What was asked: the spec is frozen when a run is made, the limits may change while it runs.
 
-from __future__ import annotations
+Their fields are declared here and nowhere else: base/decode.py reads the annotations.
+"""
 
 import hashlib
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 
+from stoker.base import decode
 from stoker.base.errors import InvalidSpec
+from stoker.base.units import MAX_DURATION_S
 
 NAME_MAX = 80
 SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "WINCH", "CONT")
@@ -65,49 +68,40 @@ class Spec:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, body: dict) -> Spec:
-        """The spec in `body`. Raises InvalidSpec for unknown or wrongly typed fields."""
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(body) - known)
-        if unknown:
-            raise InvalidSpec(f"The spec has a field this version does not know: {', '.join(unknown)}.",
-                              hint="If the client is newer than the server: stoker server stop   (the next command starts a new server)")
-        try:
-            values = dict(body)
-            for name in ("command", "argv", "after", "retry_reasons", "grace_s", "env_names", "gpu_ids"):
-                if name in values:
-                    values[name] = tuple(values[name])
-            return cls(**values)
-        except TypeError as e:
-            raise InvalidSpec(f"The spec cannot be read: {e}.") from e
+    def from_json(cls, body: dict) -> "Spec":
+        """A spec that some version wrote down. Raises InvalidSpec where there is no command."""
+        return decode.written(cls, body, "spec")
 
-    def check(self) -> Spec:
+    @classmethod
+    def from_request(cls, body: dict) -> "Spec":
+        """A spec as it is asked for, without the fields that Stoker itself gives. Raises InvalidSpec with the fields that are wrong."""
+        return decode.asked(cls, {name: value for name, value in body.items() if name not in _GIVEN_BY_US}, "spec").check()
+
+    def check(self) -> "Spec":
         """Self, if it can be run at all. Raises InvalidSpec with what to change."""
         if not self.command or not self.command[0]:
-            raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
+            raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1",
+                              fields=["command"])
         if any("\0" in part for part in self.command):
-            raise InvalidSpec("The command contains a NUL byte, which programs cannot receive.")
-        if self.stdin not in ("none", "attached", "file"):
-            raise InvalidSpec(f"'{self.stdin}' is not a valid kind of standard input.")
-        if self.resume not in ("off", "auto"):
-            raise InvalidSpec(f"'{self.resume}' is not a valid value for --resume.", hint="--resume auto   or   --resume off")
+            raise InvalidSpec("The command contains a NUL byte, which programs cannot receive.", fields=["command"])
+        for name, known in _ONE_OF.items():
+            if getattr(self, name) not in known:
+                raise InvalidSpec(f"'{getattr(self, name)}' is not a valid value of {name}.", fields=[name],
+                                  hint=f"One of {', '.join(filter(None, known))}.")
         if self.audit and (self.resume != "auto" or not self.hooks):
             raise InvalidSpec("--audit checks exact resume, which is off.",
-                              hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)")
-        if self.stall_do not in ("warn", "stop", "restart"):
-            raise InvalidSpec(f"'{self.stall_do}' is not a valid action for a stalled run.",
-                              hint="--stall 10m:stop   or   --stall 10m:restart")
-        for what, name in (("stop_signal", self.stop_signal), ("warn_signal", self.warn_signal)):
-            if name and name not in SIGNALS:
-                raise InvalidSpec(f"'{name}' is not a signal that Stoker can send to a run ({what}).", hint=f"One of {', '.join(SIGNALS)}.")
-        for what, count in (("gpus", self.gpus), ("slots", self.slots), ("restarts", self.restarts)):
-            if not isinstance(count, int) or not 0 <= count <= 100_000:
-                raise InvalidSpec(f"{what} must be an integer of at least 0.")
+                              hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)", fields=["audit"])
+        for name, (least, most, words, hint) in _RANGES.items():
+            value = getattr(self, name)
+            if not all(least <= each <= most for each in (value if isinstance(value, tuple) else (value,))):
+                raise InvalidSpec(f"{name} must be {words}.", hint=hint or None, fields=[name])
+        if self.gpu_ids and len(self.gpu_ids) != self.gpus:
+            raise InvalidSpec("gpus must equal the number of gpu_ids.", hint="--gpus id:0,1", fields=["gpus", "gpu_ids"])
         _check_inheritance(self.inherit)
         check_name(self.name)
         return self
 
-    def with_(self, **changes: object) -> Spec:
+    def with_(self, **changes: object) -> "Spec":
         """A copy with some fields changed."""
         return replace(self, **changes)
 
@@ -128,8 +122,22 @@ class Limits:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, body: dict) -> Limits:
-        return cls(**{f.name: body[f.name] for f in fields(cls) if f.name in body})
+    def from_json(cls, body: dict) -> "Limits":
+        return decode.written(cls, body, "limits")
+
+
+_GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")
+_ONE_OF = {"kind": ("job",), "stdin": ("none", "attached", "file"), "resume": ("off", "auto"), "stall_do": ("warn", "stop", "restart"),
+           "stop_signal": ("", *SIGNALS), "warn_signal": ("", *SIGNALS)}
+_COUNT = (0, 100_000, "an integer from 0 to 100000", "")
+_SECONDS = (0, MAX_DURATION_S, "a number of seconds of at least 0", "")
+_RANGES = {  # field -> least, most, how it reads after "must be", hint
+    "gpus": _COUNT, "slots": _COUNT, "restarts": _COUNT,
+    "priority": (-1_000_000, 1_000_000, "between -1000000 and 1000000", ""),
+    "memory_bytes": (0, (1 << 60) - 1, "a number of bytes of at least 0", "--memory 8GB"),
+    "grace_s": (0, MAX_DURATION_S, "two numbers of seconds of at least 0", "--grace 30s"),
+    "backoff_s": _SECONDS, "warn_s": _SECONDS, "stall_s": _SECONDS,
+}
 
 
 RLIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK")
@@ -153,7 +161,7 @@ def _check_inheritance(body: object) -> None:
     kinds = {"host": str, "umask": int, "nice": int, "cpus": list, "rlimits": dict, "window": list}
     good = isinstance(body, dict) and all(k in kinds and isinstance(v, kinds[k]) for k, v in body.items())
     if not good or not all(isinstance(v, int) for v in (*body.get("cpus", ()), *body.get("window", ()), *body.get("rlimits", {}).values())):
-        raise InvalidSpec("The spec's `inherit` cannot be read.")
+        raise InvalidSpec("The spec's `inherit` cannot be read.", fields=["inherit"])
 
 
 def check_name(name: str) -> None:
@@ -163,4 +171,4 @@ def check_name(name: str) -> None:
     if len(name) > NAME_MAX or _CONTROL.search(name) or name.strip() != name or name.startswith("-") or set(name) == {"."}:
         raise InvalidSpec(
             f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, no leading '-', no outer spaces.",
-            hint="stoker run --name baseline-1 ...")
+            hint="stoker run --name baseline-1 ...", fields=["name"])

@@ -52,6 +52,7 @@ class Reachability(StrEnum):
 
     OK = "ok"
     UNREACHABLE = "unreachable"
+    UNSEEN = "unseen"
     UNKNOWN = "unknown"
 
 

@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "start": ("runs", "start", "Start an ended run again, as a new attempt."),
     "tune": ("tune", "tune", "Find settings that make a training faster."),
     "verify-resume": ("verify", "verify_resume", "Test that a killed script resumes bit for bit."),
+    "pull": ("pull", "pull", "Bring the files of a run to this machine."),
     "keep": ("runs", "keep", "Give a run more time, or protect it from gc."),
     "tag": ("listing", "tag", "Add tags to a run, or print them."),
     "note": ("listing", "note", "Write a note about a run, or print it."),
@@ -40,7 +41,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Runs": ("attach", "wait", "start", "tune", "verify-resume", "keep", "tag", "note", "rm"),
+    "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 
@@ -52,6 +53,7 @@ OTHER_WORDS = {  # what other tools call it
     "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
     "optimize": "tune", "profile": "tune", "benchmark": "tune",
+    "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }
 

@@ -257,7 +257,7 @@ def _until_stopped(run_id: str, force: bool) -> dict:
         nonlocal told
         if State(run["state"]).final:
             return True
-        silent = run.get("reachability") == "unreachable"
+        silent = run.get("reachability") in ("unreachable", "unseen")
         stage = {} if silent or not terminal else plane().show(run_id).get("ladder") or {}
         name = "silent" if silent else stage.get("name") or told
         if name != told:
@@ -268,6 +268,9 @@ def _until_stopped(run_id: str, force: bool) -> dict:
 
 
 def _silent_line(run: dict) -> str:
+    if run["reachability"] == "unseen":
+        return (f"no sign of life. Processes in its own container or node stop the run. If that is gone: stoker stop --force "
+                f"{output.type_ref(run)}")
     return f"{output.shown(run['target'])} cannot be reached. The run is stopped when the machine answers"
 
 

@@ -98,6 +98,8 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "waits for input", f"to type: stoker attach {output.type_ref(run)}"
     if run.get("reachability") == "unreachable":
         yield "reachable", "no: its machine does not answer; these facts may be old"
+    if run.get("reachability") == "unseen" and not State(run["state"]).final:
+        yield "reachable", "its folder is, its processes are not: they were started in another container or on another node"
     if run.get("target") != "local":
         yield "target", str(run.get("target"))
     if run.get("pinned"):

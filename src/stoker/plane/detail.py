@@ -1,69 +1,96 @@
-"""What `show`, `top` and `gc` tell beyond the run object: read from run folders, with a bounded amount of work."""
+"""What `show`, `top` and `gc` tell beyond the run object: out of run folders, wherever they are."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from stoker.backends.base import Capacity, Observation
 from stoker.base import reading, rundir
-from stoker.base.errors import StokerError
 from stoker.base.state import State, known_reason, resuming
 from stoker.base.units import iso
-from stoker.plane import own_files, resume, stage, steps
+from stoker.plane import own_files, resume, steps
 from stoker.plane.lifecycle import exit_code
 from stoker.plane.present import begun, typed_ref
 from stoker.plane.record import Run
+from stoker.plane.run_folder import Question, RunFolder, tail, whole
 from stoker.plane.targets import Target
 
 ATTEMPTS_SHOWN = 20
 FILES_SHOWN = 200
-ENV_MAX = 64 << 20  # bytes
+LINES_READ = 1 << 20  # bytes of processes.jsonl
 REHEARSAL = "rehearsal.json"  # left by the hooks of a rehearsal
+PROCESSES = "processes.jsonl"
 
 
-def detail(run: Run, target: Target, seen: Observation | None, history: list[dict],
-           beside: list[tuple[str, str, float, float]]) -> dict:
-    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `beside`: as of `Queries.beside`."""
-    asked = _Folder(target, run.id)
-    asked.broken.update(seen.broken if seen else {})
-    attempts = [_attempt(asked, n, seen) for n in range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)]
-    files = _files(run, target, attempts, beside)
+def questions(run: Run, target: Target, beside: list[tuple[str, str, float, float]]) -> list[Question]:
+    """All that `detail` wants to know of the run's folder. `beside`: as of `Queries.beside`."""
+    last = f"{rundir.ATTEMPTS}/{begun(run)}"
+    names = [f"{rundir.ATTEMPTS}/{n}/{name}" for n in _shown(run) for name in (rundir.EXIT, rundir.AGENT)]
+    names += [f"{rundir.CODE}/commit.json", resume.STATE, resume.AUDITS, f"{last}/{rundir.HOOKS}/{REHEARSAL}", f"{last}/{rundir.ENGINE}",
+              f"{last}/{rundir.HEARTBEAT}", f"{last}/{rundir.STILL}"]
+    ended = run.ended_at if run.state.final else None
+    return [*map(whole, names), tail(f"{last}/{rundir.STEPS}", steps.BYTES_READ), tail(f"{last}/{rundir.HOOKS}/{PROCESSES}", LINES_READ),
+            ("has", f"{last}/{rundir.METRICS}"), ("has", resume.PUT_BACK), ("env",), ("cost",), ("edited",),
+            ("changed", "" if run.spec.copy else run.spec.folder, run.created_at, ended, FILES_SHOWN),
+            ("written", [run.id]), ("written", _neighbours(run, target, beside))]
+
+
+def _shown(run: Run) -> range:
+    return range(max(1, begun(run) - ATTEMPTS_SHOWN + 1), begun(run) + 1)
+
+
+def _neighbours(run: Run, target: Target, beside: list[tuple[str, str, float, float]]) -> list[str]:
+    """Other runs in the same folder on the same machine; a copy has none."""
+    return [] if run.spec.copy else [each for each, where, _, _ in beside[:own_files.OTHERS_MAX] if where == target.name]
+
+
+def detail(run: Run, target: Target, folder: RunFolder, history: list[dict], beside: list[tuple[str, str, float, float]]) -> dict:
+    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `folder`: the answer to `questions`."""
+    seen, last = folder.seen, f"{rundir.ATTEMPTS}/{begun(run)}"
+    lines, processes = folder.lines(f"{last}/{rundir.STEPS}"), folder.lines(f"{last}/{rundir.HOOKS}/{PROCESSES}")
+    attempts = [_attempt(folder, n, seen) for n in _shown(run)]
+    files = _files(run, target, folder, beside) if folder.reached else None
     told = {
         "evidence": run.evidence,
         "telemetry": seen.telemetry if seen else None,
         "attempts_detail": attempts,
         "files": files,
-        "code": asked.json(f"{rundir.CODE}/commit.json"),
-        "usage": _usage(run, target),
+        "code": folder.json(f"{rundir.CODE}/commit.json"),
+        "usage": _usage(folder),
         "waits_for_input": bool(seen.waits_for_input) if seen and not run.state.final else False,
         "interpreter": _interpreter(run),
-        "env_names": _env_names(run, target),
+        "env_names": folder.told("env").get("names"),
         "spec": run.spec.to_json(),
-        "resume": _resume(run, target, asked, attempts) if run.spec.resume != "off" else None,
-        "hooks": _hooks(run, target) if run.spec.hooks else None,
-        "rehearsal": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks and begun(run) else None,
-        "engine": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.ENGINE}") if begun(run) else None,
-        "training": _training(run, target),
-        "trained_nothing": None if files else _trained_nothing(run, target),
+        "resume": _resume(run, folder, attempts) if run.spec.resume != "off" else None,
+        "hooks": _hooks(run, processes) if folder.reached else None,
+        "rehearsal": folder.json(f"{last}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks else None,
+        "engine": folder.json(f"{last}/{rundir.ENGINE}"),
+        "training": steps.summary(lines) if run.spec.hooks else None,
+        "trained_nothing": None if files or folder.has(f"{last}/{rundir.METRICS}") else _trained_nothing(run, lines, processes),
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
-        "ladder": _ladder(run, asked),
-        "still": asked.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.STILL}") if run.state is State.RUNNING and begun(run) else None,
+        "ladder": (folder.json(f"{last}/{rundir.HEARTBEAT}") or {}).get("stage") if run.state is State.STOPPING else None,
+        "still": folder.json(f"{last}/{rundir.STILL}") if run.state is State.RUNNING else None,
     }
-    return {**told, "broken_files": asked.broken}
+    return {**told, "broken_files": folder.broken}
 
 
 def edited(run: Run, target: Target) -> tuple[list[str], int]:
-    """What stands in `resume.edited`, with paths below the run's folder as the user types them. A copy elsewhere is not edited."""
-    paths, step = resume.edited(Path(target.run_folder(run.id))) if target.here else ([], 0)
-    return [os.path.relpath(path, run.spec.folder) if Path(path).is_relative_to(run.spec.folder) else path for path in paths], step
+    """What stands in `edited_files`, with paths as the user types them. A copy elsewhere is not edited."""
+    paths, step = reading.edited_files(target.run_folder(run.id)) if target.here else ([], 0)
+    return _typed(run, paths), step
 
 
-def _resume(run: Run, target: Target, folder: _Folder, attempts: list[dict]) -> dict | None:
+def _typed(run: Run, paths: list[str]) -> list[str]:
+    """Paths below the run's folder as the user types them."""
+    return [os.path.relpath(path, run.spec.folder) if Path(path).is_relative_to(run.spec.folder) else path for path in paths]
+
+
+def _resume(run: Run, folder: RunFolder, attempts: list[dict]) -> dict | None:
     state = folder.json(resume.STATE)
     if state is None:
         return None
@@ -74,11 +101,16 @@ def _resume(run: Run, target: Target, folder: _Folder, attempts: list[dict]) -> 
     stands = state
     if run.state is State.DONE and state.get("state") != "not resumable":  # the agent has removed its images
         stands = {**state, "state": "ended", "reason": None, "image": None}
+    files = resume.given_back(state, folder.has(resume.PUT_BACK), begun(run), typed_ref(run.name)) if run.state.final else None
     return {**state, "state": resume.word(state), "checked": resume.checked(state), "log": parts,
             "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
             "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
             "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "starts_again": resume.starts_again(stands),
-            "edited": edited(run, target)[0], "files": _given_back(run, target, state), "back": _back(run, state)}
+            "edited": _typed(run, folder.told("edited").get("paths") or []), "files": files, "back": _back(run, state)}
+
+
+def _hooks(run: Run, processes: list[dict]) -> dict | None:
+    return resume.hooked(processes, list(run.spec.argv or run.spec.command)) if run.spec.hooks and begun(run) else None
 
 
 def _back(run: Run, state: dict | None) -> str | None:
@@ -86,25 +118,8 @@ def _back(run: Run, state: dict | None) -> str | None:
     return resuming((state or {}).get("back"), begun(run)) if run.state is State.RUNNING else None
 
 
-def _given_back(run: Run, target: Target, state: dict) -> str | None:
-    here = Path(target.run_folder(run.id)) if target.here else None
-    return resume.given_back(state, here, begun(run), typed_ref(run.name)) if run.state.final else None
-
-
-def _hooks(run: Run, target: Target) -> dict | None:
-    if not target.here or not begun(run):
-        return None
-    return resume.hooked(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)), list(run.spec.argv or run.spec.command))
-
-
-def _training(run: Run, target: Target) -> dict | None:
-    if not run.spec.hooks or not target.here or not begun(run):
-        return None
-    return steps.summary(steps.read(Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run))))
-
-
 def progress(run: Run, target: Target | None) -> dict | None:
-    """How far a running training is, for lists; None where that is not known."""
+    """How far a running training is, for lists; None where that is not known. Lists ask no other machine."""
     if run.state is not State.RUNNING or not run.spec.hooks or target is None or not target.here or not begun(run):
         return None
     folder = Path(target.run_folder(run.id))
@@ -114,42 +129,13 @@ def progress(run: Run, target: Target | None) -> dict | None:
     return steps.progress(folder / rundir.ATTEMPTS / str(begun(run)))
 
 
-def _trained_nothing(run: Run, target: Target) -> str | None:
-    """Only of a run that ended well, and left no file and no metric."""
-    if not run.spec.hooks or not target.here or run.reason != "exited" or run.exit_code or begun(run) != 1:
-        return None
-    attempt = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / "1"
-    return None if (attempt / rundir.METRICS).exists() else steps.trained_nothing(attempt)
+def _trained_nothing(run: Run, lines: list[dict], processes: list[dict]) -> str | None:
+    """Only of a run that ended well at its first attempt."""
+    ended_well = run.spec.hooks and run.reason == "exited" and not run.exit_code and begun(run) == 1
+    return steps.trained_nothing(lines, processes) if ended_well else None
 
 
-def _ladder(run: Run, folder: _Folder) -> dict | None:
-    """Where a stop is: the stage's name, when it began, and how long it lasts at most."""
-    if run.state is not State.STOPPING or not begun(run):
-        return None
-    return (folder.json(f"{rundir.ATTEMPTS}/{begun(run)}/{rundir.HEARTBEAT}") or {}).get("stage")
-
-
-class _Folder:
-    """JSON files of a run folder; after the first failure to reach the machine there are none."""
-
-    def __init__(self, target: Target, run_id: str) -> None:
-        self._target, self._run_id = target, run_id
-        self._silent = False
-        self.broken: dict[str, str] = {}  # name -> why it cannot be used
-
-    def json(self, name: str) -> dict | None:
-        if self._silent:
-            return None
-        try:
-            return self._target.load_json(self._run_id, name)
-        except StokerError:
-            self._silent = True
-        except (OSError, reading.Broken) as e:
-            self.broken[name] = getattr(e, "strerror", None) or str(e)
-        return None
-
-
-def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
+def _attempt(folder: RunFolder, number: int, seen: Observation | None) -> dict:
     base = f"{rundir.ATTEMPTS}/{number}"
     exit_ = folder.json(f"{base}/{rundir.EXIT}")
     live = seen if seen is not None and seen.attempt == number else None
@@ -167,26 +153,18 @@ def _attempt(folder: _Folder, number: int, seen: Observation | None) -> dict:
     }
 
 
-def _files(run: Run, target: Target, attempts: list[dict], beside: Sequence[tuple[str, str, float, float]]) -> list[dict] | None:
-    """New and changed files since it first began; None where the folder is on another machine. `beside`: as of `Queries.beside`."""
-    if not target.here or not attempts or run.created_at == 0:
-        return None if not target.here else []
-    folder = Path(target.run_folder(run.id))
-    work = folder / rundir.WORK if run.spec.copy else Path(run.spec.folder)
-    if not work.is_dir():
+def _files(run: Run, target: Target, folder: RunFolder, beside: Sequence[tuple[str, str, float, float]]) -> list[dict]:
+    """New and changed files since it first began. `beside`: as of `Queries.beside`."""
+    if run.created_at == 0 or not begun(run):
         return []
-    found = stage.changed_files(work, folder / rundir.CODE, run.created_at, limit=FILES_SHOWN,
-                                until=run.ended_at if run.state.final else None)
-    others = [own_files.Beside(begun, over, Path(target.run_folder(each)) if where == run.target else None)
-              for each, where, begun, over in (() if run.spec.copy else beside)]
-    return own_files.tell_apart(found, work, folder, others)
+    others = [own_files.Beside(begun, over) for _, _, begun, over in (() if run.spec.copy else beside)]
+    own, theirs = (folder.told("written", ids).get("paths") or () for ids in ([run.id], _neighbours(run, target, list(beside))))
+    return own_files.tell_apart(folder.told("changed", "" if run.spec.copy else run.spec.folder), own, theirs, others)
 
 
-def _usage(run: Run, target: Target) -> dict:
-    if not target.here:
-        return {}
-    size, inodes = cost(Path(target.run_folder(run.id)))
-    return {"folder_bytes": size, "folder_files": inodes}
+def _usage(folder: RunFolder) -> dict:
+    cost = folder.told("cost")
+    return {"folder_bytes": cost["bytes"], "folder_files": cost["inodes"]} if cost else {}
 
 
 def _interpreter(run: Run) -> str | None:
@@ -194,41 +172,9 @@ def _interpreter(run: Run) -> str | None:
     return program if os.path.basename(program).startswith(("python", "pypy")) else None
 
 
-def _env_names(run: Run, target: Target) -> list[str] | None:
-    """Names only: the values never leave the run folder."""
-    if not target.here:
-        return None
-    try:
-        data = reading.read_regular(f"{target.run_folder(run.id)}/{rundir.ENV}", ENV_MAX)
-    except (OSError, reading.Broken):
-        return None
-    return sorted(rundir.unpack_env(data))
-
-
 def cost(folder: Path) -> tuple[int, int]:
     """Bytes on disk and inodes of a folder; links are counted, not followed."""
-    size = inodes = 0
-    for entry in _walk(folder):
-        try:
-            info = entry.stat(follow_symlinks=False)
-        except OSError:
-            continue
-        size += info.st_blocks * 512
-        inodes += 1
-    return size, inodes + (1 if inodes else 0)
-
-
-def _walk(folder: Path) -> Iterator[os.DirEntry]:
-    waiting = [os.fspath(folder)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    yield entry
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError:
-            continue
+    return reading.folder_cost(str(folder), float("inf")) or (0, 0)
 
 
 def machine(target: Target, capacity: Capacity) -> dict:

@@ -14,7 +14,7 @@ from stoker.base.state import REASONS, UNKNOWN, Reachability, State, known_reaso
 from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
 
 LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
-PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned")
+PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned", "unseen")
 UNSURE = frozenset({"absent", "staged", "abandoned"})  # phases that a step of ours ends; the others only go forward
 SETTLED_REASONS = frozenset({"agent_lost", "rebooted"})  # nobody was left on the machine to follow the restart policy
 BACKOFF_MAX_S = 300.0
@@ -69,7 +69,7 @@ def decide(run: Run, seen: Seen | None, now: float) -> list[Action]:
         return _never_begun(run, run.attempt - 1, now)  # nobody was told to start it, so there is nothing to end on that machine
     if seen is None:
         return _set(run, reachability=Reachability.UNREACHABLE.value)
-    facts = {"reachability": Reachability.OK.value}
+    facts = {"reachability": (Reachability.UNSEEN if seen.phase == "unseen" else Reachability.OK).value}
     if seen.phase == "absent":
         return _absent(run, now, facts)
     newest = seen.attempt or 0
@@ -83,6 +83,13 @@ def overtaken(run: Run, seen: object) -> bool:
     a run that is taken for one that never began would go on with nobody to look after it."""
     phase, attempt = getattr(seen, "phase", None), getattr(seen, "attempt", None) or 0
     return phase in UNSURE or (phase is not None and attempt < run.attempt) or (phase == "ended" and run.restart_at is not None)
+
+
+def stop_order(run: Run, seen: object) -> tuple:
+    """What `Backend.stop` is given besides run and grace. To stop an unseen run by force is the user's word that its machine is gone."""
+    if run.wish == WISH_RUN:
+        return ("agent_lost",)
+    return ("stopped_by_user", run.attempt, getattr(seen, "phase", None) == "unseen" and run.stop_grace == (0.0, 0.0))
 
 
 def _absent(run: Run, now: float, facts: dict) -> list[Action]:
@@ -135,7 +142,7 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
     if seen.phase == "waiting":
         restart = (seen.exit or {}).get("restart") or {}
         facts |= {"state": State.STARTING, "restart_at": restart.get("at"), "used_s": seen.used_s or run.used_s}
-    else:
+    elif seen.phase != "unseen":  # of which nothing is known but what was known before
         facts |= {"state": _forward(run.state, seen.phase, later), "restart_at": None}
     if run.wish != WISH_RUN and (run.stop_sent < run.stop_asked or seen.phase == "running"):
         # told already and still running: an automatic restart was quicker, and nobody has told the new attempt

@@ -13,6 +13,8 @@ from stoker.backends.base import Backend
 from stoker.base import reading, rundir
 from stoker.base.errors import StokerError, TargetError
 from stoker.hosts.base import ANSWER_MAX, Stream
+from stoker.plane import run_folder
+from stoker.plane.run_folder import RunFolder
 
 PIECE = 1 << 16
 FIRST_BLOCK = 1 << 16
@@ -132,6 +134,14 @@ class Log:
     run_id: str
     attempt: int
     which: str
+
+    def size(self) -> int:
+        """Bytes of it now, as its machine says."""
+        exit_ = f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.EXIT}"
+        folder = RunFolder.ask(self.backend, self.run_id, [run_folder.whole(exit_)])
+        if folder.seen.attempt == self.attempt:
+            return (folder.seen.out_bytes if self.which == "out" else folder.seen.err_bytes) or 0
+        return (folder.json(exit_) or {}).get(f"{self.which}_bytes") or 0
 
     def read(self, offset: int, limit: int) -> bytes:
         """At most `limit` bytes from `offset`."""

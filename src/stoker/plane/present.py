@@ -98,6 +98,9 @@ def sentence(run: Run, waits_for: str | None = None) -> str:
         told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
     if run.reachability == Reachability.UNREACHABLE:
         told += " The machine cannot be reached; this is the last known state."
+    if run.reachability == Reachability.UNSEEN:
+        told += (" Its processes were started in another container or on another node, and give no sign of life. "
+                 "They may still be running.")
     return told
 
 
@@ -118,6 +121,8 @@ def _ended(run: Run) -> str:
 def next_step(run: Run, ref: str) -> str:
     """What to type next; `ref` stands for the run."""
     typed = typed_ref(ref)
+    if not run.state.final and run.reachability == Reachability.UNSEEN:
+        return f"stoker stop --force {typed}, if that container or node is gone"
     if not run.state.final:
         return NEXT[run.state].format(id=typed)
     known = REASONS.get(run.reason or "")

@@ -21,7 +21,7 @@ from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane import stage
 from stoker.plane.admission import Admissions
-from stoker.plane.lifecycle import UNSURE, Action, Assumed, decide, overtaken
+from stoker.plane.lifecycle import UNSURE, Action, Assumed, decide, overtaken, stop_order
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 from stoker.plane.recover import found_far, insert_named
 from stoker.plane.spool import SWEEP_AGE_S, Spool
@@ -93,7 +93,7 @@ class Reconciler:
             self._wake.notify()
 
     def admit(self) -> None:
-        """Somebody waits for his turn, or something became free."""
+        """A run waits for its turn, or something became free."""
         with self._wake:
             self._admit = True
             self._wake.notify()
@@ -410,11 +410,11 @@ class Reconciler:
             backend.write_limits(run.id, run.limits)
         elif action.do == "stop":
             crash.point("stop.before")
-            backend.stop(run.id, run.grace_s, *(("stopped_by_user", run.attempt) if run.wish != WISH_RUN else ("agent_lost",)))
+            backend.stop(run.id, run.grace_s, *stop_order(run, seen))
             crash.point("stop.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.2)
         elif action.do == "remove":
-            backend.remove(run.id)
+            target.remove(run.id)
             self._spool.remove(run.id)
             with self._store.write() as q:
                 q.delete(run.id)

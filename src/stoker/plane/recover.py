@@ -21,6 +21,7 @@ from stoker.plane import names
 from stoker.plane.lifecycle import evidence_of, exit_code
 from stoker.plane.queries import Queries
 from stoker.plane.record import Run, command_key, folder_key
+from stoker.plane.run_folder import RunFolder, whole
 from stoker.plane.targets import Target
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,8 @@ def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
 def found_far(target: Target, seen: Observation) -> Run | None:
     """A run that lives on another machine, if it was put there under this target's name; None for other people's."""
     try:
-        spec = Spec.from_json(target.read_json(seen.id, rundir.SPEC) or {})
-        limits = Limits.from_json(target.read_json(seen.id, rundir.LIMITS) or {})
+        folder = RunFolder.ask(target.backend, seen.id, [whole(rundir.SPEC), whole(rundir.LIMITS)])
+        spec, limits = Spec.from_json(folder.json(rundir.SPEC) or {}), Limits.from_json(folder.json(rundir.LIMITS) or {})
     except (StokerError, TypeError, ValueError):
         return None
     if spec.target != target.name or spec.id != seen.id or not spec.command or not seen.attempt:

@@ -1,17 +1,14 @@
-"""What the hooks of a run tell: are they in its processes, could it come back where it was, and how it did. Reads run folders only."""
+"""What the hooks of a run tell: are they in its processes, could it come back where it was, and how it did. Pure."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from pathlib import Path
+from collections.abc import Iterable
 
-from stoker.base import reading, rundir
 from stoker.base.units import format_duration, format_size
 
-STATE, AUDITS, IMAGES, PUT_BACK = "resume/state.json", "resume/audits.json", "resume/images", "resume/put_back"
+STATE, AUDITS, PUT_BACK = "resume/state.json", "resume/audits.json", "resume/put_back"
 LINES_READ = 1 << 20  # bytes of processes.jsonl
-SCRIPT_MAX = 64 << 20  # bytes of a file of code
 STEPS_TOLD = 4  # the newest audits
 OTHER = "ended in a different state than the run"
 STANDS = {"recording": "recording; no image yet", "ended": "finished; nothing to resume", "off": "not recorded"}
@@ -158,9 +155,10 @@ def began_anew(state: dict | None) -> str | None:
     return f"{told}, except for {', '.join(lost.get('files') or ())}: their content is in resume/aside/{lost['attempt']}"
 
 
-def given_back(state: dict | None, run_folder: Path | None, attempt: int, ref: str) -> str | None:
-    """Of a run whose newest attempt ended on its way to an image: whether the files of the script's are again as it had found them."""
-    if run_folder is not None and (run_folder / PUT_BACK).is_file():
+def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> str | None:
+    """Of a run whose newest attempt ended on its way to an image: whether the files of the script's are again as it had found them.
+    put_back: whether the file of that name says that they are not."""
+    if put_back:
         return (f"attempt {attempt} ended while it was resuming: the folder has older files, as of an image. "
                 f"The newer files are in resume/undo; to restore them: stoker start {ref} or stoker rm {ref}")
     known = (state or {}).get("given_back") or ()
@@ -185,25 +183,6 @@ def starts_again(state: dict | None) -> str | None:
     return f"its setup starts {listed} in each attempt; text that they append to a file appears twice after a kill" if told else None
 
 
-def edited(run_folder: Path) -> tuple[list[str], int]:
-    """The files of the script's, on this machine, that are not what they were at the newest image any more, and the step of that image:
-    with them, an attempt would begin anew. None where there is no image that could be lost."""
-    state = rundir.read_json(run_folder / STATE) or {}
-    image = state.get("image") or {}
-    if state.get("state") != "resumable" or not image:
-        return [], 0
-    told = reading.read_json(run_folder / IMAGES / str(image.get("n")) / "manifest.json", reading.IMAGE) or {}
-    return [path for path, digest in (told.get("code") or {}).items() if _digest(path) != digest], image.get("step") or 0
-
-
-def _digest(path: str) -> str:
-    """As the hooks write it."""
-    try:
-        return hashlib.blake2b(reading.read_regular(path, SCRIPT_MAX), digest_size=16).hexdigest()
-    except (OSError, reading.Broken):
-        return ""
-
-
 def not_taken(state: dict | None) -> list[str]:
     """Images that were tried and refused, and points that could not be used, each with its reason."""
     state = state or {}
@@ -212,12 +191,12 @@ def not_taken(state: dict | None) -> list[str]:
     return tried + passed
 
 
-def hooked(attempt_folder: Path, command: list[str]) -> dict:
-    """`{"processes": int, "torch": version or None, "why": str or None, "settings"?: {"applied": [str], "left": {knob: why}}}`:
-    `why` says why no process is hooked, or does not record; settings: of the process that has most to say of them."""
+def hooked(lines: Iterable[dict], command: list[str]) -> dict:
+    """Lines of processes.jsonl -> `{"processes": int, "torch": version or None, "why": str or None, "settings"?: {"applied": [str],
+    "left": {knob: why}}}`: `why`: why no process is hooked, or does not record; settings: of the process that has most to say."""
     processes, torch, why, other = 0, None, None, None
     settings: dict = {}  # by process, the newest line counts
-    for said in reading.read_lines(attempt_folder / "hooks" / "processes.jsonl", LINES_READ):
+    for said in lines:
         processes += "role" in said
         torch = said.get("torch") or torch
         why = said.get("why") or why

@@ -17,7 +17,7 @@ from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, REASONS, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
-from stoker.plane import detail, labels, names, present
+from stoker.plane import detail, fetching, labels, names, present
 from stoker.plane.admission import at_once, waits_for
 from stoker.plane.hub import Events, Hub
 from stoker.plane.lifecycle import decide, usage_of, waits_after
@@ -27,6 +27,7 @@ from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
 from stoker.plane.recover import recover
 from stoker.plane.request import read_grace, read_limits, read_spec
+from stoker.plane.run_folder import RunFolder
 from stoker.plane.spool import Spool
 from stoker.plane.store import open_store
 from stoker.plane.submit import Submitter
@@ -120,7 +121,8 @@ class Service:
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        told, more = self._one(run), detail.detail(run, target, self._look(run, target), history, beside)
+        folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id))
+        told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=present.typed_ref(told["ref"]))
@@ -305,13 +307,23 @@ class Service:
                 begin = max(begin, log.since_offset(since))
             end = None
             if tail is not None:
-                size = self._log_size(run, target, number, stream)
+                size = log.size()
                 begin = max(begin, log.tail_offset(size, tail))
                 end = None if follow else size  # what is written meanwhile would make it more lines
             return lambda given: log.open(begin + given, follow, end)
         if not follow:
             self._attempt(self._find(run_id), attempt, ask=True)
         return Pieces(found)
+
+    def files(self, ref: str) -> dict:
+        """The files that a run made or changed, as `fetching.made` tells of them."""
+        run = self._find(ref)
+        return fetching.made(run, self._known_target(run))
+
+    def send(self, ref: str, wanted: Sequence[tuple[str, int]]) -> fetching.Sending:
+        """These files of the run's copy, each from an offset, as frames. Closable from another thread."""
+        run = self._find(ref)
+        return fetching.Sending(self._known_target(run), run, wanted)
 
     def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Stream:
         """The framed stream of an attempt (the newest by default). StateError while it has none."""
@@ -426,13 +438,6 @@ class Service:
         with self._store.read() as q:
             run = q.get(run_id)
         return run is None or run.state.final or present.begun(run) >= (attempt or 1)
-
-    def _log_size(self, run: Run, target: Target, attempt: int, stream: str) -> int:
-        seen = target.backend.poll([run.id]).get(run.id)
-        if seen is not None and seen.attempt == attempt:
-            return (seen.out_bytes if stream == "out" else seen.err_bytes) or 0
-        told = target.read_json(run.id, f"attempts/{attempt}/exit.json") or {}
-        return told.get(f"{stream}_bytes") or 0
 
     def _target(self, run: Run) -> Target | None:
         try:

@@ -12,11 +12,10 @@ from typing import IO
 
 from stoker.base.config import home
 from stoker.base.errors import Denied, InvalidSpec
+from stoker.base.reading import JUNK, is_environment
 from stoker.plane import stage_git
 
 IGNORE_FILE = ".stokerignore"
-JUNK = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache",
-                  ".tox", ".nox", ".ipynb_checkpoints", ".eggs", ".cache", ".direnv", ".DS_Store"})
 _GIT_TIME_S = 60.0
 
 
@@ -44,11 +43,6 @@ def belongings(folder: Path, away_from: Path | None = None) -> Listing:
     if ignored:
         _apply(ignored, listing)
     return listing
-
-
-def is_environment(entries: list[os.DirEntry]) -> bool:
-    """True when these are the entries of a virtual or conda environment."""
-    return any(e.name in ("pyvenv.cfg", "conda-meta") for e in entries)
 
 
 def _under(path: str, prefixes: tuple[str, ...]) -> bool:

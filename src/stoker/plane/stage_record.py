@@ -8,18 +8,14 @@ import os
 import re
 import stat
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.base import rundir
+from stoker.base import reading
 from stoker.base.config import home
 from stoker.base.units import iso
 from stoker.plane import stage_git
-from stoker.plane.stage_list import JUNK, is_environment
 
-_UNDO = ".stoker-undo"  # beside a file that hooks put back; one that a kill left there goes when the files are given back
 MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
 MAX_FILES = 20_000
 MAX_IN_FOLDER = 2_000  # a folder with more is data; the rest of it is not listed
@@ -32,30 +28,19 @@ CODE = frozenset((".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .tom
                   ".c .h .cc .cpp .hpp .cu .cuh .rs .go .js .ts .jl .lua .r").split())
 _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
-_CHANGED_TIME_S = 1.0
-_LATE_S = 2.0  # clocks of file systems are coarse, and an end is noticed a little late
-_CHANGED_FILES = 100_000
 
 
-@dataclass
-class _Seen:
-    """What a bounded walk saw. cut: why it did not see all, "" if it did; bulk: folders listed in part."""
-
-    files: dict[str, os.stat_result] = field(default_factory=dict)
-    bulk: list[str] = field(default_factory=list)
-    cut: str = ""
-
-
-def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None) -> dict:
+def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: Sequence[list] | None = None) -> dict:
     """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`; the summary that commit.json holds.
 
-    entry: files that matter most (the script), hashed first. It takes RECORD_TIME_S at most and says under "cut" what it had
+    entry: files that matter most (the script), hashed first. copied: what a frozen copy of it holds (as `FrozenInfo.listed`), which the
+    manifest then tells of instead. It takes RECORD_TIME_S at most and says under "cut" what it had
     to leave out. It never fails for what it finds in the folder: what cannot be read is left out.
     """
     folder = Path(os.path.abspath(folder))
     begin = time.monotonic()
     asked = _ask_git(folder)
-    seen = _walk(folder, begin + _WALK_TIME_S, MAX_FILES)
+    seen = reading.Listing(os.fspath(folder), os.fspath(home().path), MAX_IN_FOLDER).walk(begin + _WALK_TIME_S, MAX_FILES)
     hashes, hash_cut = _hash(folder, seen.files, entry or (), begin + _HASH_TIME_S)
     summary, diff = _git_summary(folder, asked, begin + RECORD_TIME_S)
     untracked = summary.pop("untracked_code", None)
@@ -64,7 +49,9 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     summary |= {"folder": os.fspath(folder), "recorded_at": iso(time.time()), "files": len(seen.files), "hashed": len(hashes),
                 "diff_bytes": len(diff), "cut": cut}
     manifest = {"complete": not seen.cut, "bulk": seen.bulk, "cut": cut, "folder": os.fspath(folder),
-                "files": [_manifest_line(path, info, hashes.get(path)) for path, info in seen.files.items()]}
+                "files": [_line(path, info.st_size, info.st_mtime_ns, hashes.get(path)) for path, info in seen.files.items()]}
+    if copied is not None:
+        manifest |= {"complete": True, "bulk": [], "files": _copied_lines(copied, seen, hashes)}
     code_dir.mkdir(parents=True, exist_ok=True)
     # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three waits for the disk at each run.
     (code_dir / MANIFEST).write_text(json.dumps(manifest) + "\n", "ascii")
@@ -73,87 +60,31 @@ def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None
     return summary
 
 
-def _manifest_line(path: str, info: os.stat_result, sha256: str | None) -> dict:
-    line = {"path": _text(path), "size": info.st_size, "mtime_ns": info.st_mtime_ns}
+def _line(path: str, size: int, mtime_ns: int, sha256: str | None) -> dict:
+    line = {"path": reading.spelled(path), "size": size, "mtime_ns": mtime_ns}
     return {**line, "sha256": sha256} if sha256 else line
+
+
+def _copied_lines(copied: Sequence[list], seen: reading.Listing, hashes: dict[str, str]) -> list[dict]:
+    """All files of a copy; with a hash those that were not written to between copying and hashing."""
+    lines = []
+    for path, size, mtime_ns in (entry for entry in copied if len(entry) == 3):
+        info = seen.files.get(path)
+        same = info is not None and (info.st_size, info.st_mtime_ns) == (size, mtime_ns)
+        lines.append(_line(path, size, mtime_ns, hashes.get(path) if same else None))
+    return lines
 
 
 def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None) -> list[dict]:
     """Files of `folder` that differ from the record in `code_dir`: {"path", "size", "kind": "new"|"changed", "mtime"}, newest first.
 
     since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
-    written later is somebody else's. At most `limit`; a folder too large to be walked in a second is told of as far as it was seen.
+    written later is somebody else's.
     """
-    folder = Path(os.path.abspath(folder))
-    known, complete, bulk = _known(code_dir)
-    seen = _walk(folder, time.monotonic() + _CHANGED_TIME_S, _CHANGED_FILES, in_folder=_CHANGED_FILES)
-    found = []
-    for path, info in seen.files.items():
-        before = known.get(_text(path))
-        if _text(path).endswith(_UNDO):
-            continue
-        if until is not None and info.st_mtime > until + _LATE_S:
-            continue
-        if before is not None:
-            if before != (info.st_size, info.st_mtime_ns):
-                found.append((info, path, "changed"))
-        elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
-            found.append((info, path, "new"))
-    found.sort(key=lambda item: -item[0].st_mtime_ns)
-    return [{"path": _text(path), "size": info.st_size, "kind": kind, "mtime": info.st_mtime} for info, path, kind in found[:limit]]
-
-
-def _known(code_dir: Path) -> tuple[dict[str, tuple[int, int]], bool, frozenset[str]]:
-    body = rundir.read_json(code_dir / MANIFEST)
-    if body is None:
-        return {}, False, frozenset()
-    files = {f["path"]: (f["size"], f["mtime_ns"]) for f in body.get("files", ())}
-    return files, bool(body.get("complete")), frozenset(body.get("bulk", ()))
-
-
-def _text(path: str) -> str:
-    """A file name as JSON can hold it; bytes that are no UTF-8 become escapes."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return reading.changed_files(os.path.abspath(folder), code_dir, home().path, since=since, until=until, limit=limit)
 
 
 # --- walking and hashing -------------------------------------------------------------------------------------------------
-
-def _walk(folder: Path, deadline: float, max_files: int, in_folder: int = MAX_IN_FOLDER) -> _Seen:
-    """Files under `folder` without junk, the near ones first, until the deadline."""
-    seen, queue = _Seen(), deque([""])
-    ours = os.path.relpath(os.path.realpath(home().path), os.path.realpath(folder))
-    while queue:
-        if time.monotonic() > deadline or len(seen.files) >= max_files:
-            seen.cut = f"only {len(seen.files)} files were listed"
-            break
-        base = queue.popleft()
-        try:
-            entries = list(os.scandir(os.path.join(folder, base)))
-        except OSError:
-            continue
-        if base and is_environment(entries):
-            continue
-        count = 0
-        for entry in entries:
-            if entry.name in JUNK or entry.name.endswith(".pyc"):
-                continue
-            path = os.path.join(base, entry.name)
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    if path != ours:
-                        queue.append(path)
-                    continue
-                count += 1
-                if count > in_folder:
-                    seen.bulk.append(base)
-                    break
-                info = entry.stat(follow_symlinks=False)
-            except OSError:
-                continue
-            if stat.S_ISREG(info.st_mode):
-                seen.files[path] = info
-    return seen
-
 
 def _code_files(files: dict[str, os.stat_result]) -> list[str]:
     return [p for p in files if os.path.splitext(p)[1].lower() in _PATCHED]

@@ -16,7 +16,7 @@ EPOCHS_KEPT = 5
 
 def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
     """The lines of steps.jsonl that can be read, the last 4 MB of them."""
-    return _lines(attempt_folder / rundir.STEPS, last_bytes)
+    return list(reading.read_lines(attempt_folder / rundir.STEPS, last_bytes))
 
 
 def progress(attempt_folder: Path) -> dict | None:
@@ -64,14 +64,15 @@ def shares(lines: list[dict], field: str) -> dict[str, float]:
     return {kind: round(ms / whole, 5) for kind, ms in sorted(total.items(), key=lambda each: -each[1])} if whole > 0 else {}
 
 
-def trained_nothing(attempt_folder: Path) -> str | None:
+def trained_nothing(lines: list[dict], processes: list[dict]) -> str | None:
     """Why a run that ended well has trained nothing, in half a sentence; None where it has, or did not mean to, or nobody knows.
 
-    Judged over all its processes: what starts ranks has made no optimizer, and a script that only evaluates is no training.
+    lines: of steps.jsonl; processes: of processes.jsonl. Judged over all its processes: what starts ranks has made no optimizer, and a
+    script that only evaluates is no training.
     """
-    if any(line.get("step") for line in read(attempt_folder)):
+    if any(line.get("step") for line in lines):
         return None
-    ended = [line for line in _lines(attempt_folder / rundir.HOOKS / "processes.jsonl") if "ended" in line]
+    ended = [line for line in processes if "ended" in line]
     meant = [line for line in ended if line.get("optimizers") or line.get("loaders")]
     if not meant and any(line.get("no_ranks") for line in ended):
         return "the script started 0 ranks (torch.multiprocessing.spawn with nprocs=0; is there a GPU?)"
@@ -84,10 +85,6 @@ def trained_nothing(attempt_folder: Path) -> str | None:
     if any(line.get("optimizers") for line in meant):
         return "an optimizer was created, but made no step"
     return "a DataLoader was created, but no batch was read"
-
-
-def _lines(path: Path, last_bytes: int = BYTES_READ) -> list[dict]:
-    return list(reading.read_lines(path, last_bytes))
 
 
 def _rank(lines: list[dict]) -> int:

@@ -141,15 +141,17 @@ class Submitter:
     def _write(self, run: Run, target: Target, copy: bool, wanted: _Wanted) -> Run:
         spec, warnings, env = run.spec.with_(copy=copy), list(run.warnings), dict(wanted.env)
         with self._spool.build(run.id) as folder:
+            copied = None
             if copy:
-                spec, more = self._freeze(spec, target, folder, env, wanted.interpreter)
+                spec, more, copied = self._freeze(spec, target, folder, env, wanted.interpreter)
                 warnings += more
-            stage.record_code(Path(spec.folder), folder / rundir.CODE, [str(wanted.script)] if wanted.script else None)
+            stage.record_code(Path(spec.folder), folder / rundir.CODE, [str(wanted.script)] if wanted.script else None, copied)
             fill(folder, spec, run.limits, env, wanted.stdin)
         return run.with_(spec=spec, in_place=not copy, warnings=tuple(warnings))
 
-    def _freeze(self, spec: Spec, target: Target, folder: Path, env: dict[str, str], interpreter: str | None) -> tuple[Spec, list[str]]:
-        """Copy the working folder; the spec and (in place) the environment that use the copy."""
+    def _freeze(self, spec: Spec, target: Target, folder: Path, env: dict[str, str],
+                interpreter: str | None) -> tuple[Spec, list[str], list[list]]:
+        """Copy the working folder; the spec and (in place) the environment that use the copy; what the copy holds."""
         source, work = Path(spec.folder), folder / rundir.WORK
         info = stage.freeze(source, work, self._targets.config().copy_limit_bytes)
         stage.write_list(folder, source, info)
@@ -165,7 +167,7 @@ class Submitter:
             redirected = stage.editables(source, work, interpreter, env)
             warnings += redirected.warnings
             env.update({name: value.replace(str(work), final) for name, value in redirected.env.items()})
-        return spec.with_(argv=tuple(argv)), warnings
+        return spec.with_(argv=tuple(argv)), warnings, info.listed
 
     def _commit(self, run: Run, target: Target, after: list[str], copy: bool) -> Run | None:
         """The committed run; None when it must wait after all and is not frozen."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -12,11 +9,10 @@ from pathlib import Path
 
 from stoker.backends.base import Backend, Capacity
 from stoker.backends.process import ProcessBackend
-from stoker.base import reading
 from stoker.base.config import Config, Home, TargetConfig, load_config
-from stoker.base.errors import InvalidSpec, NotFound, StokerError
+from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.removal import clear
 from stoker.base.units import format_size
-from stoker.hosts.base import ANSWER_MAX
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
 from stoker.plane.lifecycle import Room
@@ -28,13 +24,15 @@ CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
 
 @dataclass
 class Target:
-    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine."""
+    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine. `kept`: the folder on this machine
+    with what `stoker pull` keeps of runs."""
 
     name: str
     config: TargetConfig
     backend: Backend
     root: str
     here: bool
+    kept: Path
 
     def __post_init__(self) -> None:
         self._capacity: Capacity | None = None
@@ -44,23 +42,10 @@ class Target:
         """Where the run folder is, on that machine."""
         return f"{self.root}/runs/{run_id}"
 
-    def read_json(self, run_id: str, name: str) -> dict | None:
-        """A JSON file of a run folder; None when it is not there, or cannot be used."""
-        try:
-            return self.load_json(run_id, name)
-        except (OSError, reading.Broken):
-            return None
-
-    def load_json(self, run_id: str, name: str) -> dict | None:
-        """A JSON file of a run folder; None when it is not there. Raises OSError, and Broken for a file that cannot be used."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, NotFound):
-            if self.here:
-                return reading.load_json(f"{self.run_folder(run_id)}/{name}")
-            with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
-                copy = Path(folder) / os.path.basename(name)
-                self.backend.fetch(run_id, name, copy, ANSWER_MAX)
-                return reading.load_json(copy)
-        return None
+    def remove(self, run_id: str) -> None:
+        """Delete the run folder, and what `stoker pull` kept of the run on this machine."""
+        self.backend.remove(run_id)
+        clear(self.kept, run_id)
 
     def capacity(self, max_age_s: float = CAPACITY_OLD_S) -> Capacity:
         """What the machine has; asked again when the answer is older. Raises TargetError."""
@@ -152,6 +137,6 @@ class Targets:
 def _make(where: Home, config: TargetConfig) -> Target:
     if config.host:
         root = config.root or "~/.stoker"
-        return Target(config.name, config, ProcessBackend(SshHost(config.host), root), root, here=False)
+        return Target(config.name, config, ProcessBackend(SshHost(config.host), root), root, here=False, kept=where.runs)
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
-    return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True)
+    return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True, kept=where.runs)

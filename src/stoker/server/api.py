@@ -155,6 +155,19 @@ def logs(plane: Plane, ref: str, *, attempt: int | None = None, stream: str = "o
     return ByteStream(plane.logs(ref, attempt=attempt, stream=stream, offset=offset, tail=tail, since=since, follow=follow))
 
 
+@router.get("/runs/{ref}/files")
+def files(plane: Plane, ref: str) -> Answer:
+    return Answer(plane.files(ref))
+
+
+@router.post("/runs/{ref}/files")
+def send(plane: Plane, ref: str, body: Body) -> ByteStream:
+    wanted = _field(body, "wanted", list, default=[])
+    if not all(isinstance(each, list) and [type(word) for word in each] == [str, int] for each in wanted):
+        raise InvalidSpec("The request's 'wanted' must be a list of paths and offsets.", fields=["wanted"])
+    return ByteStream(plane.send(ref, wanted))
+
+
 @router.websocket("/runs/{ref}/attach")
 async def attach(socket: WebSocket, ref: str, *, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> None:
     await Relay(socket, socket.app.state.service, ref, attempt=attempt, out=out, err=err, input=input).run()

@@ -1,0 +1,82 @@
+"""The files that a run made or changed, on their way to the client: which there are, and their bytes. Where they go, the client decides."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+
+from stoker.base.errors import NotFound, StateError, TargetError
+from stoker.hosts.base import Stream
+from stoker.plane import present
+from stoker.plane.record import Run
+from stoker.plane.run_folder import RunFolder
+from stoker.plane.targets import Target
+
+PIECE = 1 << 18
+END_S = 20.0  # for the exit code of a stream whose bytes have ended
+
+
+def made(run: Run, target: Target) -> dict:
+    """`{"id", "name", "target", "folder", "in_place", "files": [{"path", "size", "mtime_ns", "kind", "sent"}], "cut"}`: `folder` is where
+    the run was typed in. A run in place has no other files than those there. Raises StateError for a run that has not begun."""
+    if not present.begun(run):
+        raise StateError(f"{run.name} has not started, so it has no files yet.", hint=f"stoker show {present.typed_ref(run.name)}")
+    told = {"id": run.id, "name": run.name, "target": run.target, "folder": run.spec.folder, "in_place": not run.spec.copy,
+            "files": [], "cut": ""}
+    if not run.spec.copy:
+        return told
+    span = (run.created_at, run.ended_at if run.state.final else None)
+    folder = RunFolder.ask(target.backend, run.id, [("made", *span)])
+    if folder.seen.phase == "absent":
+        raise NotFound(f"The folder of {run.name} is missing on {run.target}.", hint=f"stoker show {present.typed_ref(run.name)}")
+    files, cut = folder.made(*span)
+    return {**told, "files": files, "cut": cut}
+
+
+class Sending:
+    """The bytes of a stream as they come. `close` may come from another thread while `next` blocks."""
+
+    def __init__(self, target: Target, run: Run, wanted: Sequence[tuple[str, int]]) -> None:
+        self._target, self._run, self._wanted = target, run, wanted
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._stream is None and not self._closed:
+            self._begin()
+        data = b""
+        with contextlib.suppress(OSError, ValueError):  # closed under our hands
+            data = b"" if self._closed else self._stream.stdout.read(PIECE)
+        if data:
+            return data
+        if not self._closed:
+            self._check()
+        raise StopIteration
+
+    def _begin(self) -> None:
+        stream = self._target.backend.send(self._run.id, self._wanted)
+        with self._lock:
+            self._stream = stream
+            closed = self._closed
+        if closed:
+            stream.close()
+
+    def _check(self) -> None:
+        """Raises TargetError unless the stream ended as it should."""
+        code = self._stream.wait(END_S)
+        if code != 0:
+            said = self._stream.stderr_tail().strip().splitlines()
+            raise TargetError(f"The files of {self._run.name} could not be read completely: {said[-1] if said else f'exit code {code}'}.")
+
+    def close(self) -> None:
+        """No more."""
+        with self._lock:
+            self._closed = True
+            stream = self._stream
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,100 @@
+"""A run folder as it was at one look, on whatever machine it is: all that is asked about it goes there and comes back at once."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+
+from stoker.backends.base import Backend, Observation
+from stoker.base import reading
+from stoker.base.errors import StokerError
+
+Question = tuple  # a name in the agent's QUESTIONS, and its arguments
+
+
+def whole(name: str) -> Question:
+    """To be read as JSON."""
+    return ("read", name, reading.limit_of(name))
+
+
+def tail(name: str, limit: int) -> Question:
+    """The last lines of a file of JSON lines."""
+    return ("tail", name, limit)
+
+
+class RunFolder:
+    """What a machine answered. What was not asked, is not there or cannot be used is None or empty; `broken` names the last, with why.
+
+    Where the machine could not be reached (`reached`) there is nothing but what was seen of the run before.
+    """
+
+    def __init__(self, answers: dict[str, dict], seen: Observation | None, *, reached: bool) -> None:
+        self.seen, self.reached = seen, reached
+        self.broken: dict[str, str] = dict(seen.broken) if seen and reached else {}
+        self._answers = answers
+
+    @classmethod
+    def ask(cls, backend: Backend, run_id: str, questions: Sequence[Question]) -> RunFolder:
+        """Raises TargetError for a machine that cannot be reached."""
+        seen, answers = backend.look({run_id: questions})[run_id]
+        return cls({_key(question): answer for question, answer in zip(questions, answers, strict=False)}, seen, reached=True)
+
+    @classmethod
+    def look(cls, backend: Backend, run_id: str, questions: Sequence[Question], before: Observation | None) -> RunFolder:
+        """As `ask`. `before`: what was seen of the run last, for a machine that cannot be reached."""
+        try:
+            return cls.ask(backend, run_id, questions)
+        except StokerError:
+            return cls({}, before, reached=False)
+
+    def json(self, name: str) -> dict | None:
+        answer = self._answer("read", name)
+        try:
+            if "broken" in answer:
+                raise reading.Broken(str(answer["broken"]))
+            return reading.parse_json(_unpack(answer["data"]), name) if "data" in answer else None
+        except reading.Broken as e:
+            self.broken[name] = str(e)
+        return None
+
+    def lines(self, name: str) -> list[dict]:
+        """The lines in the tail of a file that can be read."""
+        answer = self._answer("tail", name)
+        try:
+            return list(reading.parse_lines(_unpack(answer["data"]), name)) if "data" in answer else []
+        except reading.Broken:
+            return []
+
+    def has(self, name: str) -> bool:
+        return bool(self._answer("has", name).get("has"))
+
+    def made(self, since: float, until: float | None) -> tuple[list[dict], str]:
+        """The files of its copy that the run made or changed, and why these are not all."""
+        answer = self._answer("made", since, until)
+        try:
+            found = json.loads(_unpack(answer.get("data")))
+        except (reading.Broken, ValueError):
+            return [], "the list could not be read"
+        return found, str(answer.get("cut") or "")
+
+    def told(self, *question: object) -> dict:
+        """The answer to a question that has no file: "env", "cost", "edited", "changed", "written"."""
+        return self._answer(*question)
+
+    def _answer(self, *question: object) -> dict:
+        return self._answers.get(_key(question), {})
+
+
+def _key(question: Question) -> str:
+    """What tells a question from the others: limits and times do not."""
+    return repr(question[:2])
+
+
+def _unpack(data: object) -> bytes:
+    """What the agent's `pack` made. Raises Broken."""
+    try:
+        return zlib.decompress(base64.b64decode(data))
+    except (TypeError, ValueError, zlib.error):
+        raise reading.Broken("not readable on its way here") from None

@@ -90,10 +90,26 @@ def test_the_queue_is_ordered_and_who_waits_for_another_is_not_in_it(store):
         assert [r.id for r in q.next_for_slots("local", 2)] == ["b", "a"]
         assert [r.id for r in q.next_for_gpus("local", 9)] == ["g"] and [r.id for r in q.next_for_nothing("local", 9)] == ["n"]
         assert q.waits_of(["d", "a"]) == {"d": ["a", "zz"]}
-        assert q.ended_well("a") == 1 and q.ended_well("a") == 0
         q.clear_waits("d")
         assert [r.id for r in q.next_for_slots("local", 1)] == ["d"]
         assert q.targets_with_queue() == ["local"] and q.next_for_slots("box", 9) == []
+
+
+@pytest.mark.parametrize("end", [State.DONE, State.FAILED, State.STOPPED, None])
+def test_an_end_frees_those_that_wait_for_it_and_only_a_good_one_those_that_need_it_good(store, end):
+    with store.write() as q:
+        q.insert(a_run("first"))
+        for name, waits in (("well", {"after": ("first",)}), ("any", {"after_any": ("first",)})):
+            run = a_run(name)
+            q.insert(run.with_(spec=run.spec.with_(**waits)))
+            q.add_waits(name, q.not_over(q.get(name).spec))
+        assert q.waits_of(["well", "any"]) == {"well": ["first"], "any": ["first"]}
+        if end is None:
+            q.delete("first")
+        else:
+            q.update(q.get("first"), state=end)
+        assert q.waits_of(["well", "any"]) == ({} if end is State.DONE else {"well": ["first"]})
+        assert q.not_over(q.get("any").spec) == []
 
 
 def test_lists(store):

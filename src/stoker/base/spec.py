@@ -19,7 +19,7 @@ SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "WINCH", "CONT"
 NOT_IN_NAMES = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069/"
 _CONTROL = re.compile(f"[{NOT_IN_NAMES}]")
 _NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit",
-                          "machine_env", "settings"})
+                          "machine_env", "settings", "after_any"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ class Spec:
     gpu_ids: tuple[str, ...] = ()  # indices or UUIDs: these GPUs; without `gpus` it holds them by CUDA_VISIBLE_DEVICES, and waits for none
     slots: int = 0  # CPU slots; 0 = does not count against capacity
     priority: int = 0  # higher starts first
-    after: tuple[str, ...] = ()  # ids that must be final first
+    after: tuple[str, ...] = ()  # ids that must have ended well first
+    after_any: tuple[str, ...] = ()  # ids that must have ended first, however they did; again at each start
     restarts: int = 0  # automatic restarts at most, for reasons that the table marks
     retry_reasons: tuple[str, ...] = ()  # the table's answer, for the agent
     backoff_s: float = 5.0  # before the first automatic restart; doubles up to 300 s

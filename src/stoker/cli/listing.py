@@ -15,9 +15,8 @@ import click
 from stoker.base.state import State
 from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
-from stoker.cli.options import Duration, find, json_option, plane, ref_argument
+from stoker.cli.options import ALL_RUNS, Duration, find, json_option, plane, ref_argument
 
-ALL_RUNS = 1_000_000
 RECENT_RUNS = 10
 LOOKED_AT = 50
 WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it

@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),
     "stop": ("runs", "stop", "Stop runs, gracefully first, then by force."),
     "start": ("runs", "start", "Start an ended run again, as a new attempt."),
+    "sweep": ("sweep", "sweep", "Run a script with many combinations of values."),
     "tune": ("tune", "tune", "Find settings that make a training faster."),
     "verify-resume": ("verify", "verify_resume", "Test that a killed script resumes bit for bit."),
     "pull": ("pull", "pull", "Bring the files of a run to this machine."),
@@ -41,18 +42,18 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
+    "Runs": ("attach", "wait", "start", "pull", "sweep", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 
-WITH_COMMAND = ("run", "tune", "verify-resume")  # what follows their first word belongs to the command
+WITH_COMMAND = ("run", "sweep", "tune", "verify-resume")  # what follows their first word belongs to the command
 
 OTHER_WORDS = {  # what other tools call it
     "ls": "ps", "list": "ps", "status": "ps", "jobs": "ps", "queue": "ps", "info": "show", "inspect": "show", "describe": "show",
     "why": "show", "log": "logs", "tail": "logs -f", "follow": "logs -f", "output": "logs", "kill": "stop", "cancel": "stop",
     "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
-    "optimize": "tune", "profile": "tune", "benchmark": "tune",
+    "optimize": "tune", "profile": "tune", "benchmark": "tune", "grid": "sweep", "search": "sweep", "multirun": "sweep",
     "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.errors import InvalidSpec, NotFound, StokerError
 from stoker.base.spec import SIGNALS
 from stoker.base.units import parse_duration, parse_size
 from stoker.cli import output
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from stoker.client import Client
 
 
+ALL_RUNS = 1_000_000
 _client: Client | None = None
 
 
@@ -132,7 +133,7 @@ class Stall(click.ParamType):
 
 
 class Ref(click.ParamType):
-    """The id of a run, a unique prefix of one, or its name. Completes to the names that exist."""
+    """The id of a run, a unique prefix of one, or its name; for several runs also @TAG. Completes to the names that exist."""
 
     name = "run"
 
@@ -151,6 +152,22 @@ def find(ref: str, *, active: bool = False) -> dict:
     run = plane().run(ref, active=active)
     say_which(ref, run)
     return run
+
+
+def spread(refs: Sequence[str]) -> list[str]:
+    """The references with `@TAG` replaced by the ids of the runs that have this tag, newest first. Raises NotFound where none has it."""
+    found: list[str] = []
+    for ref in refs:
+        found += [run["id"] for run in tagged(ref[1:])] if ref.startswith("@") else [ref]
+    return list(dict.fromkeys(found))
+
+
+def tagged(tag: str) -> list[dict]:
+    """All runs with this tag, newest first. Raises NotFound."""
+    found = [run for run in plane().runs(all=True, limit=ALL_RUNS) if tag in (run.get("tags") or ())]
+    if not found:
+        raise NotFound(f"No run has the tag {output.shown(tag)}.", hint="All runs and their tags: stoker ps --all")
+    return found
 
 
 def say_which(ref: str, run: dict) -> None:

@@ -73,7 +73,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Start the script in N processes that train together, as torchrun does.")
 @click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
 @click.option("--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first.")
-@click.option("--after", multiple=True, metavar="RUN", help="Wait until this run has ended. May be given again.")
+@click.option("--after", multiple=True, metavar="RUN", help="Wait until this run has ended successfully. May be given again.")
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")

@@ -15,7 +15,20 @@ from stoker.base.state import State
 from stoker.base.units import format_duration
 from stoker.cli import output
 from stoker.cli.frames import Frames
-from stoker.cli.options import Duration, Patience, Ref, exit_code, find, json_option, plane, ref_argument, refs_argument, say_which
+from stoker.cli.options import (
+    Duration,
+    Patience,
+    Ref,
+    exit_code,
+    find,
+    json_option,
+    plane,
+    ref_argument,
+    refs_argument,
+    say_which,
+    spread,
+    tagged,
+)
 
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot be reached
@@ -168,8 +181,11 @@ def log_tail(run: dict) -> tuple[int, int]:
 @refs_argument()
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
-    """Wait until all these runs have ended. The exit code is the run's; of several runs, the first that is not 0."""
-    ids = [find(ref)["id"] for ref in refs]
+    """Wait until all these runs have ended. The exit code is the run's; of several runs, the first that is not 0.
+
+    @TAG stands for all runs with a tag, such as those of a sweep.
+    """
+    ids = [find(ref)["id"] for ref in spread(refs)]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
     if as_json:
         output.print_json(ended[0] if len(ended) == 1 else ended)
@@ -222,12 +238,13 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     """Stop runs, gracefully first, then by force. They can be started again.
 
     A recorded training saves an image first, for at most half the grace. Then SIGTERM where the script handles it, else SIGINT; then
-    SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends only the waiting; the runs are stopped anyway.
+    SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends only the waiting; the runs are stopped anyway. @TAG stands for all runs
+    with a tag.
     """
     def ask(ref: str) -> dict:
         return plane().stop(find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force)
 
-    stopped, code = _each(refs, ask)
+    stopped, code = _each(spread(refs), ask)
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
         with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting; --force: kill at once"):
@@ -289,9 +306,14 @@ def ladder_line(stage: dict) -> str:
 @click.option("--edited", is_flag=True, help="Start even if the script was edited after the last image; restarts from scratch.")
 @json_option("Print the run as JSON.")
 def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
-    """Start an ended run again, as a new attempt of the same run."""
+    """Start an ended run again, as a new attempt of the same run.
+
+    @TAG starts all runs with a tag that failed or were stopped.
+    """
     from stoker.cli.run import next_attempt
 
+    if ref.startswith("@"):
+        return _start_tagged(ref, follow, edited, as_json)
     client, before = plane(), find(ref)
     resume = client.show(before["id"]).get("resume") or {}
     with output.slow(f"still starting {output.shown(before['name'])}"):
@@ -312,6 +334,20 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     else:
         output.say(f"{output.shown(run['name'])}: attempt {attempt}. Follow: stoker logs -f {output.type_ref(run)}")
     return 0
+
+
+def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
+    """Start what has this tag and did not reach its end, oldest first. Raises InvalidSpec with --attach."""
+    if follow:
+        raise InvalidSpec(f"--attach follows one run, and {output.shown(ref)} stands for several.", hint="Leave out --attach.")
+    ended = [run["id"] for run in reversed(tagged(ref[1:])) if State(run["state"]) in (State.FAILED, State.STOPPED)]
+    started, code = _each(ended, lambda run_id: plane().start(run_id, edited=edited))
+    if as_json:
+        output.print_json(started)
+    else:
+        names = ", ".join(output.shown(run["name"]) for run in started)
+        output.say(f"started again: {names}" if started else f"no run of {output.shown(ref)} failed or was stopped")
+    return code
 
 
 @click.command("keep")
@@ -343,8 +379,11 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 @click.option("--force", is_flag=True, help="Stop active runs first, then delete them.")
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
-    """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept."""
-    found, code = _each(refs, _the_only)
+    """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept.
+
+    @TAG stands for all runs with a tag.
+    """
+    found, code = _each(spread(refs), _the_only)
     if not force and (active := next((run for run in found if not State(run["state"]).final), None)):
         ref = output.type_ref(active)
         raise StateError(f"{output.shown(active['name'])} is {active['state']}.",

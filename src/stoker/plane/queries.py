@@ -57,6 +57,8 @@ class Queries:
         done = self._c.execute(runs.update().where(runs.c.id == run.id, runs.c.version == run.version).values(values))
         if done.rowcount == 0:
             return None
+        if new.state.final and not run.state.final:
+            self._ended(new)
         if (new.state, new.attempt, new.reason) != (run.state, run.attempt, run.reason):
             self._note(new)
         else:
@@ -64,7 +66,8 @@ class Queries:
         return new
 
     def delete(self, run_id: str) -> None:
-        """Forget a run and its events. Who waits for it goes on waiting, and says so."""
+        """Forget a run and its events. A run that waits for its good end goes on waiting, and says so."""
+        self._free(run_id)
         self._c.execute(runs.delete().where(runs.c.id == run_id))
         self._c.execute(events.delete().where(events.c.run_id == run_id))
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
@@ -216,9 +219,28 @@ class Queries:
         """`run_id` waits for nobody any more."""
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
 
-    def ended_well(self, run_id: str) -> int:
-        """Nobody waits for `run_id` any more; how many did."""
-        return self._c.execute(waits.delete().where(waits.c.after_id == run_id)).rowcount
+    def _ended(self, run: Run) -> None:
+        """Nobody waits any more for the end of this run; nor for its good end, if it ended well."""
+        if run.state is State.DONE:
+            self._c.execute(waits.delete().where(waits.c.after_id == run.id))
+        else:
+            self._free(run.id)
+
+    def _free(self, run_id: str) -> None:
+        """Nobody waits any more for the end of `run_id`, however it came (`Spec.after_any`)."""
+        ids = [row.run_id for row in self._c.execute(sa.select(waits).where(waits.c.after_id == run_id))]
+        for waiting in filter(None, map(self.get, ids)):
+            if run_id in waiting.spec.after_any:
+                self._c.execute(waits.delete().where(waits.c.run_id == waiting.id, waits.c.after_id == run_id))
+
+    def not_over(self, spec: Spec) -> list[str]:
+        """The ids that a run of this spec waits for now."""
+        well = [other for other in spec.after if (run := self.get(other)) is None or run.state is not State.DONE]
+        return well + self.not_ended(spec.after_any)
+
+    def not_ended(self, ids: Iterable[str]) -> list[str]:
+        """Those of these runs that are there and have not ended."""
+        return [run.id for run in map(self.get, ids) if run is not None and not run.state.final]
 
     def waits_of(self, ids: Sequence[str]) -> dict[str, list[str]]:
         """For each of these runs the ids that it waits for."""

@@ -433,8 +433,6 @@ class Reconciler:
         crash.point("apply.before")
         with self._store.write() as q:
             new = q.update(run, **facts)
-            if new is not None and new.state is State.DONE and run.state is not State.DONE:
-                q.ended_well(run.id)
         crash.point("apply.after")
         if new is not None and new.state.final and not run.state.final:
             self.admit()

@@ -102,10 +102,7 @@ class Service:
                 return {**self.start(there.id), "continued": "again"}
             return {**self._one(there), "continued": "active"}
         run = self._submitter.submit(asked, wanted, env, stdin, time.time())
-        if run.state is State.PENDING:
-            self._reconciler.admit()
-        else:
-            self._reconciler.wake(run.id, run.target, fresh=True)
+        self._go_on(run, fresh=True)
         return self._one(run)
 
     def run(self, ref: str, active: bool = False) -> dict:
@@ -146,10 +143,7 @@ class Service:
         with self._store.write() as q:
             run = _there(q, run_id)
             new = self._again(q, run)
-        if new.state is State.PENDING:
-            self._reconciler.admit()
-        else:
-            self._reconciler.wake(new.id, new.target)
+        self._go_on(new)
         return self._one(new)
 
     def stop(self, ref: str, grace_s: float | Sequence[float] | None = None, force: bool = False) -> dict:
@@ -161,8 +155,7 @@ class Service:
             if not run.state.final:
                 wish = WISH_RM if run.wish == WISH_RM else WISH_STOP
                 run = self._wish(q, run, wish=wish, stop_asked=run.stop_asked + 1, stop_grace=grace)
-        if not run.state.final:
-            self._reconciler.wake(run.id, run.target)
+        self._go_on(run)
         return self._one(run)
 
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
@@ -379,11 +372,13 @@ class Service:
                              hint=f"stoker keep {typed} 2h   then   stoker start {typed}")
         target = self._known_target(run)
         admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
-        yes = admission.verdict == "yes"
+        behind = q.not_ended(run.spec.after_any)
+        yes = admission.verdict == "yes" and not behind
         q.clear_waits(run.id)
-        new = q.update(run, state=State.STAGING if yes else State.PENDING, gpu_uuids=admission.gpus, wish=WISH_RUN, queued_at=time.time(),
-                       attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None, ended_at=None, restart_at=None,
-                       evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
+        q.add_waits(run.id, behind)
+        new = q.update(run, state=State.STAGING if yes else State.PENDING, gpu_uuids=admission.gpus if yes else (), wish=WISH_RUN,
+                       queued_at=time.time(), attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None,
+                       ended_at=None, restart_at=None, evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
         return new or run
 
     def _refuse_edited(self, run: Run) -> None:
@@ -395,6 +390,13 @@ class Service:
             raise StateError(f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
                              "the unedited files.",
                              hint=f"Restore the files, or restart from scratch: stoker start --edited {self._typed(run)}")
+
+    def _go_on(self, run: Run, fresh: bool = False) -> None:
+        """Let the reconciler see to what a verb changed: to the run itself, or to the queue."""
+        if run.state is State.PENDING or run.state.final:
+            self._reconciler.admit()
+        else:
+            self._reconciler.wake(run.id, run.target, fresh=fresh)
 
     def _wish(self, q: Queries, run: Run, **facts: object) -> Run:
         """Write a wish. Who waits in the queue needs no machine: it is obeyed in the same transaction."""

@@ -73,10 +73,10 @@ class Submitter:
                       reachability="ok" if target.here else "unknown", warnings=tuple(warnings))
             copy = spec.copy or bool(spec.mounts) or not target.here
             while True:
-                copy = copy or not self._now(run, target, after)
+                copy = copy or not self._now(run, target)
                 made = self._write(run, target, copy, wanted)
                 crash.point("submit.spooled")
-                committed = self._commit(made, target, after, copy)
+                committed = self._commit(made, target, copy)
                 if committed is not None:
                     crash.point("submit.committed")
                     if copy:
@@ -87,6 +87,7 @@ class Submitter:
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _after(self, asked: Spec) -> list[str]:
+        """The ids that it waits for. Raises NotFound."""
         found = []
         with self._store.read() as q:
             for ref in asked.after:
@@ -106,9 +107,9 @@ class Submitter:
         if answer.verdict == "never":
             raise InvalidSpec(f"The run needs {answer.why}.", hint="Request less, or choose another --target. See the machine: stoker top")
 
-    def _now(self, run: Run, target: Target, after: list[str]) -> bool:
+    def _now(self, run: Run, target: Target) -> bool:
         with self._store.read() as q:
-            return not after and self._admission(q, run, target).verdict == "yes"
+            return not q.not_over(run.spec) and self._admission(q, run, target).verdict == "yes"
 
     def _admission(self, q: Queries, run: Run, target: Target) -> Admission:
         return at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority, ids=run.spec.gpu_ids)
@@ -169,10 +170,11 @@ class Submitter:
             env.update({name: value.replace(str(work), final) for name, value in redirected.env.items()})
         return spec.with_(argv=tuple(argv)), warnings, info.listed
 
-    def _commit(self, run: Run, target: Target, after: list[str], copy: bool) -> Run | None:
+    def _commit(self, run: Run, target: Target, copy: bool) -> Run | None:
         """The committed run; None when it must wait after all and is not frozen."""
         try:
             with self._store.write() as q:
+                after = q.not_over(run.spec)  # asked here: one may have ended while the folder was written
                 answer = Admission("wait") if after else self._admission(q, run, target)
                 if answer.verdict == "yes":
                     shared = shared_gpus(answer.gpus, Usage(), target.room(ask=False))

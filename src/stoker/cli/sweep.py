@@ -1,0 +1,149 @@
+"""`stoker sweep`: one script with many combinations of values, each in a run of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import click
+
+from stoker.base.errors import InvalidSpec, StateError
+from stoker.base.state import State
+from stoker.cli import grid, launch, output, tuned
+from stoker.cli.options import ALL_RUNS, json_option, plane
+from stoker.cli.run import Command, choose_python, make_spec, run, run_env
+
+EPILOG = """Put Stoker's options before the command; everything after its first word belongs to the command.
+
+\b
+  stoker sweep --param lr=0.1,0.03,0.01 --param wd=0,1e-4 -- train.py --epochs 5
+  stoker sweep --param lr=1e-5..1e-1:log --param width=64..512 --random 40 --gpus 1 -- train.py
+  stoker sweep --param lr=0.1,0.01 -- train.py optim.lr={lr}
+
+A value is added to the command as `--lr 0.1`. Where the command contains {lr}, it stands there instead.
+NAME=1,2,3 is a list. 0.0..0.5:6 are six values, 1e-4..1:log5 five with equal ratios, 1..8 whole numbers.
+A range without a number is for --random. Each run has a frozen copy of the folder.
+
+\b
+  stoker ps --tag sweep-1      list its runs
+  stoker wait @sweep-1         wait for all of them; stop, start and rm take @sweep-1 too
+
+The same command with the same --name again continues a sweep: ended runs that failed or were stopped start again.
+"""
+OF_RUN = ("time_s", "memory", "stall", "restarts", "backoff", "gpus", "ranks", "slots", "priority", "mount", "home", "env", "env_file",
+          "python", "cwd", "grace", "stop_signal", "resume", "no_hooks", "no_settings", "compat", "target")
+REST_OF_RUN = {"detach": True, "tty": False, "copy": True, "stdin_file": None, "warn": None, "rehearse": None}
+A_NAME = re.compile(r"[^\s,/@\x00-\x1f\x7f-][^\s,/\x00-\x1f\x7f]{0,29}")  # a tag, and the beginning of the names of its runs
+NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
+
+
+@click.command("sweep", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter and its values. May be given again.")
+@click.option("--random", "draws", type=click.IntRange(1, grid.RUNS_MAX), metavar="N", help="Run N combinations drawn at random, not all.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Random seed of --random.")
+@click.option("--name", default="", metavar="NAME", help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]")
+@click.option("--at-once", type=click.IntRange(min=1), metavar="N",
+              help="Run at most N at the same time.  [default: 1; all that fit with --gpus or --slots]")
+@click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
+@json_option("Print the name of the sweep and its runs as JSON.")
+def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o: Any) -> int:
+    """Run a command once for each combination of parameter values."""
+    if not command:
+        raise InvalidSpec("There is no command to run.", hint="stoker sweep --param lr=0.1,0.01 -- train.py")
+    if not params:
+        raise InvalidSpec("There is no parameter to change.", hint="stoker sweep --param lr=0.1,0.01 -- train.py")
+    if o["name"] and not A_NAME.fullmatch(o["name"]):
+        raise InvalidSpec(f"{o['name']!r} cannot be the name of a sweep: at most 30 characters, no spaces, commas or slashes.",
+                          hint="stoker sweep --name lr-and-wd ...")
+    found = grid.combinations([grid.parse(text) for text in params], o["draws"], o["seed"])
+    if o["dry_run"]:
+        _print_plan([grid.command_of(command, values) for values in found], found, as_json)
+        return 0
+    return _Sweep({**REST_OF_RUN, **o}).run(command, found, as_json)
+
+
+sweep.params += [each for each in run.params if each.name in OF_RUN]
+
+
+class _Sweep:
+    """The runs of one sweep: those that are there, and those that are still to be made."""
+
+    def __init__(self, o: dict[str, Any]) -> None:
+        self._client = plane()
+        runs = self._client.runs(all=True, limit=ALL_RUNS)
+        self.name = o["name"] or _free_name(runs)
+        self._there = {run["name"]: run for run in reversed(runs)}
+        self._o = o
+        queued = bool(o["gpus"] or o["slots"])
+        self._lanes = o["at_once"] if o["at_once"] or queued else 1  # at the same time; None leaves it to the queue
+        self._warned: set[str] = set()
+
+    def run(self, command: tuple[str, ...], found: list[dict[str, str]], as_json: bool) -> int:
+        """Make or continue each run, in order. A run waits for the one that is `lanes` before it."""
+        env = run_env(os.environ, self._o["env"], self._o["env_file"])
+        launch.lend_names(self._o, env)
+        chosen = choose_python(command, self._o, env)
+        digits, made = len(str(len(found))), []
+        with output.slow(f"preparing {len(found)} runs, each with a copy of the folder"):
+            for number, values in enumerate(found, 1):
+                before = made[-self._lanes]["id"] if self._lanes and len(made) >= self._lanes else None
+                run = self._one(f"{self.name}-{number:0{digits}d}", grid.command_of(chosen, values), dict(env), before)
+                made.append(self._client.label(run["id"], add=[self.name]))
+        self._tell(made, found, as_json)
+        return 0
+
+    def _one(self, name: str, command: tuple[str, ...], env: dict[str, str], before: str | None) -> dict:
+        spec = make_spec(launch.with_ranks(command, self._o, env), {**self._o, "name": name})
+        there = self._there.get(name)
+        if there is not None:
+            return self._again(there, spec)
+        told = tuned.apply(self._o, spec, env)
+        spec["after_any"] = [before] if before else []
+        limits = {} if self._o["time_s"] is None else {"time_s": self._o["time_s"]}
+        made = self._client.submit(spec, limits, env, None, on_name_taken="refuse")
+        for line in (*told, *(made.get("warnings") or ())):
+            self._say_once(output.shown(line))
+        return made
+
+    def _again(self, there: dict, spec: dict) -> dict:
+        """A run that this sweep has already: left alone, or started again if it did not reach its end. Raises StateError."""
+        if list(there["command"]) != list(spec["command"]):
+            raise StateError(f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
+                             hint=f"Continue the sweep with the command it began with, or give another name: --name {self.name}b")
+        if State(there["state"]) in (State.FAILED, State.STOPPED):
+            return self._client.start(there["id"])
+        return there
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            output.say(line)
+
+    def _tell(self, made: list[dict], found: list[dict[str, str]], as_json: bool) -> None:
+        if as_json:
+            output.print_json({"sweep": self.name, "runs": [{**run, "params": values} for run, values in zip(made, found, strict=True)]})
+            return
+        names = list(found[0])
+        output.print_table(("NAME", *(output.shown(name) for name in names)),
+                           [[output.shown(run["name"]), *(output.shown(values[name]) for name in names)]
+                            for run, values in zip(made, found, strict=True)])
+        ref = output.shown(f"@{self.name}")
+        output.say(f"{len(made)} runs. List: stoker ps --tag {self.name}   Wait: stoker wait {ref}   Stop: stoker stop {ref}")
+
+
+def _free_name(runs: list[dict]) -> str:
+    """sweep-N with the first number behind all that are there."""
+    matches = (NAME_OF_SWEEP.match(word) for run in runs for word in (run["name"], *(run.get("tags") or ())))
+    return f"sweep-{max((int(match[1]) for match in matches if match), default=0) + 1}"
+
+
+def _print_plan(commands: list[tuple[str, ...]], found: list[dict[str, str]], as_json: bool) -> None:
+    if as_json:
+        output.print_json([{"command": list(command), "params": values} for command, values in zip(commands, found, strict=True)])
+        return
+    for command in commands:
+        print(output.command_line(command))
+
+

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from benchmarks.ground import Ground, until
@@ -28,7 +29,7 @@ def test_one_run_for_each_combination_and_a_failed_one_holds_up_no_other(ground:
     assert states(ground, "sweep-1") == ["done", "done", "failed", "failed"]
     assert ground.stoker("logs", "sweep-1-4").stdout == b"-v --kind bad --n 2\n"
     begun = [ground.stoker("show", "--json", f"sweep-1-{n}").json() for n in (1, 2, 3, 4)]
-    assert all(before["ended_at"] <= after["started_at"] for before, after in zip(begun, begun[1:], strict=False))
+    assert all(before["ended_at"] <= after["started_at"] for before, after in itertools.pairwise(begun))
     assert len({run["workdir"] for run in begun}) == 4
     again = ground.stoker("sweep", *words[1:], "--other")
     assert again.ok().out.splitlines()[1].startswith("sweep-2-1")

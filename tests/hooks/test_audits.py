@@ -143,7 +143,8 @@ def test_its_files_come_back_however_many_images_the_run_took_since(beside: Besi
     assert beside.audit(room)["verdict"] == "bit-exact"
     (room / "order.json").unlink()
     shutil.rmtree(room)
-    oldest = lambda: min(int(p.name) for p in beside.resume.glob("undo/*") if p.name.isdigit())
+    def oldest():
+        return min(int(p.name) for p in beside.resume.glob("undo/*") if p.name.isdigit())
     beside.until(lambda: oldest() > int(room.name), "the end of what only the audit needed")
 
 

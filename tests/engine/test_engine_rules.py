@@ -260,7 +260,7 @@ def test_carried_variables_are_named(made):
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(
     "engine.step(F.cross_entropy(model(a), b))", "loss = F.cross_entropy(model(a), b)\n        engine.step(loss)\n        engine.log(loss=loss, text='no number')") + """
-engine._core.metrics.board.close()
+engine._core.metrics.sinks[0].close()
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 import pathlib
 found = [(v.tag, e.step, round(v.tensor.float_val[0], 4)) for path in sorted(pathlib.Path("run").rglob("events.out.*"))

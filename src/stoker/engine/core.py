@@ -6,7 +6,7 @@ import atexit
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter, time
 from types import FrameType
@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from stoker.base.rundir import write_whole
 from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds
+from stoker.engine.ahead import Ahead
 from stoker.engine.carried import carried
 from stoker.engine.config import Config
 from stoker.engine.data import Micro, move
@@ -102,7 +103,7 @@ class Core:
             self._totals = dict(saved.doc["totals"])
             self.precision.load_state_dict(saved.doc["precision"])
         if self.world.rank == 0:
-            self.metrics = metrics.opened(self.keeper.root, saved.doc["metrics"] if saved else None, self.config.log is not None)
+            self.metrics = metrics.opened(self.keeper.root, saved.doc["metrics"] if saved else None, self.config.sinks)
         atexit.register(self.close)
 
     def _threads(self, made: dict) -> None:
@@ -311,9 +312,11 @@ class Core:
         if not self.evaluating and self.gradients.drop(self.objects.optimizers):
             say("the loop ended within an accumulation, so the gradients of its last micro-batches are dropped")
 
-    def to_device(self, batch: object) -> object:
-        """A batch on this rank's device."""
-        return move(batch, self.device)
+    def on_device(self, source: Iterator, ahead: bool) -> Iterator:
+        """Micro-batches with their data on this rank's device. ahead: one more may be read and copied meanwhile."""
+        if self.moves and ahead:
+            return Ahead(source, self.device, lambda batch: move(batch, self.device))
+        return ((micro, move(batch, self.device)) for micro, batch in source) if self.moves else source
 
     def inside_batches(self) -> bool:
         """Is a loop over batches open?"""

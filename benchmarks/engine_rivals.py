@@ -2,14 +2,17 @@
 
 One small training (benchmarks/own_engine/task.py), written with each library as its documentation says. It is killed by SIGKILL at a random
 time after its first checkpoint, then the same command runs again. Exact means: all weights and buffers equal those of an undisturbed run.
-Two undisturbed runs have to be equal first. `--python`: an interpreter that has the libraries; those that are missing are named.
+Two undisturbed runs have to be equal first. `--python`: an interpreter that has the libraries; those that are missing are named. Then the
+time that each adds to a step of a tiny model.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ from benchmarks.ground import Ground  # noqa: E402
 from benchmarks.measure import Row  # noqa: E402
 
 TRIALS = 3
+COST = (1000, 7)  # steps, turns
 OWN = Path(__file__).with_name("own_engine")
 VARIANTS = {"augment + dropout": {"augment": True, "dropout": True}, "dropout only": {"augment": False, "dropout": True},
             "neither": {"augment": False, "dropout": False}}
@@ -142,6 +146,18 @@ def table(python: str, trials: int) -> list[tuple[str, list[str]]]:
     return lines
 
 
+def costs(python: str, steps: int, turns: int) -> dict[str, float]:
+    """Library -> microseconds that it adds to a step; "raw" is the step itself. Medians."""
+    with tempfile.TemporaryDirectory(prefix="stoker-rivals-") as folder:
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "src")}
+        done = subprocess.run([python, str(OWN / "cost.py"), str(steps), str(turns)], cwd=folder, env=env, capture_output=True, text=True,
+                              timeout=1200, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found = {name: statistics.median(values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()}
+    return {name: value if name == "raw" else value - found["raw"] for name, value in found.items()}
+
+
 def rows(ground: Ground, short: bool) -> list[Row]:
     """The engine's own kills that did not end equal; the outcomes of the libraries that are installed beside it."""
     if short:
@@ -150,8 +166,15 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     own = lines[0][1]
     told = "; ".join(f"{name}: {', '.join(outcomes)}" for name, outcomes in lines[1:])
     inexact = sum(outcome != f"{TRIALS} of {TRIALS}" for outcome in own)
-    return [Row(name="engine: variants of the rival table that are not exact", value=inexact, target=0, unit="variants",
+    made = [Row(name="engine: variants of the rival table that are not exact", value=inexact, target=0, unit="variants",
                 n=len(own) * TRIALS, detail=f"{', '.join(VARIANTS)}; {told}")]
+    added = costs(sys.executable, *COST)
+    for name, target in (("lightning", 10), ("accelerate", 3)):
+        if name in added:
+            sides = f"{added[name]:.0f} against {added['stoker.Engine']:.0f} us; raw {added['raw']:.0f} us"
+            made.append(Row(name=f"engine: time that {name} adds to a step, over that of the engine", target=target, unit="x", best="high",
+                            value=added[name] / added["stoker.Engine"], n=COST[1], detail=sides))
+    return made
 
 
 def main() -> None:
@@ -162,6 +185,7 @@ def main() -> None:
     o = parser.parse_args()
     print(f"| library | {' | '.join(VARIANTS)} |\n|---|{'---|' * len(VARIANTS)}", flush=True)
     table(o.python, o.trials)
+    print(", ".join(f"{name} {value:+.1f} us" for name, value in costs(o.python, *COST).items()))
 
 
 if __name__ == "__main__":

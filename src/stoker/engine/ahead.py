@@ -1,4 +1,4 @@
-"""The next batch on its way to the device while the current one is computed with: one batch ahead, on CUDA on a stream of its own."""
+"""The next batch is read while the current one is computed with, and on CUDA copied to the device on a second stream."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Ahead:
         self._move = move
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._next: tuple[Micro, object] | None = None
+        self._copied = False  # is its data on the device?
         self._failed: Exception | None = None
         self._begun = False
 
@@ -32,39 +33,54 @@ class Ahead:
         if not self._begun:
             self._begun = True
             self._load()
-        found, failed = self._next, self._failed
-        self._next = self._failed = None
-        if failed is not None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
             raise failed
-        if found is None:
+        if self._next is None:
             raise StopIteration
-        if self._copies is not None:
-            here = torch.cuda.current_stream(self._device)
-            here.wait_stream(self._copies)
-            for tensor in tensors(found[1]):
-                tensor.record_stream(here)  # its memory is not used again before this stream has read it
+        micro, batch = self._next
+        if self._copied:
+            self._hand_over(batch)
+        else:
+            batch = self._move(batch)
         self._load()
-        return found
+        return micro, batch
+
+    def _hand_over(self, batch: object) -> None:
+        """The stream that computes waits for the copy, and the copy's memory is not used again before that stream has read it."""
+        here = torch.cuda.current_stream(self._device)
+        here.wait_stream(self._copies)
+        for tensor in tensors(batch):
+            if tensor.is_cuda:
+                tensor.record_stream(here)
 
     def _load(self) -> None:
+        self._next, self._copied = None, False
         try:
             found = next(self._source, None)
         except Exception as e:
             self._failed = e
             return
-        if found is not None:
-            with torch.cuda.stream(self._copies):  # with None, nothing changes
-                self._next = found[0], self._move(found[1])
+        if found is not None and self._copies is not None and known(found[1]):
+            with torch.cuda.stream(self._copies):
+                found = found[0], self._move(found[1])
+            self._copied = True
+        self._next = found
+
+
+def known(batch: object) -> bool:
+    """Are all tensors of a batch in lists, tuples and dicts? Those inside of other objects could not be recorded."""
+    if isinstance(batch, dict):
+        return all(map(known, batch.values()))
+    if isinstance(batch, list | tuple):
+        return all(map(known, batch))
+    return isinstance(batch, torch.Tensor) or not hasattr(batch, "to")
 
 
 def tensors(batch: object) -> Iterator[torch.Tensor]:
-    """The GPU tensors of a batch; lists, tuples and dicts are gone through."""
+    """The tensors of a batch; lists, tuples and dicts are gone through."""
     if isinstance(batch, torch.Tensor):
-        if batch.is_cuda:
-            yield batch
-    elif isinstance(batch, dict):
-        for each in batch.values():
-            yield from tensors(each)
-    elif isinstance(batch, list | tuple):
-        for each in batch:
+        yield batch
+    elif isinstance(batch, dict | list | tuple):
+        for each in batch.values() if isinstance(batch, dict) else batch:
             yield from tensors(each)

@@ -49,6 +49,10 @@ class Micro:
 
 def micros(items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool) -> Iterator[Micro]:
     """This rank's micro-batches. `window` micro-batches make an optimizer step; slot n of it is rank n % ranks's."""
+    if window == 1:  # of one rank: most trainings, and nothing to share out
+        for number, item in enumerate(items, skip):
+            yield Micro(number, item, size_of(item), 1, 1.0, True, False)
+        return
     first = skip
     while step := list(islice(items, window)):
         sizes = [size_of(item) for item in step]
@@ -407,7 +411,9 @@ def _ids(dataset: object) -> str:
 def rows(batch: object) -> int:
     """Samples in a batch: the first dimension of its first tensor; 1 if there is none."""
     if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.dim() else 1
+        return len(batch) if batch.dim() else 1
+    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], torch.Tensor):
+        return rows(batch[0])
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
     return next((rows(part) for part in parts if isinstance(part, torch.Tensor | list | tuple | dict)), 1)
 
@@ -452,8 +458,8 @@ def same(one: object, other: object) -> bool:
 def move(batch: object, device: torch.device) -> object:
     """The batch with its tensors on the device; lists, tuples and dicts are gone through."""
     if isinstance(batch, torch.Tensor):
-        pinned = batch.pin_memory() if device.type == "cuda" and batch.device.type == "cpu" else batch
-        return pinned.to(device, non_blocking=True)
+        from_host = device.type == "cuda" and batch.device.type == "cpu" and batch.layout == torch.strided
+        return (batch.pin_memory() if from_host else batch).to(device, non_blocking=True)  # only pinned memory is copied meanwhile
     if isinstance(batch, dict):
         moved = {k: move(v, device) for k, v in batch.items()}
         return moved if type(batch) is dict else type(batch)(moved)

@@ -395,9 +395,9 @@ def a_loop_that_is_not_known_is_said_and_not_saved():
 
 CHECKS = [an_old_module_with_old_words, limits_and_steps, two_optimizers_by_rule_by_hand_and_in_plain_torch,
           gradients_by_hand_are_sums_also_over_several_batches, every_hook_of_a_callback_is_called_and_limits_hold,
-          numbers_have_the_names_and_weights_of_lightning, the_best_weights_are_tested, a_scheduler_counts_optimizer_steps,
+          numbers_have_the_names_and_weights_of_lightning, the_best_weights_are_tested,
           evaluations_count_each_sample_once_and_weights_come_back, words_that_cannot_be_followed_are_refused, a_configuration_is_a_file_or_a_dict,
-          a_loop_that_is_not_known_is_said_and_not_saved]
+          a_scheduler_counts_optimizer_steps, a_loop_that_is_not_known_is_said_and_not_saved]
 
 
 def main() -> int:

@@ -349,7 +349,7 @@ class Core:
     def _made(self) -> dict:
         return {**grade.facts(self.device), "world": self.world.size, "window": self.window, "accumulate": self.config.accumulate,
                 "seed": self.config.seed, "precision": self.precision.name, "clip": self.config.clip,
-                "code": place.code_hash(place.main_file())}
+                "code": place.code_hashes(place.main_file())}
 
     def _check_finite(self) -> None:
         """No checkpoint is made of parameters that are not finite. And all ranks have the same ones."""
@@ -441,6 +441,7 @@ class Core:
         saved = self.keeper.saved
         if saved:
             self._doubts += grade.compare(saved.doc["made"], self._made())
+            self._doubts += [(grade.STATE, "the code changed")] if self.keeper.code_changed else []
             self._compare_data(saved.doc["data"])
         lowest, reasons = grade.worst(self._doubts)
         notes = [*self.keeper.said, *(note for feed in self.objects.feeds.values() for note in feed.notes)]

@@ -56,7 +56,7 @@ def lives(nursery, folder, sinks='"wandb"', **env):
     (folder / "site/wandb.py").write_text(STAND_IN)
     training = Training(nursery, folder, {})
     path = script(folder, LOGS.replace("SINKS", sinks))
-    words = {"PYTHONPATH": str(folder / "site"), "SERVER": str(folder / "server"), "NETRC": "/dev/null", "WANDB_API_KEY": "", "WANDB_MODE": "", **env}
+    words = {"PYTHONPATH": str(folder / "site"), "SERVER": str(folder / "server"), "NETRC": "/dev/null", "WANDB_API_KEY": "", **env}
     for die in KILLED:
         assert training.live(path, DIE=die, **words) == [-9 if die else 0], training.text()
     return training, [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
@@ -112,7 +112,7 @@ def test_the_real_wandb_writes_each_line_once(nursery, tmp_path):
     training = Training(nursery, tmp_path, {})
     path = script(tmp_path, LOGS.replace("SINKS", '"wandb"'))
     for die in KILLED:
-        assert training.live(path, DIE=die, NETRC="/dev/null", WANDB_API_KEY="", WANDB_MODE="") == [-9 if die else 0], training.text()
+        assert training.live(path, DIE=die, NETRC="/dev/null", WANDB_API_KEY="") == [-9 if die else 0], training.text()
     file, = (tmp_path / "run/wandb").glob("offline-run-*/*.wandb")
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert [[n, {k: v for k, v in values.items() if not k.startswith("_")}] for n, values in history(file)] == wanted(lines)

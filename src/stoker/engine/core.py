@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -353,14 +352,11 @@ class Core:
 
     def _check_finite(self) -> None:
         """No checkpoint is made of parameters that are not finite. And all ranks have the same ones."""
-        parameters = [[p.detach() for p in model.parameters() if p.is_floating_point()] for model in self.objects.models]
-        sums = [float(sum(p.sum(dtype=torch.float64) for p in each)) for each in parameters]
-        if not math.isfinite(sum(sums)):
+        if not self.objects.finite():
             bad = self.gradients.first_bad(list(self.objects.parameter_names))
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
                              hint="The last checkpoint is older and not affected.")
-        everywhere = self.world.gather(repr(sums).encode())
-        if len(set(everywhere)) > 1:
+        if self.world.size > 1 and len(set(self.world.gather(self.objects.checksum()))) > 1:
             raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks computed what others did not.",
                              hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.")
 

@@ -150,6 +150,122 @@ def two_optimizers_by_rule_by_hand_and_in_plain_torch():
             assert torch.allclose(p, module.get_parameter(name), atol=1e-6), name
 
 
+class Sums(Gan):
+    """Losses of one batch by two backwards, and steps every second batch."""
+
+    every = 2
+
+    def training_step(self, batch, batch_idx):
+        optimizer, _ = self.optimizers()
+        for part in batch[0][:3], batch[0][3:]:
+            self.manual_backward(self.losses(part, 0) / self.every)
+        if (batch_idx + 1) % self.every == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def gradients_by_hand_are_sums_also_over_several_batches():
+    module = Sums(True)
+    trainer = pl.Trainer(max_epochs=1)
+    trainer.fit(module, DataLoader(DATA, batch_size=10))
+    assert trainer.global_step == 2
+    plain = Sums(True)
+    optimizer, _ = plain.configure_optimizers()
+    for n, (x, _) in enumerate(DataLoader(DATA, batch_size=10)):
+        for part in x[:3], x[3:]:
+            (plain.losses(part, 0) / 2).backward()
+        if n % 2:
+            optimizer.step()
+            plain.zero_grad()
+    for name, p in plain.named_parameters():
+        assert torch.allclose(p, module.get_parameter(name), atol=1e-6), name
+
+
+class Hooked(pl.Callback):
+    """Notes each of its hooks."""
+
+    def __init__(self):
+        self.seen = []
+
+    def setup(self, trainer, module, stage):
+        self.seen.append(f"setup {stage}")
+
+
+for _moment in ("train_batch_start", "train_batch_end", "validation_start", "validation_epoch_start", "validation_epoch_end", "validation_end",
+                "train_epoch_start", "train_epoch_end", "test_start", "test_epoch_end", "test_end"):
+    setattr(Hooked, f"on_{_moment}", lambda self, *given, _moment=_moment: self.seen.append(_moment))
+
+
+def every_hook_of_a_callback_is_called_and_limits_hold():
+    hooked = Hooked()
+    trainer = pl.Trainer(max_epochs=1, limit_train_batches=1, limit_val_batches=2, limit_test_batches=1, callbacks=[hooked])
+    module = Module()
+    trainer.fit(module, datamodule=Numbers())
+    assert hooked.seen == ["setup fit", "train_epoch_start", "train_batch_start", "train_batch_end", "validation_start", "validation_epoch_start",
+                           "validation_epoch_end", "validation_end", "train_epoch_end"]
+    assert trainer.callback_metrics["val"].item() == pytest.approx(X[:32, 0].mean().item(), abs=1e-6)
+    assert trainer.test(datamodule=Numbers())[0]["test"] == pytest.approx(X[:16, 0].mean().item(), abs=1e-6)
+    assert hooked.seen[-4:] == ["setup test", "test_start", "test_epoch_end", "test_end"]
+    without = pl.Trainer(max_epochs=1, limit_val_batches=0)
+    without.fit(Module(), datamodule=Numbers())
+    assert "val" not in without.callback_metrics
+    quick = pl.Trainer(fast_dev_run=3)
+    quick.fit(Plain(), DataLoader(DATA, batch_size=8))
+    assert quick.global_step == 3
+
+
+class Logs(Plain):
+    """Numbers with a step and an epoch, and a weight of its own in an evaluation."""
+
+    def training_step(self, batch, batch_idx):
+        self.log("x", batch[0][:, 0].mean(), on_epoch=True)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        self.log("weighted", float(batch_idx), batch_size=1 + 2 * batch_idx)
+        self.log("index", float(batch_idx))
+
+
+def numbers_have_the_names_and_weights_of_lightning():
+    stop = pl.EarlyStopping("x", patience=1, mode="min")
+    trainer = pl.Trainer(max_epochs=5, callbacks=[stop])
+    trainer.fit(Logs(), DataLoader(DATA, batch_size=8))  # without an evaluation: it looks after each epoch
+    assert trainer.current_epoch == 1
+    mean = X[:, 0].mean().item()
+    assert trainer.callback_metrics["x_epoch"].item() == trainer.callback_metrics["x"].item() == pytest.approx(mean, abs=1e-6)
+    trainer.engine._core.metrics.flush()
+    lines = [json.loads(line) for line in trainer.engine._core.metrics.path.read_text().splitlines()]
+    assert {name for line in lines for name in line} >= {"x_step", "x_epoch"}
+    trainer = pl.Trainer(max_epochs=1)
+    trainer.fit(Logs(), DataLoader(DATA, batch_size=8), DataLoader(DATA, batch_size=20))
+    assert trainer.callback_metrics["weighted"].item() == pytest.approx(3 / 4)
+    assert trainer.callback_metrics["index"].item() == pytest.approx(1 / 2)
+    endless = type("Endless", (Logs,), {"validation_step": lambda self, batch, n: self.log("bad", float("nan"))})
+    trainer = pl.Trainer(max_epochs=5, callbacks=[pl.EarlyStopping("bad", patience=3)])
+    trainer.fit(endless(), DataLoader(DATA, batch_size=8), DataLoader(DATA))
+    assert trainer.current_epoch == 0
+
+
+def the_best_weights_are_tested():
+    class Moves(Module):
+        def validation_step(self, batch, batch_idx):
+            self.log("epoch", -float(self.current_epoch))
+
+        def test_step(self, batch, batch_idx):
+            self.log("first", self.net[0].weight.sum())
+
+    after = []
+    class Notes(pl.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            after.append(module.net[0].weight.sum().item())
+
+    module = Moves()
+    trainer = pl.Trainer(max_epochs=3, callbacks=[pl.ModelCheckpoint(monitor="epoch", mode="max"), Notes()])
+    trainer.fit(module, datamodule=Numbers())
+    assert trainer.test(datamodule=Numbers())[0]["first"] == pytest.approx(after[2], abs=1e-6)
+    assert trainer.test(datamodule=Numbers(), ckpt_path="best")[0]["first"] == pytest.approx(after[0], abs=1e-6)
+
+
 class Module(Plain):
     def validation_step(self, batch, batch_idx):
         self.log("val", batch[0][:, 0].mean())
@@ -198,16 +314,49 @@ def evaluations_count_each_sample_once_and_weights_come_back():
 def words_that_cannot_be_followed_are_refused():
     for words, message in (({"nb_gpu_nodes": 2}, "trains on one node"), ({"strategy": "deepspeed"}, "strategy='deepspeed'"), ({"precision": 64}, "precision is"),
                            ({"max_epohcs": 3}, "max_epohcs=...): this argument is not known"), ({"accumulate_grad_batches": {4: 2}}, "a whole number"),
-                           ({"gradient_clip_algorithm": "value"}, "by their norm only")):
+                           ({"gradient_clip_algorithm": "value"}, "by their norm only"), ({"resume_from_checkpoint": "old.ckpt"}, "reads its own checkpoints"),
+                           ({"min_epochs": 3}, "does not wait"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "here are auto"),
+                           ({"limit_val_batches": 1.5}, "a share from 0.0 to 1.0"), ({"limit_train_batches": 0}, "trains nothing")):
         with pytest.raises(InvalidSpec, match=message.replace("(", r"\(").replace(")", r"\)")):
             pl.Trainer(**words)
     replaced = type("Replaced", (Plain,), {"optimizer_step": lambda self: None})
     with pytest.raises(InvalidSpec, match=r"Replaced\.optimizer_step replaces a part of Lightning's loop"):
         pl.Trainer(max_epochs=1).fit(replaced(), DataLoader(DATA))
+    for hook in ("on_after_backward", "on_save_checkpoint"):
+        with pytest.raises(InvalidSpec, match=rf"Hooked\.{hook} is a hook that Stoker's Trainer does not call"):
+            pl.Trainer(max_epochs=1).fit(type("Hooked", (Plain,), {hook: lambda self, *_: None})(), DataLoader(DATA))
+        with pytest.raises(InvalidSpec, match=rf"Hooked\.{hook} is a hook"):
+            pl.Trainer(max_epochs=1, callbacks=[type("Hooked", (pl.Callback,), {hook: lambda self, *_: None})()]).fit(Plain(), DataLoader(DATA))
+    turns = type("Turns", (Plain,), {"configure_optimizers": lambda self: {"optimizer": torch.optim.SGD(self.parameters(), lr=0.1), "frequency": 5}})
+    with pytest.raises(InvalidSpec, match="take turns by `frequency`"):
+        pl.Trainer(max_epochs=1).fit(turns(), DataLoader(DATA))
+    with pytest.raises(InvalidSpec, match="There are 2 loaders to train with"):
+        pl.Trainer(max_epochs=1).fit(Plain(), {"a": DataLoader(DATA), "b": DataLoader(DATA)})
+    with pytest.raises(InvalidSpec, match="the module accumulates by itself"):
+        pl.Trainer(max_epochs=1, accumulate_grad_batches=2).fit(ByHand(True), DataLoader(DATA))
+    with pytest.raises(StateError, match="no best checkpoint"):
+        pl.Trainer(max_epochs=1).test(Module(), DataLoader(DATA), ckpt_path="best")
     with pytest.raises(InvalidSpec, match="no train_dataloader"):
         pl.Trainer(max_epochs=1).fit(Plain())
     with pytest.raises(InvalidSpec, match="EarlyStopping watches 'val_loss'; logged were: val"):
         pl.Trainer(max_epochs=1, callbacks=[pl.EarlyStopping()]).fit(Module(), datamodule=Numbers())
+
+
+def a_scheduler_counts_optimizer_steps():
+    colossalai.launch_from_torch({"gradient_accumulation": 2, "NUM_EPOCHS": 2})
+    colossalai.global_context.config.EPOCHS = 7
+    assert type(colossalai.global_context.config["EPOCHS"]) is colossalai.Epochs
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    loader = colossalai.get_dataloader(DATA, batch_size=8)
+    engine, train, _, schedule = colossalai.initialize(model, optimizer, nn.CrossEntropyLoss(), loader, lr_scheduler=schedule)
+    for x, y in train:
+        engine.backward(engine.criterion(engine(x), y))
+        engine.step()
+        schedule.step()
+    assert engine.stoker.steps == 3
+    assert schedule.get_last_lr() == [0.125]
 
 
 def a_configuration_is_a_file_or_a_dict():
@@ -245,8 +394,10 @@ def a_loop_that_is_not_known_is_said_and_not_saved():
 
 
 CHECKS = [an_old_module_with_old_words, limits_and_steps, two_optimizers_by_rule_by_hand_and_in_plain_torch,
+          gradients_by_hand_are_sums_also_over_several_batches, every_hook_of_a_callback_is_called_and_limits_hold,
+          numbers_have_the_names_and_weights_of_lightning, the_best_weights_are_tested,
           evaluations_count_each_sample_once_and_weights_come_back, words_that_cannot_be_followed_are_refused, a_configuration_is_a_file_or_a_dict,
-          a_loop_that_is_not_known_is_said_and_not_saved]
+          a_scheduler_counts_optimizer_steps, a_loop_that_is_not_known_is_said_and_not_saved]
 
 
 def main() -> int:

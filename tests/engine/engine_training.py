@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import stoker
 
 OPTIONS = {"workers": 0, "accumulate": 1, "precision": "fp32", "dropout": False, "norm": False, "ema": False, "plateau": False, "gan": False,
-     "sampler": False, "epochs": 3, "save": "4step", "die_at": None, "samples": 62, "batch": 4, "clip": None, "stop_early": False, **json.loads(sys.argv[1])}
+     "sampler": False, "epochs": 3, "save": "4step", "die_at": None, "samples": 62, "batch": 4, "clip": None, "stop_early": False, "ahead": False, "stream": None, "hurt": None, **json.loads(sys.argv[1])}
 RANK = os.environ.get("RANK", "0")
 SEEN = os.open(f"seen{RANK}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -31,6 +31,29 @@ class Pictures(Dataset):
     def __getitem__(self, i):
         x = torch.linspace(-1, 1, 12).roll(i % 12) * (1 + i % 5) + 0.1 * torch.randn(12)
         return x * random.uniform(0.9, 1.1) + float(np.random.normal(0, 0.05)), i % 3, i
+
+
+class Flow(IterableDataset):
+    """The same points as a stream; `Kept` knows where it is."""
+
+    def __iter__(self):
+        yield from map(Pictures().__getitem__, range(OPTIONS["samples"]))
+
+
+class Kept(IterableDataset):
+    at = 0
+
+    def __iter__(self):
+        while self.at < OPTIONS["samples"]:
+            self.at += 1
+            yield Pictures()[self.at - 1]
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
 
 
 class Waves(Sampler):
@@ -99,9 +122,12 @@ def perhaps_die():
 
 
 engine = stoker.Engine(folder="run", seed=3, precision=OPTIONS["precision"], accumulate=OPTIONS["accumulate"], save=OPTIONS["save"], clip=OPTIONS["clip"])
+engine._core.moves = OPTIONS["ahead"]  # read one batch ahead, as on a GPU
 data = Pictures()
 sampler = Waves(len(data)) if OPTIONS["sampler"] else None
 train = DataLoader(data, batch_size=OPTIONS["batch"], shuffle=sampler is None, sampler=sampler, num_workers=OPTIONS["workers"])
+if OPTIONS["stream"]:
+    train = DataLoader({"flow": Flow, "kept": Kept}[OPTIONS["stream"]](), batch_size=OPTIONS["batch"], num_workers=OPTIONS["workers"])
 test = DataLoader(data, batch_size=9, num_workers=min(OPTIONS["workers"], 1))
 model = Net()
 opt = torch.optim.AdamW(model.parameters(), lr=3e-2)
@@ -115,6 +141,11 @@ sched = (torch.optim.lr_scheduler.ReduceLROnPlateau(opt, patience=0, factor=0.5)
          else torch.optim.lr_scheduler.SequentialLR(opt, [torch.optim.lr_scheduler.LinearLR(opt, 0.3, 1, 5), torch.optim.lr_scheduler.CosineAnnealingLR(opt, 20)], [5]))
 ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True) if OPTIONS["ema"] else None
 engine.setup(*things, sched, *([ema] if ema else []))
+
+if OPTIONS["hurt"]:
+    import stoker.engine.data as feeds
+
+    exec(OPTIONS["hurt"], {"engine": engine, "feeds": feeds})
 
 running = engine.keep(running=Running())
 history = engine.keep(history=[])

@@ -16,22 +16,39 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from safetensors.torch import load_file
-
 HERE = Path(__file__).parent
 TRAINING = HERE / "engine_training.py"
 TRAINER = HERE / "trainer_training.py"
 LIFE_S = 100.0
 NOT_STATE = {"spent", "at_s"}  # what a clock says
+# Each pair of values of two options is in one of these at least.
+CELLS = [
+    {"workers": 0, "accumulate": 1, "dropout": True, "norm": True, "ahead": True},
+    {"workers": 1, "accumulate": 3, "precision": "bf16", "ema": True, "sampler": True},
+    {"workers": 3, "accumulate": 1, "plateau": True, "gan": True, "dropout": True},
+    {"workers": 0, "accumulate": 3, "precision": "bf16", "plateau": True, "norm": True, "gan": True, "ema": True},
+    {"workers": 1, "accumulate": 1, "dropout": True, "norm": True, "ema": True, "plateau": True, "sampler": True, "gan": True},
+    {"workers": 3, "accumulate": 3, "precision": "bf16", "dropout": True, "norm": True, "sampler": True, "clip": 1.0, "ahead": True},
+    {"workers": 0, "accumulate": 1, "precision": "fp16", "dropout": True, "ema": True, "sampler": True},
+    {"workers": 0, "accumulate": 3, "ranks": 2, "dropout": True, "norm": True, "sampler": True},
+    {"workers": 1, "accumulate": 1, "ranks": 2, "precision": "bf16", "gan": True, "ema": True, "plateau": True, "norm": True,
+     "stream": "flow"},
+    {"workers": 0, "accumulate": 1, "ranks": 4, "dropout": True, "gan": True, "ema": True, "stream": "kept"},
+    {"workers": 1, "accumulate": 3, "ranks": 4, "precision": "bf16", "plateau": True, "sampler": True, "norm": True, "samples": 58},
+    {"workers": 3, "accumulate": 1, "ranks": 2, "ema": True, "sampler": True, "clip": 0.5, "stop_early": True},
+    {"trainer": True, "workers": 1, "accumulate": 3},
+    {"trainer": True, "ranks": 2, "plateau": True, "epochs": 5},
+]
 
 
 class Nursery:
     """The process that holds torch."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str = sys.executable, **more: str) -> None:
+        """python: the interpreter of the scripts. more: variables of their environment."""
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])}
-        env = {k: v for k, v in env.items() if not k.startswith("STOKER_")}
-        self._process = subprocess.Popen([sys.executable, str(HERE / "nursery.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        env = {k: v for k, v in env.items() if not k.startswith("STOKER_")} | more
+        self._process = subprocess.Popen([python, str(HERE / "nursery.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def _ask(self, **order: object) -> dict:
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -125,6 +142,8 @@ class Training:
 
     def result(self) -> dict[str, str]:
         """Everything that must not depend on kills: the last checkpoint leaf by leaf, the samples that were seen, the curve."""
+        from safetensors.torch import load_file  # brings torch
+
         last = self.root / (self.root / "latest").read_text().strip()
         doc = json.loads((last / "state.json").read_text())
         found = {f"doc.{name}": json.dumps(value) for name, value in leaves(doc) if name.split(".")[0] not in NOT_STATE and not name.startswith("metrics.")}

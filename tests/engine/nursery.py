@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import sys
@@ -28,6 +29,8 @@ ended: dict[int, int] = {}  # pid -> exit code
 
 
 def main() -> None:
+    for name in filter(None, os.environ.get("NURSERY_IMPORTS", "").split(",")):
+        importlib.import_module(name)
     gc.freeze()  # what is shared with the children stays shared
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
     for line in sys.stdin:

@@ -132,6 +132,8 @@ def test_a_checkpoint_of_something_else_is_refused(nursery, tmp_path, what):
 
 
 DATA = """
+import stoker.engine.data as feeds
+feeds.TOLD_S = 0.0
 class Private(Dataset):
     def __init__(self):
         import numpy as np
@@ -181,6 +183,20 @@ def test_each_kind_of_data_has_its_grade(nursery, tmp_path, dataset, accumulate)
     assert killed.live(path, DIE="5") == [-9], killed.text()
     assert killed.live(path) == [0], killed.text()
     assert (killed.text().splitlines()[-1] == straight.splitlines()[-1]) == exact or not exact
+    read_again = [line for line in killed.text().splitlines() if "batches again" in line]
+    position = {1: 4, 2: 2}[accumulate]  # of the checkpoint of step 4
+    wanted = [f"stoker: Flow: read {n} of {position} batches again" for n in range(1, position + 1)] if dataset == "Flow()" else []
+    assert [line.partition(",")[0] for line in read_again] == wanted
+
+
+def test_a_stream_that_is_another_on_each_rank_is_refused(nursery, tmp_path):
+    text = DATA + """
+class Own(Flow):
+    def __iter__(self): return (item for n, item in enumerate(super().__iter__()) if n % 2 == int(os.environ["RANK"]))
+""" + SET.replace("DataLoader(data, ", "DataLoader(Own(), ") + "engine.setup(model, opt, train)" + LOOP.format(body="engine.step(loss)")
+    training = Training(nursery, tmp_path, {"ranks": 2})
+    assert training.live(script(tmp_path, text)) == [1, 1], training.text()
+    assert "Own gives rank 1 other batches than rank 0." in training.text()
 
 
 def test_importing_stoker_loads_no_torch():

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import Training, differences, kill_moments, timed
+from enginekit import CELLS, Training, differences, kill_moments, timed
 
 pytestmark = [pytest.mark.slow, pytest.mark.inside, pytest.mark.timeout(300)]
 
-# Each pair of values of two options is in one of these at least.
-CELLS = [
-    {"workers": 0, "accumulate": 1, "dropout": True, "norm": True},
-    {"workers": 1, "accumulate": 3, "precision": "bf16", "ema": True, "sampler": True},
-    {"workers": 3, "accumulate": 1, "plateau": True, "gan": True, "dropout": True},
-    {"workers": 0, "accumulate": 3, "precision": "bf16", "plateau": True, "norm": True, "gan": True, "ema": True},
-    {"workers": 1, "accumulate": 1, "dropout": True, "norm": True, "ema": True, "plateau": True, "sampler": True, "gan": True},
-    {"workers": 3, "accumulate": 3, "precision": "bf16", "dropout": True, "norm": True, "sampler": True, "clip": 1.0},
-    {"workers": 0, "accumulate": 1, "precision": "fp16", "dropout": True, "ema": True, "sampler": True},
-    {"workers": 0, "accumulate": 3, "ranks": 2, "dropout": True, "norm": True, "sampler": True},
-    {"workers": 1, "accumulate": 1, "ranks": 2, "precision": "bf16", "gan": True, "ema": True, "plateau": True, "norm": True},
-    {"workers": 0, "accumulate": 1, "ranks": 4, "dropout": True, "gan": True, "ema": True},
-    {"workers": 1, "accumulate": 3, "ranks": 4, "precision": "bf16", "plateau": True, "sampler": True, "norm": True, "samples": 58},
-    {"workers": 3, "accumulate": 1, "ranks": 2, "ema": True, "sampler": True, "clip": 0.5, "stop_early": True},
-    {"trainer": True, "workers": 1, "accumulate": 3},
-    {"trainer": True, "ranks": 2, "plateau": True, "epochs": 5},
-]
 KILLS = 2
 
 

@@ -49,6 +49,15 @@ def test_small_batches_make_the_step_of_a_big_one(nursery, tmp_path, step, accum
         assert torch.allclose(tensor, small[name], rtol=0, atol=1e-9), name
 
 
+def test_two_losses_of_a_micro_batch_are_a_sum(nursery, tmp_path):
+    twice = "engine.backward(0.25 * F.cross_entropy(model(a), b)); engine.backward(0.75 * F.cross_entropy(model(a), b), opt); engine.update()"
+    one, _ = weights(nursery, tmp_path / "one", accumulate=2, batch=6, count=34, step=MEAN)
+    two, said = weights(nursery, tmp_path / "two", accumulate=2, batch=6, count=34, step=twice)
+    assert "END 9" in said
+    for name, tensor in one.items():
+        assert torch.allclose(tensor, two[name], rtol=0, atol=1e-9), name
+
+
 def test_another_number_of_ranks_sees_the_same_samples_with_the_same_draws(nursery, tmp_path):
     options = {"ranks": 4, "dropout": True, "epochs": 3, "die_at": 7, "save": "3step", "samples": 61}
     straight = Training(nursery, tmp_path / "straight", {**options, "die_at": None})

@@ -252,6 +252,21 @@ def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     assert one.end() == straight
 
 
+def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
+    one = made(usual('folder="run", save="1step"', tail="import helper").replace("        if DIE", "        import helper\n        if DIE"))
+    helper = one.folder / "helper.py"
+    helper.write_text("value = 1\n")
+    one.start(DIE="7")
+    code, text = one.start(DIE="9")
+    assert code == -signal.SIGKILL, text
+    assert "resumes run at step 6, bit-exact" in text
+    helper.write_text("value = 2\n")
+    code, text = one.start()
+    assert code == 1
+    assert "holds an unfinished run (step 8), and the code changed since" in text
+    assert "state-only (the code changed)" in one.good(STOKER_RESUME="1")
+
+
 def test_carried_variables_are_named(made):
     text = usual().replace("for epoch in", "best, losses, kept, names = 0.0, [], 0, {}\nfor epoch in").replace(
         "        if DIE", "        losses.append(1)\n        temporary = a.sum()\n        best = max(best, float(temporary))\n        kept = engine.keep(kept=kept + 1)\n        if DIE")
@@ -260,7 +275,7 @@ def test_carried_variables_are_named(made):
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(
     "engine.step(F.cross_entropy(model(a), b))", "loss = F.cross_entropy(model(a), b)\n        engine.step(loss)\n        engine.log(loss=loss, text='no number')") + """
-engine._core.metrics.board.close()
+engine._core.metrics.sinks[0].close()
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 import pathlib
 found = [(v.tag, e.step, round(v.tensor.float_val[0], 4)) for path in sorted(pathlib.Path("run").rglob("events.out.*"))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import sys
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import stoker
 
-OPTIONS = {"workers": 0, "accumulate": 1, "plateau": False, "epochs": 3, "save": "4step", "samples": 62, **json.loads(sys.argv[1])}
+OPTIONS = {"workers": 0, "accumulate": 1, "plateau": False, "epochs": 3, "save": "4step", "samples": 62, "die_at": None, **json.loads(sys.argv[1])}
 SEEN = os.open(f"seen{os.environ.get('RANK', '0')}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
@@ -66,6 +67,9 @@ class Count:
     def step(self, trainer):
         self._add("step")
         self.drawn += random.random()
+        if OPTIONS["die_at"] == trainer.engine.steps and os.environ["STARTS"] == "1":
+            trainer.engine._core.keeper.wait()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def epoch(self, trainer, epoch):
         self._add("epoch")

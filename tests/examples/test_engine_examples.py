@@ -54,6 +54,13 @@ def test_the_trainer_and_the_lightning_module_learn(tmp_path):
     assert float(re.search(r"best test accuracy ([\d.]+) %", run("lit.py", tmp_path))[1]) > 95
 
 
+def test_the_text_network_learns_and_stops_early(tmp_path):
+    text = run("../text/train.py", tmp_path)
+    assert float(re.search(r"best test accuracy ([\d.]+) %", text)[1]) > 50  # guessing gives 25
+    assert len(re.findall(r"^epoch", text, re.MULTILINE)) < 40
+    assert load_file(tmp_path / "best.safetensors")["words.weight"].shape == (2000, 64)
+
+
 def test_an_unmodified_script_for_colossalai_on_two_ranks_is_killed_and_started_again(tmp_path):
     ground = Ground()
     try:

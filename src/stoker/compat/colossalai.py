@@ -64,6 +64,9 @@ class Config(dict):
             raise AttributeError(f"The configuration has no {name}.")
         return self[name]
 
+    def __setattr__(self, name: str, value: object) -> None:
+        self[name] = _entry(name, value)
+
 
 class Context:
     """What a script asks `global_context` for."""
@@ -261,7 +264,8 @@ def initialize(model: nn.Module, optimizer: Optimizer, criterion: Callable | Non
                verbose: bool = True) -> tuple[Engine, Loader | None, Loader | None, object]:
     """(engine, training loader, test loader, scheduler): the model on the device, everything remembered, and restored in a resumed run.
 
-    Schedulers of this module, and those of torch in the caller's variables that belong to the optimizer, are remembered too.
+    Schedulers of this module, and those of torch in the caller's variables that belong to the optimizer, are remembered too. With
+    `gradient_accumulation`, the scheduler that comes back counts optimizer steps, as ColossalAI's does.
     Raises StateError before launch_from_torch, InvalidSpec for objects that cannot be saved.
     """
     stoker = global_context.engine()
@@ -273,7 +277,24 @@ def initialize(model: nn.Module, optimizer: Optimizer, criterion: Callable | Non
     engine = Engine(stoker, model, optimizer, criterion)
     _give_range(caller)
     wrapped = [None if loader is None else Loader(engine, loader) for loader in (train_dataloader, test_dataloader)]
-    return engine, wrapped[0], wrapped[1], lr_scheduler
+    counted = lr_scheduler is not None and stoker._core.config.accumulate > 1
+    return engine, wrapped[0], wrapped[1], ByStep(stoker, lr_scheduler) if counted else lr_scheduler
+
+
+class ByStep:
+    """A scheduler whose step() does nothing within an accumulation; attributes are the scheduler's."""
+
+    def __init__(self, stoker: engines.Engine, scheduler: object) -> None:
+        self.__dict__.update(_stoker=stoker, _scheduler=scheduler)
+
+    def step(self, *args: object, **options: object) -> None:
+        """Move the rate, after the last micro-batch of an optimizer step and outside of loops over batches."""
+        micro = self._stoker._core.micro
+        if micro is None or micro.last:
+            self._scheduler.step(*args, **options)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.__dict__["_scheduler"], name)
 
 
 def _schedulers_of(frame: FrameType, optimizer: Optimizer) -> list[object]:

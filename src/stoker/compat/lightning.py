@@ -33,14 +33,16 @@ from stoker.compat.lightning_callbacks import (
     WandbLogger,
 )
 from stoker.compat.lightning_module import LightningDataModule, LightningModule, data_loader
-from stoker.compat.lightning_parts import call_with, check, loader_of, numbers, only_loader, overrides, split
+from stoker.compat.lightning_parts import call_with, check, check_hooks, loader_of, numbers, only_loader, overrides, split
 from stoker.compat.lightning_words import Plan, plan
 from stoker.engine import seeds
 from stoker.engine.data import rows
 from stoker.engine.engine import Engine
-from stoker.engine.errors import InvalidSpec
+from stoker.engine.errors import InvalidSpec, StateError
+from stoker.engine.progress import say
 from stoker.engine.task import Task
 from stoker.engine.trainer import Trainer as OurTrainer
+from stoker.engine.weights import start_from
 
 __all__ = ["CSVLogger", "Callback", "EarlyStopping", "LightningDataModule", "LightningModule", "Logger", "ModelCheckpoint",
            "TensorBoardLogger", "Trainer", "WandbLogger", "data_loader", "seed_everything"]
@@ -69,11 +71,12 @@ class Trainer:
         self.inner = OurTrainer(seed=_seed, epochs=self.plan.epochs, steps=self.plan.steps, precision=self.plan.precision,
                                 accumulate=self.plan.accumulate, clip=self.plan.clip, eval_every=self.plan.eval_every,
                                 callbacks=[_Moments(self)], engine={"device": self.plan.device}, log=self.plan.log)
-        self.inner._most_train, self.inner._most_test = self.plan.most_train, self.plan.most_test
+        self.inner._most_train, self.inner._most_test = self.plan.most_train, self.plan.most_validated
         self.logger = self.plan.logger
         self.logger.engine = self.engine
         self.callback_metrics: dict[str, torch.Tensor] = {}
         self.task: _ModuleTask | None = None
+        self._validates = False
         self.checkpoint_callback = next((each for each in self.callbacks if isinstance(each, ModelCheckpoint)), None)
         for each in self.callbacks:
             if isinstance(each, ModelCheckpoint):
@@ -115,6 +118,11 @@ class Trainer:
         return self.plan.epochs
 
     @property
+    def evaluated(self) -> bool:
+        """Did this epoch have an evaluation, or is there none in this training?"""
+        return self.task.evaluated or not self._validates
+
+    @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
         """As `callback_metrics`."""
         return self.callback_metrics
@@ -141,6 +149,11 @@ class Trainer:
             raise InvalidSpec(f"fit(ckpt_path={ckpt_path!r}): Stoker resumes by itself and reads its own checkpoints.",
                               hint="Leave ckpt_path out; weights alone: model = Net.load_from_checkpoint(path)")
         check(model)
+        for each in self.callbacks:
+            check_hooks(each)
+        if not model.automatic_optimization and self.plan.accumulate > 1:
+            raise InvalidSpec("Trainer(accumulate_grad_batches=...) with automatic_optimization = False: the module accumulates by itself.",
+                              hint="Take accumulate_grad_batches out.")
         source = self._prepared(model, datamodule, "fit")
         train = train_dataloaders if train_dataloaders is not None else old.get("train_dataloader")
         train = train if train is not None else loader_of(source, "train_dataloader", "tng_dataloader")
@@ -148,22 +161,27 @@ class Trainer:
         if train is None:
             raise InvalidSpec(f"There is nothing to train {type(model).__name__} with: no train_dataloader.",
                               hint="trainer.fit(model, loader)")
-        has_step = overrides(model, "validation_step")
+        self._validates = test is not None and overrides(model, "validation_step") and self.plan.most_validated != 0
         self.task = _ModuleTask(self, model, "validation")
-        self.inner.fit(self.task, train, only_loader(test) if has_step else None)
+        self.inner.fit(self.task, only_loader(train, "train"), only_loader(test) if self._validates else None)
 
     def validate(self, model: LightningModule | None = None, dataloaders: object = None, datamodule: object = None,
-                 **options: object) -> list[dict[str, float]]:
-        """Evaluate with validation_step. Returns a list with the means."""
-        return self._evaluate(model, dataloaders, datamodule, "validation")
+                 ckpt_path: object = None, **options: object) -> list[dict[str, float]]:
+        """Evaluate with validation_step. Returns a list with the means. ckpt_path: as for `test`."""
+        return self._evaluate(model, dataloaders, datamodule, "validation", ckpt_path)
 
     def test(self, model: LightningModule | None = None, dataloaders: object = None, datamodule: object = None,
-             **options: object) -> list[dict[str, float]]:
-        """Evaluate with test_step. Returns a list with the means. Weights are those of now, or of the module that is given."""
-        dataloaders = dataloaders if dataloaders is not None else options.get("test_dataloaders")
-        return self._evaluate(model, dataloaders, datamodule, "test")
+             ckpt_path: object = None, **options: object) -> list[dict[str, float]]:
+        """Evaluate with test_step. Returns a list with the means. Weights are those of now, or of the module that is given.
 
-    def _evaluate(self, model: LightningModule | None, loaders: object, datamodule: object, kind: str) -> list[dict[str, float]]:
+        ckpt_path: "best" loads the best checkpoint of this run into the module, a path that checkpoint.
+        Raises StateError if there is no such checkpoint.
+        """
+        dataloaders = dataloaders if dataloaders is not None else options.get("test_dataloaders")
+        return self._evaluate(model, dataloaders, datamodule, "test", ckpt_path)
+
+    def _evaluate(self, model: LightningModule | None, loaders: object, datamodule: object, kind: str,
+                  ckpt_path: object) -> list[dict[str, float]]:
         module = model if model is not None else self.task.model if self.task else None
         if module is None:
             raise InvalidSpec("There is no model yet.", hint=f"trainer.{'test' if kind == 'test' else 'validate'}(model, loader)")
@@ -175,22 +193,44 @@ class Trainer:
         self.task.engine = self.engine
         if not self.engine._core.objects.knows(module):
             module.to(self.engine.device)
+        if ckpt_path not in (None, "last"):
+            self._load(ckpt_path, module)
         self.inner.task = self.task
+        self.inner._most_test = self.plan.most_tested if kind == "test" else self.plan.most_validated
         try:
             with self.engine.eval(module):
                 scores = self.inner.evaluate(only_loader(loader))
+            self.tell(f"on_{kind}_end")
         finally:
             self.task = self.inner.task = before or self.task
+            self.inner._most_test = self.plan.most_validated
         self.engine.print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
         return [scores]
 
-    def predict(self, model: LightningModule | None = None, dataloaders: object = None, **options: object) -> list[object]:
-        """What predict_step (or the model itself) gives for each batch of this rank."""
+    def _load(self, asked: object, module: LightningModule) -> None:
+        """Put the weights of a checkpoint into the module."""
+        core = self.engine._core
+        if asked == "best":
+            core.keeper.wait()
+            self.engine.barrier()
+            if core.keeper.best is None:
+                raise StateError('ckpt_path="best": this run has no best checkpoint.', hint="ModelCheckpoint(monitor=...) keeps one.")
+        said = start_from(core.keeper.root if asked == "best" else Path(asked), [module])
+        if self.is_global_zero:
+            say(said)
+
+    def predict(self, model: LightningModule | None = None, dataloaders: object = None, datamodule: object = None,
+                **options: object) -> list[object]:
+        """What predict_step (or the model itself) gives for each batch of this rank. Raises InvalidSpec without a loader."""
         module = model if model is not None else self.task.model
         module.to(self.engine.device)
+        source = self._prepared(module, datamodule, "predict")
+        loader = dataloaders if dataloaders is not None else loader_of(source, "predict_dataloader")
+        if loader is None:
+            raise InvalidSpec("There is nothing to predict with: no predict_dataloader.", hint="trainer.predict(model, loader)")
         step = module.predict_step if hasattr(module, "predict_step") else lambda batch, n: module(batch)
         with self.engine.eval(module):
-            return [step(batch, n) for n, batch in enumerate(self.engine.batches(only_loader(dataloaders)))]
+            return [call_with(step, batch, n, 0) for n, batch in enumerate(self.engine.batches(only_loader(loader, "predict")))]
 
     def save_checkpoint(self, filepath: str | Path, *args: object, **options: object) -> None:
         """Write the module's weights as a safetensors file of this name, for `load_from_checkpoint`. The run's checkpoints are Stoker's."""
@@ -203,21 +243,26 @@ class Trainer:
     def _prepared(self, model: LightningModule, datamodule: object, stage: str) -> object:
         """What gives the loaders, after its prepare_data and setup."""
         model.__dict__["_trainer"] = self
+        if datamodule is not None:
+            datamodule.trainer = self
         for each in (datamodule, model):
             if each is not None:
                 if self.is_global_zero:
                     each.prepare_data()
                 self.engine.barrier()
                 call_with(each.setup, stage)
+        for each in self.callbacks:
+            if hasattr(each, "setup"):
+                call_with(each.setup, self, model, stage)
         return datamodule if datamodule is not None else model
 
     def tell(self, moment: str, *values: object) -> None:
         """Call a hook of the module and of each callback, where it is defined."""
         if hasattr(self.task.model, moment):
-            getattr(self.task.model, moment)(*values)
+            call_with(getattr(self.task.model, moment), *values)
         for each in self.callbacks:
             if hasattr(each, moment):
-                getattr(each, moment)(self, self.task.model, *values)
+                call_with(getattr(each, moment), self, self.task.model, *values)
 
 
 class _Moments:
@@ -231,8 +276,8 @@ class _Moments:
         self.front.tell("on_train_start")
 
     def epoch(self, trainer: OurTrainer, epoch: int) -> None:
-        self.front.task.end_epoch()
         self.front.tell("on_train_epoch_end")
+        self.front.task.evaluated = False
 
     def end(self, trainer: OurTrainer) -> None:
         self.front.tell("on_train_end")
@@ -256,14 +301,17 @@ class ByHand:
         self.__dict__.update(_engine=engine, optimizer=optimizer)
 
     def step(self, closure: object = None, **options: object) -> None:
-        """Move it. A closure is called before."""
+        """Move it by the gradients that were added up, each loss as it is. A closure is called before."""
         if closure is not None:
             closure()
+        core = self._engine._core
+        if id(self.optimizer) in core.gradients.weights:
+            core.gradients.weights[id(self.optimizer)] = core.micro.share
         self._engine.update(self.optimizer)
 
     def zero_grad(self, *args: object, **options: object) -> None:
         """Forget its gradients."""
-        self._engine._core.gradients.weights.pop(id(self.optimizer), None)
+        self._engine._core.gradients.forget(self.optimizer)
         self.optimizer.zero_grad()
 
     def __getattr__(self, name: str) -> object:
@@ -283,7 +331,7 @@ class _ModuleTask(Task):
         self._phase = ""
         self._batch: object = None
         self._logged: dict[str, torch.Tensor] = {}  # in this evaluation batch
-        self._sizes: dict[str, int] = {}
+        self.evaluated = False  # in this epoch
         self._outputs: list[object] = []  # of the evaluation
         self._epoch: int | None = None
 
@@ -315,23 +363,24 @@ class _ModuleTask(Task):
                 self.front.tell("on_train_epoch_start")
         number = core.micro.number // self.engine.ranks
         self._phase, self._batch = "training", batch
+        self.front.tell("on_train_batch_start", batch, number, 0)
         outputs = self._by_hand(batch, number) if not self.model.automatic_optimization else self._by_rule(batch, number)
-        self._phase = ""
         if self._collects:
             self._kept_outputs.append(outputs)
-        for each in self.front.callbacks:
-            if hasattr(each, "on_train_batch_end"):
-                each.on_train_batch_end(self.front, self.model, outputs, batch, number)
+        self.front.tell("on_train_batch_end", outputs, batch, number, 0)
+        self._phase = ""
 
     def _by_hand(self, batch: object, number: int) -> dict:
         with self._autocast():
             result = call_with(self.model.training_step, batch, number)
-        self.engine._core.gradients.drop(self.optimizers)  # what no optimizer took
+        if self.engine._core.moved:  # else the module accumulates
+            self.engine._core.gradients.drop(self.optimizers)  # what no optimizer took
         return self._output(result)[1]
 
     def _by_rule(self, batch: object, number: int) -> dict:
         several = len(self.optimizers) > 1
         core = self.engine._core
+        named = len(core.objects.optimizers) > 1  # those of an earlier fit are known to the engine too
         output: dict = {}
         for n, optimizer in enumerate(self.optimizers):
             if several:
@@ -340,7 +389,7 @@ class _ModuleTask(Task):
                 result = call_with(self.model.training_step, batch, number, *([n] if several else []))
             loss, output = self._output(result)
             if loss is not None:
-                self.engine.backward(loss, *([optimizer] if several else []))
+                self.engine.backward(loss, *([optimizer] if named else []))
                 self.engine.log(**{f"loss{n}" if several else "loss": loss})
             if several:
                 self.model.untoggle_optimizer(optimizer)
@@ -358,30 +407,28 @@ class _ModuleTask(Task):
         return result.get("loss"), {name: value for name, value in own.items() if name not in ("log", "progress_bar")}
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:
-        number = self.engine._core.micro.number
+        number = self.engine._core.micro.number // self.engine.ranks
         if not self._phase:
             self._phase = self.kind
             self._outputs.clear()
-            if self.kind == "validation":
-                self.front.tell("on_validation_epoch_start")
+            self.front.tell(f"on_{self.kind}_start")
+            self.front.tell(f"on_{self.kind}_epoch_start")
         self._batch, self._logged = batch, {}
         with self._autocast():
             result = call_with(getattr(self.model, f"{self.kind}_step"), batch, number, 0)
         self._outputs.append(result)
-        return {name: value.float().mean() for name, value in self._logged.items()}
+        return dict(self._logged)
 
     def after_evaluation(self, scores: dict[str, float]) -> dict[str, float]:
         """The module's own summary of an evaluation is added: means over the ranks of what it logs."""
         self.front.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
-        self._phase, self._logged = "summary", {}
+        self._phase, self._logged, self.evaluated = "summary", {}, True
         old = [name for name in (f"{self.kind}_epoch_end", f"{self.kind}_end") if hasattr(self.model, name)]
         for name in old:
             result = getattr(self.model, name)(self._outputs)
             if isinstance(result, dict):
                 self._logged.update({n: torch.as_tensor(v) for n, v in {**numbers(result), **result.get("log", {})}.items()})
-        hook = f"on_{self.kind}_epoch_end"
-        if hasattr(self.model, hook):
-            getattr(self.model, hook)()
+        self.front.tell(f"on_{self.kind}_epoch_end")
         self._phase, self._outputs = "", []
         found = {name: self.engine.average(value.float().mean().item()) for name, value in self._logged.items()}
         self.front.callback_metrics.update({name: torch.tensor(value) for name, value in found.items()})
@@ -390,14 +437,15 @@ class _ModuleTask(Task):
     def log_value(self, name: str, value: object, on_step: bool | None, on_epoch: bool | None, size: int | None) -> None:
         number = torch.as_tensor(value).detach()
         if self._phase == "training":
-            step, epoch = on_step if on_step is not None else not on_epoch, bool(on_epoch)
+            step, epoch = on_step is None or on_step, bool(on_epoch)
             self.front.callback_metrics[name] = number
             if step:
                 self.engine.log(**{f"{name}_step" if epoch else name: number})
             if epoch:
                 self._add(f"{name}_epoch" if step else name, number, size or rows(self._batch))
         elif self._phase in ("summary", self.kind):
-            self._logged[name] = number
+            mean = number.float().mean()
+            self._logged[name] = mean.expand(size) if size else mean  # one entry a sample: that is its weight
         else:
             self.front.callback_metrics[name] = number
             self.engine.log(**{name: number})
@@ -412,7 +460,8 @@ class _ModuleTask(Task):
         self._step_schedules("step", self.engine.steps)
 
     def after_epoch(self, scores: dict[str, float]) -> None:
-        if scores:
+        self.end_epoch()
+        if self.evaluated:
             self.front.tell("on_validation_end")
         self._passes["epochs"] += 1
         self._step_schedules("epoch", self._passes["epochs"])
@@ -421,7 +470,8 @@ class _ModuleTask(Task):
         """Means of what was logged with on_epoch, and the old training_epoch_end."""
         found = self.front.inner._means({name: (float(total), weight) for name, (total, weight) in self._means.items()})
         self._means.clear()
-        self.front.callback_metrics.update({name: torch.tensor(value) for name, value in found.items()})
+        for name, value in found.items():
+            self.front.callback_metrics[name] = self.front.callback_metrics[name.removesuffix("_epoch")] = torch.tensor(value)
         if found:
             self.engine.log(**found)
         if self._collects:

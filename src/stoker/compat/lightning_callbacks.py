@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import TYPE_CHECKING
 
 from stoker.engine.errors import InvalidSpec
@@ -36,11 +38,35 @@ class Callback:
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Called after an epoch."""
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
+        """Called before each micro-batch."""
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int) -> None:
         """Called after each micro-batch."""
 
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called before an evaluation."""
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called before an evaluation, after `on_validation_start`."""
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called after an evaluation's batches."""
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Called after an evaluation."""
+
+    def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called before a test."""
+
+    def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called before a test, after `on_test_start`."""
+
+    def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called after a test's batches."""
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Called after a test."""
 
     def state_dict(self) -> dict:
         """What a checkpoint has to hold."""
@@ -51,7 +77,7 @@ class Callback:
 
 
 class _Watches(Callback):
-    """Looks at one metric."""
+    """Looks at one metric after each epoch that had an evaluation; after each epoch where there is none at all."""
 
     def __init__(self, monitor: str | None, mode: str) -> None:
         if mode not in ("min", "max", "auto"):
@@ -67,6 +93,13 @@ class _Watches(Callback):
                               hint=f"self.log({self.monitor!r}, value) in validation_step")
         return float(trainer.callback_metrics[self.monitor])
 
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.evaluated:
+            self.look(trainer)
+
+    def look(self, trainer: Trainer) -> None:
+        """An epoch is over, and its metrics are there."""
+
     def _signed(self, value: float) -> float:
         """Larger is better."""
         return value if self.mode == "max" else -value
@@ -81,7 +114,7 @@ class _Watches(Callback):
 
 
 class EarlyStopping(_Watches):
-    """Stops the training when `monitor` has not improved by more than `min_delta` in `patience` evaluations."""
+    """Stops the training when `monitor` has not improved by more than `min_delta` in `patience` evaluations, or is not finite."""
 
     def __init__(self, monitor: str = "val_loss", min_delta: float = 0.0, patience: int = 3, verbose: bool = False, mode: str = "auto",
                  **options: object) -> None:
@@ -91,8 +124,11 @@ class EarlyStopping(_Watches):
         self.wait_count = 0
         self.stopped_epoch = 0
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def look(self, trainer: Trainer) -> None:
         value = self._value(trainer)
+        if not math.isfinite(value):
+            trainer.should_stop = True
+            return
         if self.best is None or self._signed(value) - self._signed(self.best) > self.min_delta:
             self.best, self.wait_count = value, 0
             return
@@ -114,7 +150,7 @@ class ModelCheckpoint(_Watches):
                  mode: str = "auto", **options: object) -> None:
         super().__init__(monitor, mode)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def look(self, trainer: Trainer) -> None:
         if self.monitor is None:
             return
         value = self._value(trainer)
@@ -145,6 +181,10 @@ class Experiment:
     def add_scalar(self, tag: str, value: object, global_step: int | None = None, *args: object, **options: object) -> None:
         """A number into metrics.jsonl."""
         self._logger.log_metrics({tag: value})
+
+    def log(self, values: dict[str, object], *args: object, **options: object) -> None:
+        """Numbers into metrics.jsonl, in W&B's words; other values are left out."""
+        self._logger.log_metrics({name: value for name, value in values.items() if isinstance(value, int | float)})
 
     def __getattr__(self, name: str) -> object:
         if not name.startswith(("add_", "log")):
@@ -190,4 +230,12 @@ class CSVLogger(Logger):
 
 
 class WandbLogger(Logger):
-    """As `Logger`."""
+    """As `Logger`; the numbers go to Weights & Biases too. Project and name of the W&B run: WANDB_PROJECT and WANDB_NAME come first."""
+
+    def __init__(self, name: str | None = None, save_dir: object = None, version: object = None, offline: bool = False,
+                 project: str | None = None, **options: object) -> None:
+        super().__init__(save_dir, name, version, **options)
+        wanted = {"WANDB_PROJECT": project, "WANDB_NAME": name, "WANDB_MODE": "offline" if offline else None}
+        for variable, value in wanted.items():
+            if value:
+                os.environ.setdefault(variable, value)

@@ -187,6 +187,9 @@ class LightningModule(Remembers, nn.Module):
     def test_dataloader(self) -> object:
         """The loader to test with."""
 
+    def predict_dataloader(self) -> object:
+        """The loader to predict with."""
+
     def prepare_data(self) -> None:
         """Called first, on rank 0."""
 
@@ -211,14 +214,29 @@ class LightningModule(Remembers, nn.Module):
     def on_train_epoch_end(self) -> None:
         """Called after an epoch."""
 
-    def on_validation_epoch_start(self) -> None:
+    def on_validation_start(self) -> None:
         """Called before an evaluation."""
+
+    def on_validation_epoch_start(self) -> None:
+        """Called before an evaluation, after `on_validation_start`."""
 
     def on_validation_epoch_end(self) -> None:
         """Called after an evaluation's batches."""
 
+    def on_validation_end(self) -> None:
+        """Called after an evaluation."""
+
+    def on_test_start(self) -> None:
+        """Called before a test."""
+
+    def on_test_epoch_start(self) -> None:
+        """Called before a test, after `on_test_start`."""
+
     def on_test_epoch_end(self) -> None:
         """Called after a test's batches."""
+
+    def on_test_end(self) -> None:
+        """Called after a test."""
 
 
 class LightningDataModule(Remembers):
@@ -241,6 +259,9 @@ class LightningDataModule(Remembers):
 
     def test_dataloader(self) -> object:
         """The loader to test with."""
+
+    def predict_dataloader(self) -> object:
+        """The loader to predict with."""
 
 
 def data_loader(function: Callable) -> Callable:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Iterable
 
 import torch
 from torch.optim import Optimizer
 
+from stoker.compat.lightning_callbacks import Callback
 from stoker.compat.lightning_module import LightningModule
 from stoker.engine.errors import InvalidSpec
 
 REPLACED = ("optimizer_step", "optimizer_zero_grad", "backward", "lr_scheduler_step", "configure_gradient_clipping", "tbptt_split_batch",
-            "transfer_batch_to_device")  # parts of a loop that is Stoker's here
+            "transfer_batch_to_device", "training_end", "training_step_end", "validation_step_end", "test_step_end", "configure_callbacks",
+            "configure_model", "configure_sharded_model")  # parts of a loop that is Stoker's here
+CALLED = {name for name in dir(Callback) if name.startswith("on_")}
+TAKE_IT_OUT = "Take it out, or write the loop with stoker.Engine."
 
 
 def split(found: object) -> tuple[list[Optimizer], list[dict]]:
@@ -20,6 +26,9 @@ def split(found: object) -> tuple[list[Optimizer], list[dict]]:
     if isinstance(found, Optimizer):
         return [found], []
     if isinstance(found, dict):
+        if found.get("frequency", 1) != 1:
+            raise InvalidSpec("configure_optimizers: optimizers that take turns by `frequency` are not followed.",
+                              hint="Set automatic_optimization = False and step them in training_step.")
         own = found.get("lr_scheduler")
         return [found["optimizer"]], [] if own is None else [_entry(own, found.get("monitor"))]
     if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(each, list | tuple) for each in found):
@@ -43,7 +52,16 @@ def check(model: LightningModule) -> None:
     for name in REPLACED:
         if hasattr(model, name):
             raise InvalidSpec(f"{type(model).__name__}.{name} replaces a part of Lightning's loop, which Stoker's Trainer does not call.",
-                              hint="Take it out, or write the loop with stoker.Engine.")
+                              hint=TAKE_IT_OUT)
+    check_hooks(model)
+
+
+def check_hooks(thing: object) -> None:
+    """Raises InvalidSpec if a module or a callback defines a hook that is never called here."""
+    kind = type(thing)
+    for name in dir(kind):
+        if name.startswith("on_") and name not in CALLED and callable(getattr(kind, name)):
+            raise InvalidSpec(f"{kind.__name__}.{name} is a hook that Stoker's Trainer does not call.", hint=TAKE_IT_OUT)
 
 
 def overrides(model: object, name: str) -> bool:
@@ -53,11 +71,17 @@ def overrides(model: object, name: str) -> bool:
 
 def call_with(function: object, *values: object) -> object:
     """Call with as many of the values as the function takes."""
+    plain = getattr(function, "__func__", function)
+    return function(*values[:_places(plain) - (plain is not function)])
+
+
+@functools.cache
+def _places(function: object) -> int:
+    """How many arguments by position it takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return function(*values)
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return function(*values[:len(places)])
+        return sys.maxsize
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 def loader_of(source: object, *names: str) -> Iterable | None:
@@ -70,13 +94,14 @@ def loader_of(source: object, *names: str) -> Iterable | None:
     return None
 
 
-def only_loader(loaders: object) -> Iterable | None:
-    """The loader; of a list with one, that one. Raises InvalidSpec for several."""
-    if isinstance(loaders, list | tuple) and loaders and hasattr(loaders[0], "dataset"):
-        if len(loaders) > 1:
-            raise InvalidSpec(f"There are {len(loaders)} loaders to evaluate with; Stoker's Trainer takes one.",
+def only_loader(loaders: object, use: str = "evaluate") -> Iterable | None:
+    """The loader; of a list or a dict with one, that one. Raises InvalidSpec for several."""
+    several = list(loaders.values()) if isinstance(loaders, dict) else loaders
+    if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):
+        if len(several) > 1:
+            raise InvalidSpec(f"There are {len(several)} loaders to {use} with; Stoker's Trainer takes one.",
                               hint="torch.utils.data.ConcatDataset joins datasets.")
-        return loaders[0]
+        return several[0]
     return loaders
 
 

@@ -7,34 +7,44 @@ from dataclasses import dataclass, field
 
 import torch
 
-from stoker.compat.lightning_callbacks import EarlyStopping, Logger, TensorBoardLogger
+from stoker.compat.lightning_callbacks import EarlyStopping, Logger, TensorBoardLogger, WandbLogger
 from stoker.engine.errors import InvalidSpec
 from stoker.engine.progress import say
 
 # argument of an old version: its newest name
 RENAMED = {"max_nb_epochs": "max_epochs", "nb_gpu_nodes": "num_nodes", "num_gpu_nodes": "num_nodes", "distributed_backend": "strategy",
            "gradient_clip": "gradient_clip_val", "train_percent_check": "limit_train_batches", "val_percent_check": "limit_val_batches",
-           "overfit_pct": "overfit_batches", "check_val_every_n_epochs": "check_val_every_n_epoch"}
+           "test_percent_check": "limit_test_batches", "min_nb_epochs": "min_epochs", "overfit_pct": "overfit_batches",
+           "check_val_every_n_epochs": "check_val_every_n_epoch"}
 # has no meaning here, or is always so: left out without a word
 WITHOUT_EFFECT = {
     "default_root_dir", "default_save_path", "weights_save_path", "log_every_n_steps", "row_log_interval", "log_save_interval",
     "enable_progress_bar", "progress_bar_refresh_rate", "show_progress_bar", "enable_model_summary", "weights_summary",
     "enable_checkpointing", "checkpoint_callback", "num_sanity_val_steps", "nb_sanity_val_steps", "deterministic", "benchmark",
-    "profiler", "sync_batchnorm", "replace_sampler_ddp", "use_distributed_sampler", "process_position", "print_nan_grads",
-    "min_epochs", "min_nb_epochs", "min_steps", "move_metrics_to_cpu", "terminate_on_nan", "detect_anomaly", "inference_mode",
+    "profiler", "replace_sampler_ddp", "use_distributed_sampler", "process_position", "print_nan_grads",
+    "move_metrics_to_cpu", "terminate_on_nan", "detect_anomaly", "inference_mode",
     "barebones", "amp_level", "amp_backend", "auto_lr_find", "auto_scale_batch_size", "auto_select_gpus",
-    "flush_logs_every_n_steps", "reload_dataloaders_every_n_epochs", "track_grad_norm", "log_gpu_memory", "stochastic_weight_avg",
-    "num_processes", "devices", "gpus", "accelerator", "plugins", "experiment", "resume_from_checkpoint", "limit_test_batches",
-    "limit_predict_batches",
+    "flush_logs_every_n_steps", "track_grad_norm", "log_gpu_memory",
+    "num_processes", "devices", "gpus", "experiment", "limit_predict_batches",
 }
+# would change the training and is not followed: refused, unless its value asks for nothing
+NOT_FOLLOWED = {
+    "min_epochs": "an early stop does not wait for it", "min_steps": "an early stop does not wait for it",
+    "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints", "plugins": "plugins are not used",
+    "reload_dataloaders_every_n_epochs": "loaders are made once", "reload_dataloaders_every_epoch": "loaders are made once",
+    "stochastic_weight_avg": "weights are not averaged", "sync_batchnorm": "each rank normalizes its own batch",
+}
+SINKS = {TensorBoardLogger: "tensorboard", WandbLogger: "wandb"}
 PRECISIONS = {"32": "fp32", "32-true": "fp32", "16": "fp16", "16-mixed": "fp16", "bf16": "bf16", "bf16-mixed": "bf16"}
-ONE_MACHINE = {"ddp": "", "ddp_spawn": "", "ddp_find_unused_parameters_true": "", "ddp_find_unused_parameters_false": "", "auto": "",
-               "single_device": "", "dp": "dp splits batches inside one process; here the ranks of ddp do", "ddp2": "ddp2 is ddp here"}
+DEVICES = ("auto", "cpu", "gpu", "cuda", "mps")
+ONE_MACHINE = {"ddp": "", "ddp_cpu": "", "ddp_spawn": "", "ddp_find_unused_parameters_true": "",
+               "ddp_find_unused_parameters_false": "", "auto": "", "single_device": "",
+               "dp": "dp splits batches inside one process; here the ranks of ddp do", "ddp2": "ddp2 is ddp here"}
 
 
 @dataclass
 class Plan:
-    """What Stoker's Trainer is made with. most_train, most_test: batches of an epoch; a float is a share of them."""
+    """What Stoker's Trainer is made with. most_train, most_validated, most_tested: batches of a loop; a float is a share of them."""
 
     epochs: int | None = None
     steps: int | None = None
@@ -44,29 +54,36 @@ class Plan:
     device: str | None = None
     eval_every: int = 1
     most_train: int | float | None = None
-    most_test: int | float | None = None
+    most_validated: int | float | None = None
+    most_tested: int | float | None = None
     callbacks: list = field(default_factory=list)
     logger: Logger = field(default_factory=Logger)
-    log: str | None = None
+    log: list[str] = field(default_factory=list)
 
 
 def plan(given: dict[str, object]) -> Plan:
     """Arguments read: max_epochs, max_steps, precision, accumulate_grad_batches, gradient_clip_val, gpus, devices, accelerator, num_nodes,
-    strategy, check_val_every_n_epoch, limit_train_batches, limit_val_batches, fast_dev_run, callbacks, early_stop_callback, logger, and
-    their old names. Raises InvalidSpec, which names the argument."""
-    words = {RENAMED.get(name, name): value for name, value in given.items()}
+    strategy, check_val_every_n_epoch, limit_train_batches, limit_val_batches, limit_test_batches, fast_dev_run, callbacks,
+    early_stop_callback, logger, and their old names. Raises InvalidSpec, which names the argument."""
+    words = {RENAMED.get(name, name): float(value) if name.endswith("_percent_check") else value for name, value in given.items()}
     take = words.pop
+    _refuse_not_followed(words)
     made = Plan(accumulate=_whole(take("accumulate_grad_batches", 1), "accumulate_grad_batches"))
     made.clip = take("gradient_clip_val", None) or None
     made.eval_every = take("check_val_every_n_epoch", 1) or 1
-    made.most_train, made.most_test = take("limit_train_batches", None), take("limit_val_batches", None)
+    kinds = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
+    made.most_train, made.most_validated, made.most_tested = (_limit(take(name, None), name) for name in kinds)
+    if made.most_train == 0:
+        raise InvalidSpec("Trainer(limit_train_batches=0): that trains nothing.", hint="trainer.validate(model, loader) evaluates.")
     made.epochs, made.steps = _length(take("max_epochs", None), take("max_steps", None))
-    made.device = _device(words)
+    made.device = _device(words, take("accelerator", None))
     made.precision = _precision(take("precision", 32), take("use_amp", False), made.device)
     _one_machine(take("num_nodes", 1), take("strategy", None))
-    _tell_ranks(words.get("devices", words.get("gpus")))
-    if take("fast_dev_run", False):
-        made.epochs, made.steps, made.most_train, made.most_test = 1, None, 1, 1
+    _tell_ranks(words.get("devices", words.get("gpus", words.get("num_processes"))))
+    quick = int(take("fast_dev_run", False))
+    if quick:
+        made.epochs, made.steps = 1, None
+        made.most_train = made.most_validated = made.most_tested = quick
     callbacks = take("callbacks", None) or []
     made.callbacks = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
     stops = take("early_stop_callback", None)
@@ -74,8 +91,9 @@ def plan(given: dict[str, object]) -> Plan:
     kept = words.get("checkpoint_callback")
     made.callbacks += [kept] if hasattr(kept, "on_validation_end") else []
     logger = take("logger", None)
-    made.logger = logger if isinstance(logger, Logger) else Logger()
-    made.log = "tensorboard" if isinstance(logger, TensorBoardLogger) else None
+    loggers = [each for each in (logger if isinstance(logger, list | tuple) else [logger]) if isinstance(each, Logger)]
+    made.logger = loggers[0] if loggers else Logger()
+    made.log = [sink for kind, sink in SINKS.items() if any(isinstance(each, kind) for each in loggers)]
     if take("val_check_interval", 1.0) not in (1.0, None):
         say("val_check_interval: evaluations come at the end of epochs")
     if take("gradient_clip_algorithm", "norm") not in ("norm", None):
@@ -98,10 +116,36 @@ def _length(epochs: int | None, steps: int | None) -> tuple[int | None, int | No
     return (None, steps) if steps is not None else (epochs, None)
 
 
-def _device(words: dict[str, object]) -> str | None:
-    if words.get("accelerator") in ("cpu", "mps"):
+def _refuse_not_followed(words: dict[str, object]) -> None:
+    """Takes the arguments of NOT_FOLLOWED out of the words. Raises InvalidSpec for one that asks for something."""
+    for name, why in NOT_FOLLOWED.items():
+        value = words.pop(name, None)
+        one_of_one = name.startswith("min_") and value == 1
+        alone = name == "sync_batchnorm" and os.environ.get("WORLD_SIZE", "1") == "1"
+        if value and value != -1 and not one_of_one and not alone:
+            raise InvalidSpec(f"Trainer({name}={value!r}): {why}.", hint="Take it out, or run the script with Lightning itself.")
+
+
+def _limit(value: object, name: str) -> int | float | None:
+    """A number of batches, or a share of them; None for all."""
+    if value is None or (isinstance(value, float) and value == 1.0):
+        return None
+    number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if not number and not (isinstance(value, float) and 0 <= value < 1):
+        raise InvalidSpec(f"Trainer({name}={value!r}): it is a number of batches, or a share from 0.0 to 1.0.")
+    return value
+
+
+def _device(words: dict[str, object], accelerator: object) -> str | None:
+    """The device that is asked for; None for the best one. `accelerator` names a strategy in Lightning before 1.5."""
+    if accelerator in ONE_MACHINE and accelerator != "auto":
+        words.setdefault("strategy", accelerator)
+        return "cpu" if accelerator == "ddp_cpu" else _device(words, None)
+    if accelerator not in (None, *DEVICES):
+        raise InvalidSpec(f"Trainer(accelerator={accelerator!r}): here are {', '.join(DEVICES)}.")
+    if accelerator in ("cpu", "mps"):
         return "cpu"
-    if words.get("accelerator") in ("gpu", "cuda", "auto") or "gpus" not in words:
+    if accelerator is not None or "gpus" not in words:
         return None
     return "cpu" if words["gpus"] in (0, None, [], "") else None
 

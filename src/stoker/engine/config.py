@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.engine.errors import InvalidSpec
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
 ON_NAN = ("stop", "skip", "back")
+SINKS = ("tensorboard", "wandb")
 UNITS = {"s": ("seconds", 1), "min": ("seconds", 60), "h": ("seconds", 3600), "step": ("steps", 1), "ep": ("epochs", 1)}
 SEE = "See the arguments of Engine in docs/how-to/engine.md."
 
@@ -37,7 +39,8 @@ class Config:
     nan: action for a loss or gradient that is not finite: "stop" raises, "skip" drops the step, "back" also
         restores models, optimizers and schedulers from the last checkpoint and continues with the next batch.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
-    log: where numbers go besides metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the checkpoints), or None.
+    log: where numbers go besides metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the checkpoints), "wandb" (offline
+        without an API key), a list of both, or None.
     """
 
     folder: str | None = None
@@ -49,7 +52,7 @@ class Config:
     keep_last: int = 2
     nan: str = "stop"
     device: str | None = None
-    log: str | None = None
+    log: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         _need(isinstance(self.seed, int) and not isinstance(self.seed, bool), "seed", self.seed, "an integer")
@@ -58,8 +61,14 @@ class Config:
         _need(self.clip is None or self.clip > 0, "clip", self.clip, "a number above 0, or None")
         _need(isinstance(self.keep_last, int) and self.keep_last >= 1, "keep_last", self.keep_last, "an integer of at least 1")
         _need(self.nan in ON_NAN, "nan", self.nan, " or ".join(ON_NAN))
-        _need(self.log in (None, "tensorboard"), "log", self.log, '"tensorboard" or None')
+        _need(all(sink in SINKS for sink in self.sinks), "log", self.log, '"tensorboard", "wandb", a list of both, or None')
         every(self.save)
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """Where numbers go besides metrics.jsonl, each once."""
+        named = (self.log,) if self.log is None or isinstance(self.log, str) else self.log
+        return tuple(dict.fromkeys(sink for sink in named if sink is not None))
 
 
 def config(given: dict[str, object]) -> Config:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter, time
 from types import FrameType
@@ -17,6 +16,7 @@ from torch.optim import Optimizer
 
 from stoker.base.rundir import write_whole
 from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds
+from stoker.engine.ahead import Ahead
 from stoker.engine.carried import carried
 from stoker.engine.config import Config
 from stoker.engine.data import Micro, move
@@ -102,7 +102,7 @@ class Core:
             self._totals = dict(saved.doc["totals"])
             self.precision.load_state_dict(saved.doc["precision"])
         if self.world.rank == 0:
-            self.metrics = metrics.opened(self.keeper.root, saved.doc["metrics"] if saved else None, self.config.log is not None)
+            self.metrics = metrics.opened(self.keeper.root, saved.doc["metrics"] if saved else None, self.config.sinks)
         atexit.register(self.close)
 
     def _threads(self, made: dict) -> None:
@@ -311,9 +311,11 @@ class Core:
         if not self.evaluating and self.gradients.drop(self.objects.optimizers):
             say("the loop ended within an accumulation, so the gradients of its last micro-batches are dropped")
 
-    def to_device(self, batch: object) -> object:
-        """A batch on this rank's device."""
-        return move(batch, self.device)
+    def on_device(self, source: Iterator, ahead: bool) -> Iterator:
+        """Micro-batches with their data on this rank's device. ahead: one more may be read and copied meanwhile."""
+        if self.moves and ahead:
+            return Ahead(source, self.device, lambda batch: move(batch, self.device))
+        return ((micro, move(batch, self.device)) for micro, batch in source) if self.moves else source
 
     def inside_batches(self) -> bool:
         """Is a loop over batches open?"""
@@ -346,18 +348,15 @@ class Core:
     def _made(self) -> dict:
         return {**grade.facts(self.device), "world": self.world.size, "window": self.window, "accumulate": self.config.accumulate,
                 "seed": self.config.seed, "precision": self.precision.name, "clip": self.config.clip,
-                "code": place.code_hash(place.main_file())}
+                "code": place.code_hashes(place.main_file())}
 
     def _check_finite(self) -> None:
         """No checkpoint is made of parameters that are not finite. And all ranks have the same ones."""
-        parameters = [[p.detach() for p in model.parameters() if p.is_floating_point()] for model in self.objects.models]
-        sums = [float(sum(p.sum(dtype=torch.float64) for p in each)) for each in parameters]
-        if not math.isfinite(sum(sums)):
+        if not self.objects.finite():
             bad = self.gradients.first_bad(list(self.objects.parameter_names))
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
                              hint="The last checkpoint is older and not affected.")
-        everywhere = self.world.gather(repr(sums).encode())
-        if len(set(everywhere)) > 1:
+        if self.world.size > 1 and len(set(self.world.gather(self.objects.checksum()))) > 1:
             raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks computed what others did not.",
                              hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.")
 
@@ -438,6 +437,7 @@ class Core:
         saved = self.keeper.saved
         if saved:
             self._doubts += grade.compare(saved.doc["made"], self._made())
+            self._doubts += [(grade.STATE, "the code changed")] if self.keeper.code_changed else []
             self._compare_data(saved.doc["data"])
         lowest, reasons = grade.worst(self._doubts)
         notes = [*self.keeper.said, *(note for feed in self.objects.feeds.values() for note in feed.notes)]

@@ -12,15 +12,19 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 
+import numpy
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, default_collate
 
 from stoker.engine import seeds
-from stoker.engine.errors import InvalidSpec
+from stoker.engine.dist import World
+from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.order import Indices, index_batches, plain_values
+from stoker.engine.progress import clock, say
 
+TOLD_S = 2.0  # between two lines about batches that are read again
 PROBE_S = 0.25
 PROBED = 16  # samples
 
@@ -45,6 +49,10 @@ class Micro:
 
 def micros(items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool) -> Iterator[Micro]:
     """This rank's micro-batches. `window` micro-batches make an optimizer step; slot n of it is rank n % ranks's."""
+    if window == 1:  # of one rank: most trainings, and nothing to share out
+        for number, item in enumerate(items, skip):
+            yield Micro(number, item, size_of(item), 1, 1.0, True, False)
+        return
     first = skip
     while step := list(islice(items, window)):
         sizes = [size_of(item) for item in step]
@@ -74,6 +82,14 @@ class Feed:
     def items(self, place: int, skip: int) -> Iterator:
         """Items of batch `skip` and after."""
         return iter(self.source[skip:])
+
+    def agreed(self, items: Iterator, world: World) -> Iterator:
+        """The items, where it is sure that every rank gets the same ones. Called on every rank."""
+        return items
+
+    def ahead(self) -> bool:
+        """May a batch be read before the one in front of it is done with?"""
+        return True
 
     def size(self, item: object) -> int:
         """Samples in the batch that this item gives."""
@@ -222,7 +238,8 @@ class InMemory(Loader):
 class Stream(Feed):
     """Anything that can only be gone through from its start: an iterable dataset, a loader of another library.
 
-    With state_dict it goes on where it was. Without, its batches are read again up to the position.
+    With state_dict it goes on where it was. Without, its batches are read again up to the position. Each of several ranks reads the whole
+    stream and keeps its own batches, so the samples and their order are those of one rank.
     """
 
     def __init__(self, source: Iterable) -> None:
@@ -234,6 +251,7 @@ class Stream(Feed):
         holders = [source, dataset] if in_process else [source]
         self.holder = next((h for h in holders if hasattr(h, "state_dict") and hasattr(h, "load_state_dict")), None)
         self._restored = False
+        self._speaks = True
         if self.holder is None:
             self.doubt = f"{self.name} has no state_dict, so its batches are read again up to the position"
 
@@ -250,7 +268,7 @@ class Stream(Feed):
         iterator = iter(self.source)
         at = skip if self._restored else 0
         self._restored = False
-        told = time.monotonic()
+        began = told = time.monotonic()
         while True:
             seeds.seed_cpu(seeds.mix(fetch, at))
             try:
@@ -259,10 +277,25 @@ class Stream(Feed):
                 return
             if at >= skip:
                 yield batch
-            elif time.monotonic() - told > 2:
+            elif self._speaks and time.monotonic() - told > TOLD_S:
                 told = time.monotonic()
-                print(f"stoker: {self.name}: read {at + 1:,} of {skip:,} batches again", flush=True)
+                left = clock((told - began) * (skip - at - 1) / (at + 1))
+                say(f"{self.name}: read {at + 1:,} of {skip:,} batches again, {left} left")
             at += 1
+
+    def agreed(self, items: Iterator, world: World) -> Iterator:
+        """Raises StateError if a rank gets another first batch than rank 0: then each would train on a part of its own part."""
+        self._speaks = world.rank == 0
+        first = next(items, None)
+        found = world.gather(digest(first))
+        other = next((rank for rank, each in enumerate(found) if each != found[0]), None)
+        if other is not None:
+            raise StateError(f"{self.name} gives rank {other} other batches than rank 0.",
+                             hint="Give each rank the whole stream, in the same order: the engine distributes its batches over the ranks.")
+        return items if first is None else chain([first], items)
+
+    def ahead(self) -> bool:
+        return self.holder is None  # its state would be that of the batch after
 
     def state_dict(self) -> dict:
         return {"stream": self.holder.state_dict()} if self.holder is not None else {}
@@ -378,9 +411,33 @@ def _ids(dataset: object) -> str:
 def rows(batch: object) -> int:
     """Samples in a batch: the first dimension of its first tensor; 1 if there is none."""
     if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.dim() else 1
+        return len(batch) if batch.dim() else 1
+    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], torch.Tensor):
+        return rows(batch[0])
     parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
     return next((rows(part) for part in parts if isinstance(part, torch.Tensor | list | tuple | dict)), 1)
+
+
+def digest(value: object) -> bytes:
+    """A short hash of the tensors, arrays, numbers and texts in a batch."""
+    found = blake2b(digest_size=8)
+
+    def add(part: object) -> None:
+        if isinstance(part, torch.Tensor) and part.layout == torch.strided:
+            found.update(f"{part.dtype}{tuple(part.shape)}".encode())
+            found.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        elif isinstance(part, numpy.ndarray) and part.dtype != object:
+            found.update(f"{part.dtype}{part.shape}".encode() + part.tobytes())
+        elif isinstance(part, int | float | str | bytes):
+            found.update(repr(part).encode())
+        elif isinstance(part, dict):
+            add(list(part.items()))
+        elif isinstance(part, list | tuple):
+            for each in part:
+                add(each)
+
+    add(value)
+    return found.digest()
 
 
 def same(one: object, other: object) -> bool:
@@ -401,7 +458,8 @@ def same(one: object, other: object) -> bool:
 def move(batch: object, device: torch.device) -> object:
     """The batch with its tensors on the device; lists, tuples and dicts are gone through."""
     if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
+        from_host = device.type == "cuda" and batch.device.type == "cpu" and batch.layout == torch.strided
+        return (batch.pin_memory() if from_host else batch).to(device, non_blocking=True)  # only pinned memory is copied meanwhile
     if isinstance(batch, dict):
         moved = {k: move(v, device) for k, v in batch.items()}
         return moved if type(batch) is dict else type(batch)(moved)

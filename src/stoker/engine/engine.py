@@ -96,11 +96,7 @@ class Engine:
         The sample order is derived from the seed and the epoch; random values of a sample from its position in the epoch.
         Inside `engine.eval`, every sample appears exactly once over all ranks.
         """
-        feed = self._core.objects.feeds.get(id(source)) or data.feed(source)
-        if isinstance(feed, data.Stream) and self._core.world.size > 1:
-            raise InvalidSpec(f"{feed.name} can only be read from its start, so {self._core.world.size} ranks cannot share it.",
-                              hint="Use a map-style dataset (with __len__ and __getitem__), or one rank.")
-        return Batches(self._core, feed)
+        return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
         """Run backward, and at the end of an accumulation step all optimizers. Returns True if the optimizers stepped.

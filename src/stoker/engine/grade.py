@@ -16,7 +16,6 @@ FACTS = {
     "device": (SAMPLE, "the processor"),
     "threads": (SAMPLE, "the number of threads"),
     "python": (SAMPLE, "the version of Python"),
-    "code": (STATE, "the code"),
     "seed": (STATE, "the seed"),
     "window": (STATE, "the micro-batches per step"),
     "precision": (STATE, "the precision"),
@@ -43,8 +42,7 @@ def compare(then: dict[str, object], now: dict[str, object]) -> list[tuple[str, 
     found = []
     for fact, (grade, called) in FACTS.items():
         if fact in then and then[fact] != now.get(fact):
-            shown = "" if fact == "code" else f" ({then[fact]} → {now.get(fact)})"
-            found.append((grade, f"{called} changed{shown}"))
+            found.append((grade, f"{called} changed ({then[fact]} → {now.get(fact)})"))
     return found
 
 

@@ -28,6 +28,7 @@ class Gradients:
         self.bad = ""  # about the last step that was skipped
         self.bad_ranks = 0
         self._before: torch.Tensor | None = None
+        self._counted: dict[int, Micro] = {}  # id of an optimizer -> the micro-batch whose weight is in already
 
     def add(self, loss: torch.Tensor, optimizers: list[Optimizer], micro: Micro, weight: float | None, *,
             only: bool = False, again: bool = False) -> None:
@@ -52,7 +53,9 @@ class Gradients:
         inputs = [p for o in optimizers for p in _parameters(o) if p.requires_grad] if only else None
         self.precision.scale(scaled).backward(inputs=inputs, retain_graph=again)
         for optimizer in optimizers:
-            self.weights[id(optimizer)] = self.weights.get(id(optimizer), 0.0) + share
+            if weight is not None or self._counted.get(id(optimizer)) is not micro:  # two losses of one micro-batch are a sum
+                self.weights[id(optimizer)] = self.weights.get(id(optimizer), 0.0) + share
+            self._counted[id(optimizer)] = micro
 
     def apply(self, optimizers: list[Optimizer], wishes: list[float], step: int) -> list[float]:
         """One step of these optimizers from what was added up. Returns the sums of the wishes.
@@ -63,7 +66,9 @@ class Gradients:
             if id(optimizer) not in self.weights:
                 raise InvalidSpec(f"update({type(optimizer).__name__}) without a backward before it.",
                                   hint="engine.backward(loss, optimizer), then engine.update(optimizer).")
-        weights = [self.weights.pop(id(o)) for o in optimizers]
+        weights = [self.weights[id(o)] for o in optimizers]
+        for optimizer in optimizers:
+            self.forget(optimizer)
         alone = self.world.size == 1
         sums = weights if alone else self._exchange(optimizers, [*weights, *wishes])
         for optimizer, weight in zip(optimizers, sums, strict=False):
@@ -87,11 +92,17 @@ class Gradients:
         self.bad_ranks = int(bad_ranks)
         return sums
 
+    def forget(self, optimizer: Optimizer) -> None:
+        """What was added up for it is used, or thrown away."""
+        self.weights.pop(id(optimizer), None)
+        self._counted.pop(id(optimizer), None)
+
     def drop(self, optimizers: list[Optimizer]) -> bool:
         """Forget what was added up without a step. Was there something?"""
         pending = bool(self.weights)
         if pending:
             self.weights.clear()
+            self._counted.clear()
             for optimizer in optimizers:
                 optimizer.zero_grad(set_to_none=True)
         return pending

@@ -91,7 +91,7 @@ class Keeper:
         """Raises StateError if the code changed and nobody has said what that means."""
         if self.saved is None:
             return
-        self.code_changed = self.saved.doc["made"]["code"] != place.code_hash(place.main_file())
+        self.code_changed = place.code_changed(place.main_file(), self.saved.doc["made"]["code"])
         told = self.extending or wanted("STOKER_RESUME") or int(os.environ.get("STOKER_ATTEMPT") or 1) > 1
         if not self.code_changed or told:
             return

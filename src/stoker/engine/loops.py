@@ -230,8 +230,6 @@ class Batches(Loop):
         spot = self.spot
         spot.item = self.micro.number
         engine.micro = spot.micro = self.micro
-        if engine.moves:
-            batch = engine.to_device(batch)
         engine.spent.data += perf_counter() - before
         engine.seed_all(seeds.mix(self._models, self.micro.number))
         return batch
@@ -249,8 +247,9 @@ class Batches(Loop):
         window = engine.world.size if engine.evaluating else engine.window
         self.feed.begin(engine.epoch)
         items = self.feed.items(self.place, start)
+        items = self.feed.agreed(items, engine.world) if engine.world.size > 1 else items
         shared = micros(items, self.feed.size, start, window, rank=engine.world.rank, ranks=engine.world.size, ghosts=not engine.evaluating)
-        self._source = self.feed.batches(self.place, shared)
+        self._source = engine.on_device(self.feed.batches(self.place, shared), self.feed.ahead())
         engine.batches_begin()
 
     def _close(self) -> None:

@@ -13,9 +13,12 @@ from time import monotonic, time
 import torch
 
 from stoker.base.rundir import ATTEMPTS, METRICS
+from stoker.engine import seeds
 from stoker.engine.board import Board
+from stoker.engine.wandb_sink import Wandb
 
 FLUSH_S = 1.0
+SINKS = {"tensorboard": Board, "wandb": Wandb}
 
 
 def path(root: Path) -> Path:
@@ -24,16 +27,31 @@ def path(root: Path) -> Path:
     return Path(run) / ATTEMPTS / attempt / METRICS if run and attempt else root / METRICS
 
 
-def opened(root: Path, log: dict | None, board: bool) -> Metrics:
-    """The log of this start. log: what the checkpoint says of it; under Stoker each attempt has a file, `before` names the earlier ones."""
+def opened(root: Path, log: dict | None, sinks: tuple[str, ...]) -> Metrics:
+    """The log of this start. log: what the checkpoint says of it; under Stoker each attempt has a file, `before` names the earlier ones.
+
+    sinks: names of what is fed from it too; each gets the lines of earlier starts first. Raises InvalidSpec where its package is missing.
+    """
     at = path(root)
     log = log or {"path": str(at), "bytes": 0}
     same = log["path"] in (at.name, str(at))
     made = Metrics(at, log["bytes"] if same else None)
     made.before = [*log.get("before", []), *([] if same else [{"path": log["path"], "bytes": log["bytes"]}])]
-    if board:
-        made.board = Board(root / "tensorboard", [*made.before, {"path": str(at), "bytes": log["bytes"] if same else 0}])
+    with seeds.bubble():  # what other people's packages draw is no part of the training
+        made.sinks = [SINKS[name](root) for name in sinks]
+    for part in [*made.before, {"path": str(at), "bytes": log["bytes"] if same else 0}] if sinks else []:
+        for line in _lines(part):
+            made.feed(json.loads(line))
     return made
+
+
+def _lines(part: dict) -> list[bytes]:
+    """The whole lines of a file's first bytes; a file that is gone has none."""
+    try:
+        with open(part["path"], "rb") as f:
+            return f.read(part["bytes"]).splitlines()
+    except OSError:
+        return []
 
 
 class Metrics:
@@ -46,7 +64,7 @@ class Metrics:
         if size is not None and os.fstat(self._fd).st_size > size:
             os.ftruncate(self._fd, size)
         self._held: list[tuple[int, int, float, dict]] = []
-        self.board: Board | None = None
+        self.sinks: list[Board | Wandb] = []
         self.before: list[dict] = []
         self._flushed = monotonic()
 
@@ -66,11 +84,15 @@ class Metrics:
         self._held = []
         if lines:
             os.write(self._fd, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
-        if self.board is not None:
-            for line in lines:
-                self.board.add(line)
+        for line in lines:
+            self.feed(line)
         self._flushed = monotonic()
         return os.fstat(self._fd).st_size
+
+    def feed(self, line: dict) -> None:
+        """A line for each sink."""
+        for sink in self.sinks:
+            sink.add(line)
 
     def mark(self) -> dict:
         """What a checkpoint says of it; it is on disk up to there."""
@@ -85,8 +107,8 @@ class Metrics:
     def close(self) -> None:
         """Write what is held and close."""
         self.flush()
-        if self.board is not None:
-            self.board.close()
+        for sink in self.sinks:
+            sink.close()
         os.close(self._fd)
 
 

@@ -16,6 +16,7 @@ from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.sched import Schedule
 from stoker.engine.state import OTHER, KeptValue, ModelState, ObjectState, OptimizerState, kind_of
 
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a number
 STATEFUL = "Give it a state_dict of plain values and tensors, or save values with engine.keep(name=value)."
 
 
@@ -80,6 +81,19 @@ class Objects:
             if isinstance(state, ModelState) and state.model is model:
                 return name
         raise InvalidSpec(f"This {type(model).__name__} was not given to setup.")
+
+    def _numbers(self) -> list[torch.Tensor]:
+        """The parameters of all models that are not whole numbers."""
+        return [p.detach() for model in self.models for p in model.parameters() if p.is_floating_point() and p.numel()]
+
+    def finite(self) -> bool:
+        """Are all parameters finite? The least and the largest of a tensor say so in one fast pass: both are NaN where one number is."""
+        edges = [edge.double() for p in self._numbers() for edge in torch.aminmax(p)]
+        return not edges or bool(torch.stack(edges).isfinite().all())
+
+    def checksum(self) -> bytes:
+        """Of the bits of all parameters: another one if a bit is another."""
+        return repr([int(p.view(WHOLE[p.element_size()]).sum()) for p in self._numbers()]).encode()
 
     def fingerprints(self) -> dict[str, dict]:
         """What each loader's data is."""

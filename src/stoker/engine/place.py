@@ -114,17 +114,23 @@ def free_bytes(root: Path) -> int:
     return shutil.disk_usage(root).free
 
 
-def code_hash(script: Path | None) -> str:
-    """Of the script and of the modules that it imported from its own folder; empty without a script."""
+def code_hashes(script: Path | None) -> dict[str, str]:
+    """File -> hash, of the script and of the modules that it has imported from its own folder; empty without a script."""
     if script is None:
-        return ""
-    found = blake2b(digest_size=8)
+        return {}
     here = f"{script.parent}{os.sep}"
     loaded = {os.path.abspath(m.__dict__.get("__file__") or "") for m in list(sys.modules.values()) if hasattr(m, "__dict__")}
-    own = {Path(path) for path in loaded if path.startswith(here) and path.endswith(".py") and "site-packages" not in path}
-    for path in sorted({script, *own}):
-        try:
-            found.update(path.read_bytes())
-        except OSError:
-            continue
-    return found.hexdigest()
+    own = {path for path in loaded if path.startswith(here) and path.endswith(".py") and "site-packages" not in path}
+    return {os.path.relpath(path, script.parent): _hash(Path(path)) for path in sorted({str(script), *own})}
+
+
+def code_changed(script: Path | None, then: dict[str, str]) -> bool:
+    """Is one of these files another now? What is imported later than a checkpoint's files were is no change."""
+    return script is not None and any(_hash(script.parent / name) != digest for name, digest in then.items())
+
+
+def _hash(path: Path) -> str:
+    try:
+        return blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return "not there"

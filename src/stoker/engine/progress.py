@@ -80,7 +80,7 @@ class Progress:
             return
         self._drawn = now
         rate = (samples - self._samples) / max(now - self._began, 1e-9)
-        left = f", {_clock((now - self._began) * (total - done) / done)} left" if total and done else ""
+        left = f", {clock((now - self._began) * (total - done) / done)} left" if total and done else ""
         of = f"{done:,}/{total:,}" if total else f"{done:,}"
         text = f"{where}: {of}, {rate:,.0f} samples/s{left}{'' if loss is None else f', loss {loss:.4g}'}"
         sys.stderr.write(f"\r\x1b[K{text}")
@@ -107,6 +107,7 @@ class Progress:
         say(f"{where}: {wall:.1f} s, {rate:,.0f} samples/s{'' if loss is None else f', loss {loss:.4g}'} ({split})")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """"3:07", "1:02:33"."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

@@ -48,8 +48,9 @@ class Trainer:
     """
 
     def __init__(self, folder: str | None = None, *, epochs: int | None = None, steps: int | None = None, seed: int = 0,
-                 precision: str = "fp32", accumulate: int = 1, clip: float | None = None, save: str = "1min", log: str | None = None,
-                 eval_every: int = 1, callbacks: Iterable[object] = (), engine: dict[str, object] | None = None) -> None:
+                 precision: str = "fp32", accumulate: int = 1, clip: float | None = None, save: str = "1min",
+                 log: str | list[str] | None = None, eval_every: int = 1, callbacks: Iterable[object] = (),
+                 engine: dict[str, object] | None = None) -> None:
         if (epochs is None) == (steps is None):
             raise InvalidSpec("Trainer needs one of epochs and steps.", hint="stoker.Trainer(epochs=10)")
         if not isinstance(eval_every, int) or eval_every < 1:

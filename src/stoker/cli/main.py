@@ -21,6 +21,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "ps": ("listing", "ps", "List active runs and the ten that ended last."),
     "show": ("show", "show", "Show a run: status, reason, what to type next."),
     "logs": ("runs", "logs", "Print the output of a run; -f follows."),
+    "plot": ("numbers", "plot", "Draw the metrics of runs as curves."),
+    "compare": ("numbers", "compare", "Compare parameters and metrics of runs."),
     "attach": ("runs", "attach", "Return to a run: see its output, type input."),
     "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),
     "stop": ("runs", "stop", "Stop runs, gracefully first, then by force."),
@@ -40,6 +42,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
+    "Numbers": ("plot", "compare"),
     "Runs": ("attach", "wait", "start", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
@@ -51,6 +54,7 @@ OTHER_WORDS = {  # what other tools call it
     "why": "show", "log": "logs", "tail": "logs -f", "follow": "logs -f", "output": "logs", "kill": "stop", "cancel": "stop",
     "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
+    "curve": "plot", "curves": "plot", "metrics": "plot", "chart": "plot", "diff": "compare", "board": "plot",
     "optimize": "tune", "profile": "tune", "benchmark": "tune",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }

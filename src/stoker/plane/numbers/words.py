@@ -44,9 +44,9 @@ _METRICS = re.compile(r"loss|acc|ppl|perplex|reward|return|score|err|(?:^|\W)f1|
                       r"|corr|similar|margin|reg(?:$|\W)|penalty|energy|likelihood|logp|损失|准确率|精度|rmsd|metric|hinge|critic|actor"
                       r"|ep_?rew|ep_?len|variance|fraction|d\(|g\(", re.IGNORECASE)
 STOP = frozenset((
-    "in at of for to from with by and or is was than after per took about on over under within up down the a an has have "
-    "are be as it this that into every each only using use used took loaded loading saved saving downloading found epoch's "
-    "until processed processing read reading wrote writing got plus minus around nearly almost").split())
+    "in|at|of|for|to|from|with|by|and|or|is|was|than|after|per|took|about|on|over|under|within|up|down|the|a|an|has|"
+    "have|are|be|as|it|this|that|into|every|each|only|using|use|used|loaded|loading|saved|saving|downloading|found|"
+    "epoch's|until|processed|processing|read|reading|wrote|writing|got|plus|minus|around|nearly|almost").split("|"))
 _PARTS = re.compile(r"[\s/.:|]+")
 
 

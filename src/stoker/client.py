@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stoker.client_attach import Attached
 
 START_S = 20.0  # a server that does not answer by then is reported
+READ_S = 600.0  # for the numbers in a long log
 ANSWER_S = 120.0  # for one answer; `wait` and streams have their own
 AGAIN_S = 1.0  # then the server is started again, if another starter has not brought it up
 LOOK_S = 0.05  # between two looks at a server that is starting or ending
@@ -82,6 +83,12 @@ class Client:
 
     def show(self, ref: str) -> dict:
         return self._get(_path(ref, "show"))
+
+    def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
+        return self._call("GET", _path(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S)
+
+    def compare(self, refs: Sequence[str]) -> dict:
+        return self._call("GET", "/v1/compare", {"ref": list(refs)}, patience_s=READ_S)
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         return self._get("/v1/candidates", folder=folder, command=command)

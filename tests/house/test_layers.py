@@ -25,7 +25,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "engine": ({"base"}, {"torch", "numpy", "safetensors"}),
     "compat": ({"engine", "base"}, {"torch", "numpy"}),
     "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
-    "cli": ({"client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets"}),
+    "cli": ({"client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg"}),
 }
 OF_THE_USER = {"hooks", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
 BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it

@@ -15,13 +15,14 @@ import click
 from stoker.base.state import State
 from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
+from stoker.cli.figures import now_words
 from stoker.cli.options import ALL_RUNS, Duration, find, json_option, plane, ref_argument
 
 RECENT_RUNS = 10
 LOOKED_AT = 50
 WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it
 COMMAND_LEAST = 20  # columns that a command gets on a narrow terminal
-HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "TAGS", "COMMAND")
+HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBERS", "TAGS", "COMMAND")
 
 
 @click.command("ps")
@@ -89,7 +90,7 @@ def _say_hidden(shown: int, filtered: bool) -> None:
 
 def _print(found: list[dict], now: float) -> None:
     rows = [[output.shown(run["name"]), needed_id(run), state_words(run), when_words(run, now), _time_words(run), *progress_words(run),
-             output.shown(", ".join(run.get("tags") or ())), short_command(run["command"])] for run in found]
+             now_words(run.get("numbers")), output.shown(", ".join(run.get("tags") or ())), short_command(run["command"])] for run in found]
     header, rows = output.without_empty(HEADER, rows)
     output.print_table(header, fit(header, rows), right=frozenset({header.index(t) for t in ("STEP", "RATE") if t in header}),
                        styles=output.STATE_STYLES)
@@ -99,9 +100,27 @@ def fit(header: Sequence[str], rows: list[list[str]]) -> list[list[str]]:
     """The rows for a terminal of this width: the last column is cut between words. In a pipe nothing is cut."""
     if not output.is_terminal(sys.stdout):
         return rows
-    others = sum(max(output.width(row[i]) for row in (header, *rows)) + 2 for i in range(len(header) - 1))
-    left = max(COMMAND_LEAST, shutil.get_terminal_size().columns - others)
+    wide = shutil.get_terminal_size().columns
+    if "NUMBERS" in header:
+        at = header.index("NUMBERS")
+        room = wide - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2
+        rows = [[*row[:at], _fewer(row[at], room), *row[at + 1:]] for row in rows]
+    others = _columns_of(header, rows)
+    left = max(COMMAND_LEAST, wide - others)
     return [[*row[:-1], output.cut_words(row[-1], left)] for row in rows]
+
+
+def _columns_of(header: Sequence[str], rows: list[list[str]], without: int | None = None) -> int:
+    """The columns that all but the last one take."""
+    return sum(max(output.width(row[i]) for row in (header, *rows)) + 2 for i in range(len(header) - 1) if i != without)
+
+
+def _fewer(text: str, columns: int) -> str:
+    """Only as many of the values as fit, at least the first."""
+    parts = text.split("  ")
+    while len(parts) > 1 and output.width("  ".join(parts)) > columns:
+        parts.pop()
+    return "  ".join(parts)
 
 
 def progress_words(run: dict) -> tuple[str, str, str]:

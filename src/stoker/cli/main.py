@@ -21,6 +21,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "ps": ("listing", "ps", "List active runs and the ten that ended last."),
     "show": ("show", "show", "Show a run: status, reason, what to type next."),
     "logs": ("runs", "logs", "Print the output of a run; -f follows."),
+    "plot": ("numbers", "plot", "Draw the metrics of runs as curves."),
+    "compare": ("numbers", "compare", "Compare parameters and metrics of runs."),
     "attach": ("runs", "attach", "Return to a run: see its output, type input."),
     "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),
     "stop": ("runs", "stop", "Stop runs, gracefully first, then by force."),
@@ -42,7 +44,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Runs": ("attach", "wait", "start", "pull", "sweep", "tune", "verify-resume", "keep", "tag", "note", "rm"),
+    "Numbers": ("plot", "compare", "sweep"),
+    "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "top", "gc", "server", "help"),
 }
 
@@ -55,6 +58,7 @@ OTHER_WORDS = {  # what other tools call it
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
     "optimize": "tune", "profile": "tune", "benchmark": "tune", "grid": "sweep", "search": "sweep", "multirun": "sweep",
     "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull",
+    "curve": "plot", "curves": "plot", "metrics": "plot", "chart": "plot", "diff": "compare", "board": "plot",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }
 

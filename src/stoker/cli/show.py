@@ -11,11 +11,13 @@ import click
 from stoker.base.state import STATE_SENTENCES, State
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output, split
+from stoker.cli.figures import figure, now_words
 from stoker.cli.options import json_option, plane, ref_argument, say_which
 
 FILES_SHOWN = 20
 LEFT_NAMED = 5
 LINES_SHOWN = 12
+METRICS_SHOWN = 8
 NO_ROW = ("exception", "tail", "code", "kind", "inodes", "hint")  # evidence that is shown elsewhere
 
 
@@ -66,6 +68,7 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Rehearsal", list(_rehearsal(run.get("rehearsal") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
     yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
+    yield "Numbers", list(_numbers(run.get("numbers") or {}))
     yield "Use" if State(run["state"]) is State.RUNNING else "Last seen use", list(_use(run))
     yield "Tuned", list(_tuned(run))
     engine = run.get("engine") or {}
@@ -104,6 +107,19 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "target", str(run.get("target"))
     if run.get("pinned"):
         yield "pinned", "yes; gc keeps it"
+
+
+def _numbers(told: dict) -> Iterator[tuple[str, str]]:
+    """The last and the best value of the metrics that a person looks at first."""
+    yield "now", now_words(told.get("now"))
+    metrics = [(name, each) for name, each in (told.get("metrics") or {}).items() if not name.endswith((".mean", ".2"))]
+    for name, each in metrics[:METRICS_SHOWN]:
+        best = f", best {figure(each['best'][1], each['unit'])}" if each["best"] and each["count"] > 1 else ""
+        where = f" at {each['axis']} {each['best'][0]:,g}" if best and each["axis"] in ("step", "epoch") else ""
+        source = f"{each['count']:,} {output.shown(each['source'])}"
+        yield output.shown(name), f"{figure(each['last'][1], each['unit'])}{best}{where}  ({source})"
+    if len(metrics) > METRICS_SHOWN:
+        yield "...", f"{len(metrics) - METRICS_SHOWN} more (stoker plot draws them, stoker show --json lists them)"
 
 
 def _engine(told: dict) -> Iterator[tuple[str, str]]:

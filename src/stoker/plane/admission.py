@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.state import State
 from stoker.plane.lifecycle import Admission, Usage, admit, admit_queue, shared_gpus, usage_of
 from stoker.plane.queries import Queries
-from stoker.plane.record import Run
+from stoker.plane.record import WISH_RUN, Run
 from stoker.plane.store import Store
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 
@@ -84,6 +85,19 @@ def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int,
     if answer.verdict == "yes" and ahead:
         return Admission("wait", f"{ahead[0].name}, which needs the same and was submitted earlier")
     return answer
+
+
+def start_again(q: Queries, target: Target, run: Run) -> Run:
+    """An ended run on its way to its next attempt: at once, or in the queue. It waits again for runs of its `after_any` that go on."""
+    admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
+    behind = q.not_ended(run.spec.after_any)
+    yes = admission.verdict == "yes" and not behind
+    q.clear_waits(run.id)
+    q.add_waits(run.id, behind)
+    new = q.update(run, state=State.STAGING if yes else State.PENDING, gpu_uuids=admission.gpus if yes else (), wish=WISH_RUN,
+                   queued_at=time.time(), attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None,
+                   ended_at=None, restart_at=None, evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
+    return new or run
 
 
 def waits_for(run: Run, target: Target | None, usage: Usage, others: str) -> str | None:

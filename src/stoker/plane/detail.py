@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stoker.backends.base import Capacity, Observation
 from stoker.base import reading, rundir
+from stoker.base.errors import StateError
 from stoker.base.state import State, known_reason, resuming
 from stoker.base.units import iso
 from stoker.plane import own_files, resume, steps
@@ -88,6 +89,15 @@ def edited(run: Run, target: Target) -> tuple[list[str], int]:
 def _typed(run: Run, paths: list[str]) -> list[str]:
     """Paths below the run's folder as the user types them."""
     return [os.path.relpath(path, run.spec.folder) if Path(path).is_relative_to(run.spec.folder) else path for path in paths]
+
+
+def refuse_edited(run: Run, target: Target | None, typed: str) -> None:
+    """Restarting from scratch puts aside what the run could resume from: it must be asked for. Raises StateError."""
+    paths, step = edited(run, target) if target is not None else ([], 0)
+    if paths:
+        more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+        raise StateError(f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
+                         "the unedited files.", hint=f"Restore the files, or restart from scratch: stoker start --edited {typed}")
 
 
 def _resume(run: Run, folder: RunFolder, attempts: list[dict]) -> dict | None:

@@ -18,10 +18,12 @@ from stoker.base.state import HOLDING, REASONS, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
 from stoker.plane import detail, fetching, labels, names, present
-from stoker.plane.admission import at_once, waits_for
+from stoker.plane.admission import start_again, waits_for
 from stoker.plane.hub import Events, Hub
 from stoker.plane.lifecycle import decide, usage_of, waits_after
 from stoker.plane.logs import Log, Pieces
+from stoker.plane.numbers import overview
+from stoker.plane.numbers.overview import Overview
 from stoker.plane.queries import Queries
 from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
@@ -50,6 +52,7 @@ class Service:
         self._spool = Spool(where.spool)
         self._started_at = time.time()
         self._warnings = self._recover()
+        self._overview = Overview()
         self._hub = Hub()
         self._store.on_change = self._hub.publish
         self._submitter = Submitter(self._store, self._targets, self._spool)
@@ -120,6 +123,7 @@ class Service:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
         folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id))
         told, more = self._one(run), detail.detail(run, target, folder, history, beside)
+        more["numbers"] = self._overview.table(run, target)
         if more["waits_for_input"]:
             more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
             more["next"] = more["next"].format(id=present.typed_ref(told["ref"]))
@@ -138,7 +142,7 @@ class Service:
         its script was edited, so that it must begin anew."""
         run = self._find(ref)
         if run.state.final and not edited:
-            self._refuse_edited(run)
+            detail.refuse_edited(run, self._target(run), self._typed(run))
         run_id = run.id
         with self._store.write() as q:
             run = _there(q, run_id)
@@ -214,7 +218,18 @@ class Service:
         with self._store.read() as q:
             found = q.listing(everything=all, folder_hash=folder_key(folder) if folder else None, limit=min(max(1, limit), 1_000_000))
             told = self._many(q, found)
-        return [{**entry, "progress": detail.progress(run, self._target(run))} for run, entry in zip(found, told, strict=True)]
+        more = overview.in_lists(found, [self._target(run) for run in found])
+        return [{**entry, **each} for entry, each in zip(told, more, strict=True)]
+
+    def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
+        """The curves of a run: those of `names`, with at most about `points` points each."""
+        run = self._find(ref)
+        return overview.series(self._one(run), self._overview.read(run, self._known_target(run)), names, points)
+
+    def compare(self, refs: Sequence[str]) -> dict:
+        """Runs side by side: parameters, metrics, code, environment."""
+        found = {run.id: run for run in map(self._find, refs)}.values()
+        return self._overview.compare([(run, self._one(run), self._known_target(run)) for run in found])
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         """Unfinished runs of the same command in the same folder, newest first."""
@@ -370,26 +385,7 @@ class Service:
             typed = self._typed(run)
             raise StateError(f"{run.name} has used up its time limit of {format_duration(run.limits.time_s)}.",
                              hint=f"stoker keep {typed} 2h   then   stoker start {typed}")
-        target = self._known_target(run)
-        admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
-        behind = q.not_ended(run.spec.after_any)
-        yes = admission.verdict == "yes" and not behind
-        q.clear_waits(run.id)
-        q.add_waits(run.id, behind)
-        new = q.update(run, state=State.STAGING if yes else State.PENDING, gpu_uuids=admission.gpus if yes else (), wish=WISH_RUN,
-                       queued_at=time.time(), attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None,
-                       ended_at=None, restart_at=None, evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
-        return new or run
-
-    def _refuse_edited(self, run: Run) -> None:
-        """Beginning anew puts aside what the run could come back to: only who says so loses that."""
-        target = self._target(run)
-        paths, step = detail.edited(run, target) if target is not None else ([], 0)
-        if paths:
-            more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-            raise StateError(f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
-                             "the unedited files.",
-                             hint=f"Restore the files, or restart from scratch: stoker start --edited {self._typed(run)}")
+        return start_again(q, self._known_target(run), run)
 
     def _go_on(self, run: Run, fresh: bool = False) -> None:
         """Let the reconciler see to what a verb changed: to the run itself, or to the queue."""

@@ -168,6 +168,16 @@ def send(plane: Plane, ref: str, body: Body) -> ByteStream:
     return ByteStream(plane.send(ref, wanted))
 
 
+@router.get("/runs/{ref}/numbers")
+def numbers(plane: Plane, ref: str, words: Words, points: int | None = None) -> Answer:
+    return Answer(plane.numbers(ref, names=words.get("name", []), points=points))
+
+
+@router.get("/compare")
+def compare(plane: Plane, words: Words) -> Answer:
+    return Answer(plane.compare(words.get("ref", [])))
+
+
 @router.websocket("/runs/{ref}/attach")
 async def attach(socket: WebSocket, ref: str, *, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> None:
     await Relay(socket, socket.app.state.service, ref, attempt=attempt, out=out, err=err, input=input).run()

@@ -1,0 +1,154 @@
+"""The table of `stoker compare`, and what it says below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stoker.base.errors import NotFound
+from stoker.cli import chart, output
+from stoker.cli.figures import figure
+
+VALUE_MAX = 24  # columns of a parameter
+PARAMETERS_MAX = 8  # columns of parameters; --csv has all
+
+
+def sort(found: dict, by: str | None) -> None:
+    """Order the runs: the best of a metric first, or the smallest of a parameter. Raises NotFound."""
+    if by is None:
+        return
+    runs, metric = found["runs"], _metric(found, by)
+    if metric is not None:
+        highest = any((run["metrics"].get(metric) or {}).get("better") == "max" for run in runs)
+        runs.sort(key=lambda run: _key(_value(run, metric), highest))
+    elif by in {name for run in runs for name in run["parameters"]}:
+        runs.sort(key=lambda run: (not isinstance(run["parameters"].get(by), int | float), str(type(run["parameters"].get(by))),
+                                   run["parameters"].get(by) if isinstance(run["parameters"].get(by), int | float) else 0,
+                                   str(run["parameters"].get(by))))
+    else:
+        known = ", ".join([*found["metrics"][:6], *found["parameters"][:6]])
+        raise NotFound(f"The runs have no metric and no parameter '{by}'.", hint=f"They have: {known or 'none'}.")
+
+
+def _metric(found: dict, name: str) -> str | None:
+    if name in found["metrics"]:
+        return name
+    bare = {each: told["metric"] for run in found["runs"] for each, told in run["metrics"].items()}
+    near = [each for each in found["metrics"] if _plain(each) == _plain(name)] or [
+        each for each in found["metrics"] if _plain(bare[each]) == _plain(name)]  # `accuracy` is `val/accuracy` before `train/accuracy`
+    return near[0] if near else None
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _value(run: dict, metric: str) -> float | None:
+    told = run["metrics"].get(metric)
+    point = told and (told["best"] or told["last"])
+    return float(point[1]) if point else None
+
+
+def _key(value: float | None, highest: bool) -> tuple[bool, float]:
+    missing = value is None or value != value  # noqa: PLR0124  # NaN comes last
+    return missing, 0.0 if missing else -value if highest else value
+
+
+def pick(found: dict, names: Sequence[str], most: int) -> list[str]:
+    """The metrics of the table. Raises NotFound for one that no run has."""
+    if not names:
+        return [name for name in found["metrics"] if not name.endswith((".mean", ".2"))][:most]
+    picked = []
+    for name in names:
+        metric = _metric(found, name)
+        if metric is None:
+            raise NotFound(f"The runs have no metric '{name}'.", hint=f"They have: {', '.join(found['metrics'][:10]) or 'none'}.")
+        picked.append(metric)
+    return picked
+
+
+def table(found: dict, metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """RUN | parameters that differ | best (step), last of each metric | steps/s."""
+    runs, parameters = found["runs"], found["parameters"][:PARAMETERS_MAX]
+    header = ["RUN", "STATE", *parameters]
+    for name in metrics:
+        known = any((run["metrics"].get(name) or {}).get("best") for run in runs)
+        header += [f"{name} best", f"{name} last"] if known else [f"{name} last"]
+    rows = []
+    for run in runs:
+        row = [run["name"], run["state"], *(output.cut(_said(run["parameters"].get(name, "")), VALUE_MAX) for name in parameters)]
+        for name in metrics:
+            told = run["metrics"].get(name) or {}
+            if f"{name} best" in header:
+                row.append(_point(told.get("best"), told.get("unit") or "", told.get("axis")))
+            row.append(_point(told.get("last"), told.get("unit") or "", None))
+        rows.append([*row, f"{run['steps_s']:.3g}" if run.get("steps_s") else ""])
+    if all(run["state"] == runs[0]["state"] for run in runs):
+        header, rows = [header[0], *header[2:]], [[row[0], *row[2:]] for row in rows]
+    return [*header, "STEPS/S"], rows
+
+
+def _said(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _point(point: list | None, unit: str, axis: str | None) -> str:
+    if not point:
+        return ""
+    where = f" ({axis} {chart.number(float(point[0]))})" if axis in ("step", "epoch") and point[0] is not None else ""
+    return figure(point[1], unit) + where
+
+
+def everything(found: dict) -> tuple[list[str], list[list]]:
+    """All parameters and metrics, one run a row."""
+    names = list(dict.fromkeys(name for run in found["runs"] for name in run["parameters"]))
+    header = ["run", "id", "state", *names]
+    for name in found["metrics"]:
+        header += [f"{name} best", f"{name} best at", f"{name} last", f"{name} last at"]
+    rows = []
+    for run in found["runs"]:
+        row = [run["name"], run["id"], run["state"], *(run["parameters"].get(name, "") for name in names)]
+        for name in found["metrics"]:
+            told = run["metrics"].get(name) or {}
+            for kind in ("best", "last"):
+                point = told.get(kind) or [None, None]
+                row += ["" if point[1] is None else point[1], "" if point[0] is None else point[0]]
+        rows.append([*row, run.get("steps_s") or ""])
+    return [*header, "steps/s"], rows
+
+
+def show(found: dict, header: list[str], rows: list[list[str]], metric: str | None) -> None:
+    """The table and the sentences, on stdout."""
+    kept, cells = output.without_empty(header, rows)
+    print("\n".join(output.columns([output.shown(name) for name in kept], [[output.shown(cell) for cell in row] for row in cells])))
+    said = list(sentences(found, metric))
+    if said:
+        print()
+        print("\n".join(output.shown(line) for line in said))
+
+
+def sentences(found: dict, metric: str | None) -> list[str]:
+    """Groups of seeds, then what differs besides the parameters."""
+    said = []
+    chosen = _metric(found, metric) if metric else None
+    judged = (name for name in found["metrics"] if any((run["metrics"].get(name) or {}).get("better") for run in found["runs"]))
+    chosen = chosen or next(judged, None)
+    for group in found["groups"]:
+        told = group["metrics"].get(chosen) if chosen else None
+        if told:
+            names = ", ".join(f"{name} {_said(value)}" for name, value in group["parameters"].items()) or ", ".join(group["runs"])
+            spread = f" ± {told['spread']:.2g} (spread of {told['n']} runs)" if told["spread"] is not None else " (one run)"
+            said.append(f"{names}: {chosen} {told['mean']:.4g}{spread}")
+    verdict = (found.get("verdicts") or {}).get(chosen or "")
+    if verdict:
+        said.append(verdict)
+    if found["commits"]:
+        commits = (f"{run['name']} {found['commits'].get(run['id']) or 'none'}" for run in found["runs"])
+        said.append("git commit: " + ", ".join(commits))
+    for name, values in found["environment"].items():
+        said.append(f"{name}: " + " against ".join(dict.fromkeys(str(value) if value else "unknown" for value in values)))
+    if len(found["parameters"]) > PARAMETERS_MAX:
+        said.append(f"{len(found['parameters']) - PARAMETERS_MAX} more parameters differ: --csv or --json lists them")
+    return said
+

@@ -1,0 +1,194 @@
+"""`stoker plot` and `stoker compare`: the numbers of runs as curves and as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+
+from stoker.base.errors import InvalidSpec, NotFound
+from stoker.cli import chart, output
+from stoker.cli.figures import figure
+from stoker.cli.options import json_option, plane, refs_argument, say_which
+
+CHARTS = 3  # of a run without --metric
+COLUMNS = 100  # of a picture that goes into a pipe
+METRICS = 4  # columns of a comparison without --metric
+CELL = 24  # columns of a parameter's value
+SHOWN_POINTS = 1000  # of one curve, in a picture
+
+
+@click.command("plot")
+@refs_argument()
+@click.option("--metric", "names", multiple=True, metavar="NAME",
+              help="Draw this metric, of training and validation. May be given again.  [default: the first three]")
+@click.option("--svg", metavar="FILE", help="Write the picture as an SVG file instead.")
+@click.option("--html", metavar="FILE", help="Write a page with picture and table that opens from disk instead.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the points as CSV: run, metric, source, axis, step, value, time.")
+@click.option("--points", type=int, metavar="N", help="Print at most about N points of a curve; extremes are kept.  [default: 10000]")
+@json_option("Print the curves as one JSON object.")
+def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: str | None, as_csv: bool, points: int | None,  # noqa: PLR0917
+         as_json: bool) -> None:
+    """Draw the metrics of runs as curves in the terminal: training and validation together, several runs in one picture.
+
+    Shows what scripts hand to TensorBoard, W&B and others, what an Engine logs, and what scripts print in a form that is certain.
+    """
+    if sum(map(bool, (svg, html, as_csv, as_json))) > 1:
+        raise InvalidSpec("--svg, --html, --csv and --json exclude each other.")
+    wanted = points or (None if as_json or as_csv else SHOWN_POINTS)
+    found = _curves(refs, names, wanted)
+    if as_json:
+        series = [{"run": each["run"]["name"], **one} for each in found for one in each["series"]]
+        output.print_json({"runs": [each["run"] for each in found], "series": series, "results": {
+            each["run"]["name"]: each["results"] for each in found if each["results"]}, "notes": _notes(found)})
+        return
+    for note in _notes(found):
+        output.say(note)
+    if as_csv:
+        _print_csv(("run", "metric", "source", "axis", "step", "value", "time"), _point_rows(found))
+        return
+    if not any(each["series"] for each in found):
+        raise NotFound(f"{found[0]['run']['name']} has no numbers.", hint="Stoker reads what a script prints, at the latest from its "
+                       f"third line of one form. Its output: stoker logs {output.type_ref(found[0]['run'])}")
+    charts = _charts(found)
+    if svg or html:
+        from stoker.cli import vector
+
+        title = ", ".join(each["run"]["name"] for each in found)
+        vector.write(svg or html, vector.svg(charts) if svg else vector.page(title, charts, *_summary(found)))
+        output.say(f"wrote {output.shown(svg or html)}")
+        return
+    shown = charts if names else charts[:CHARTS]
+    wide = shutil.get_terminal_size((COLUMNS, 0)).columns if output.is_terminal(sys.stdout) else COLUMNS
+    print("\n\n".join(chart.draw(each, wide, colour=output.is_terminal(sys.stdout)) for each in shown))
+    if len(charts) > len(shown):
+        left = ", ".join(dict.fromkeys(each.title for each in charts[len(shown):]))
+        output.say(f"{len(charts) - len(shown)} more: {output.cut(left, 200)}. To draw one: --metric NAME")
+
+
+def _curves(refs: Sequence[str], names: Sequence[str], points: int | None) -> list[dict]:
+    """The answers for all runs. A name that only some runs have is no mistake."""
+    found, missing = [], None
+    for ref in refs:
+        run = plane().run(ref)
+        say_which(ref, run)
+        try:
+            with output.slow(f"reading the numbers of {run['name']}"):
+                found.append(plane().numbers(run["id"], names, points))
+        except NotFound as e:
+            if not names:
+                raise
+            missing = e
+    if missing is not None and not found:
+        raise missing
+    return found
+
+
+def _notes(found: Sequence[dict]) -> list[str]:
+    return [f"{each['run']['name']}: {note}" for each in found for note in each["notes"]]
+
+
+def _charts(found: Sequence[dict]) -> list[chart.Chart]:
+    """One picture for each metric and axis; the losses first, then what is known as a metric, then the rest."""
+    made: dict[tuple[str, str], chart.Chart] = {}
+    ranks: dict[tuple[str, str], tuple] = {}
+    many = len(found) > 1
+    for each in found:
+        for one in each["series"]:
+            key = (one["metric"], one["axis"])
+            if key not in made:
+                title = one["name"].removeprefix(f"{one['split']}/")
+                made[key] = chart.Chart(title, _axis(one["axis"]))
+                ranks[key] = (one["name"].endswith((".mean", ".2")), one["better"] is None, "loss" not in one["metric"], len(ranks))
+            label = f"{each['run']['name']} {one['name']}" if many else one["name"]
+            made[key].curves.append(chart.of(label, one["points"]))
+    return [made[key] for key in sorted(made, key=ranks.__getitem__)]
+
+
+def _axis(name: str) -> str:
+    return "order of the lines" if name == "order" else "iteration" if name == "number at the begin" else name
+
+
+def _point_rows(found: Sequence[dict]) -> Iterator[tuple]:
+    for each in found:
+        for one in each["series"]:
+            for at, value, time in one["points"]:
+                yield each["run"]["name"], one["name"], one["source"], one["axis"], at, value, time
+
+
+def _short(value: float) -> float | int:
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+
+
+def _print_csv(header: Sequence[str], rows: Iterator[Sequence] | Sequence[Sequence]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_safe(cell) for cell in row])
+    sys.stdout.write(text.getvalue())
+
+
+def _safe(cell: object) -> object:
+    """A spreadsheet takes text that begins like this for a formula."""
+    if isinstance(cell, float):
+        return _short(cell)
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "@", "\t")) else cell
+
+
+def _summary(found: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
+    rows = [[each["run"]["name"], one["name"], _point(one["last"]), _point(one[one["better"]] if one["better"] else None),
+             f"{one['count']:,}", one["source"]] for each in found for one in each["series"]]
+    return ["run", "metric", "last", "best", "points", "from"], rows
+
+
+def _point(point: list | None, unit: str = "") -> str:
+    if not point:
+        return ""
+    told = figure(point[1], unit)
+    return told if point[0] is None else f"{told} @ {chart.number(float(point[0]))}"
+
+
+@click.command("compare")
+@refs_argument()
+@click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four of them]")
+@click.option("--sort", metavar="NAME", help="Best value of this metric first, or smallest value of this parameter.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all parameters and metrics as CSV.")
+@click.option("--html", metavar="FILE", help="Write the comparison as a page that opens from disk.")
+@json_option("Print the comparison as one JSON object.")
+def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_csv: bool, html: str | None,  # noqa: PLR0917
+            as_json: bool) -> None:
+    """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
+
+    Runs that differ only in their seed are grouped, with mean and spread. A difference within the spread is not called better.
+    """
+    from stoker.cli import comparison
+
+    for ref in refs:
+        say_which(ref, plane().run(ref))
+    with output.slow("reading the numbers of the runs"):
+        found = plane().compare(refs)
+    comparison.sort(found, sort)
+    if as_json:
+        output.print_json(found)
+        return
+    for run in found["runs"]:
+        for note in run["notes"]:
+            output.say(f"{run['name']}: {note}")
+    if as_csv:
+        header, rows = comparison.everything(found)
+        _print_csv(header, rows)
+        return
+    header, rows = comparison.table(found, comparison.pick(found, names, METRICS))
+    if html:
+        from stoker.cli import vector
+
+        curves = _curves([run["id"] for run in found["runs"]], names, SHOWN_POINTS)
+        vector.write(html, vector.page("Comparison", _charts(curves), header, rows))
+        output.say(f"wrote {output.shown(html)}")
+        return
+    comparison.show(found, header, rows, sort or next(iter(names), None))

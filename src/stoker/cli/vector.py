@@ -1,0 +1,104 @@
+"""Curves as one SVG, and as an HTML page that opens from disk: no script, nothing from the network."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+
+from stoker.base.errors import InvalidSpec
+from stoker.cli.chart import Chart, limits, number, ticks
+
+WIDTH, HEIGHT = 860, 340
+LEFT, RIGHT, TOP, BOTTOM = 76, 200, 40, 48
+INKS = ("#1668a8", "#d9480f", "#2b8a3e", "#862e9c", "#c92a2a", "#0b7285", "#495057")
+NAME_MAX = 30
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>body{{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}}svg{{max-width:100%;height:auto}}
+table{{border-collapse:collapse;display:block;overflow-x:auto}}td,th{{padding:.25rem .8rem .25rem 0;text-align:left;white-space:nowrap}}
+td{{border-top:1px solid #ddd;font-variant-numeric:tabular-nums}}</style>
+<h1>{title}</h1>
+{body}
+</html>
+"""
+
+
+def svg(charts: Sequence[Chart]) -> str:
+    """All pictures, one below the other."""
+    import drawsvg
+
+    drawn = [chart for chart in charts if limits(chart)]
+    picture = drawsvg.Drawing(WIDTH, max(1, len(drawn)) * HEIGHT, font_family="system-ui, sans-serif")
+    picture.append(drawsvg.Rectangle(0, 0, WIDTH, max(1, len(drawn)) * HEIGHT, fill="white"))
+    for i, chart in enumerate(drawn):
+        _draw(picture, drawsvg, chart, i * HEIGHT)
+    return picture.as_svg()
+
+
+def _draw(picture: object, draw: object, chart: Chart, top: int) -> None:
+    x0, x1, y0, y1 = limits(chart)
+    right, floor = WIDTH - RIGHT, top + HEIGHT - BOTTOM
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return round(LEFT + (x - x0) / (x1 - x0) * (right - LEFT), 2), round(floor - (y - y0) / (y1 - y0) * (floor - top - TOP), 2)
+
+    picture.append(draw.Text(chart.title, 16, LEFT, top + 24, font_weight="600", fill="#212529"))
+    for mark in ticks(y0, y1, 5):
+        height = at(x0, mark)[1]
+        picture.append(draw.Line(LEFT, height, right, height, stroke="#dee2e6"))
+        picture.append(draw.Text(number(mark), 12, LEFT - 8, height + 4, text_anchor="end", fill="#495057"))
+    for mark in ticks(x0, x1, 7):
+        place = at(mark, y0)[0]
+        picture.append(draw.Line(place, floor, place, floor + 5, stroke="#495057"))
+        picture.append(draw.Text(number(mark), 12, place, floor + 18, text_anchor="middle", fill="#495057"))
+    picture.append(draw.Line(LEFT, floor, right, floor, stroke="#495057"))
+    picture.append(draw.Text(chart.axis, 12, (LEFT + right) / 2, floor + 36, text_anchor="middle", fill="#495057"))
+    for i, curve in enumerate(chart.curves):
+        ink = INKS[i % len(INKS)]
+        for piece in _pieces(curve.points):
+            if len(piece) == 1:
+                picture.append(draw.Circle(*at(*piece[0]), 2.5, fill=ink))
+            else:
+                places = [at(*point) for point in piece]
+                picture.append(draw.Lines(*(v for place in places for v in place), fill="none", stroke=ink, stroke_width=1.8,
+                                          stroke_linejoin="round"))
+        row = top + TOP + 8 + i * 20
+        if row < floor:
+            picture.append(draw.Line(right + 14, row, right + 34, row, stroke=ink, stroke_width=3))
+            name = curve.label if len(curve.label) <= NAME_MAX else f"{curve.label[:NAME_MAX - 1]}…"
+            picture.append(draw.Text(_printable(name), 12, right + 40, row + 4, fill="#212529"))
+
+
+def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """Runs of finite points: a NaN is a gap."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if all(abs(value) < 1e300 for value in point):
+            pieces[-1].append(point)
+        elif pieces[-1]:
+            pieces.append([])
+    return [piece for piece in pieces if piece]
+
+
+def _printable(text: str) -> str:
+    """Without what XML cannot hold."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text).encode("utf-8", "replace").decode()
+
+
+def page(title: str, charts: Sequence[Chart], header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The pictures and a table."""
+    cells = [f"<tr>{''.join(f'<td>{html.escape(_printable(cell))}</td>' for cell in row)}</tr>" for row in rows]
+    head = "".join(f"<th>{html.escape(_printable(cell))}</th>" for cell in header)
+    table = f"<table><tr>{head}</tr>\n{chr(10).join(cells)}\n</table>"
+    picture = svg(charts).partition("?>")[2] if charts else ""
+    return _PAGE.format(title=html.escape(_printable(title)), body=f"{picture}\n{table}")
+
+
+def write(path: str, text: str) -> None:
+    """Raises InvalidSpec where that is not possible."""
+    try:
+        Path(path).write_text(text, "utf-8")
+    except OSError as e:
+        raise InvalidSpec(f"{path} cannot be written: {e.strerror or e}.") from e

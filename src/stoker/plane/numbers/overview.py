@@ -1,0 +1,168 @@
+"""What the verbs tell about the numbers of runs: curves for a picture, the last values for a list, a comparison."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from stoker.base import reading, rundir
+from stoker.base.errors import InvalidSpec, NotFound, TargetError
+from stoker.base.near import near
+from stoker.base.state import State
+from stoker.plane import detail, resume, steps
+from stoker.plane.numbers import comparison, words
+from stoker.plane.numbers.curves import Curve, told
+from stoker.plane.numbers.reader import NUMBERS, Numbers, Reader, chosen, latest, size
+from stoker.plane.present import begun
+from stoker.plane.record import Run
+from stoker.plane.targets import Target
+
+POINTS = 10_000  # of one curve, if not asked otherwise
+POINTS_MAX = 1_000_000
+HELD = 16  # runs whose readers are kept
+FAR_MAX = 64 << 20  # bytes of one file that are fetched from another machine
+SHORT = 2 << 20  # bytes of logs and numbers that `show` reads; `plot` and `compare` read all
+LISTED = 16  # running runs of a list whose numbers are read
+FILES = (rundir.OUT, rundir.ERR, rundir.METRICS, f"{rundir.HOOKS}/{NUMBERS}")
+NOW = 3  # metrics that a list shows
+
+
+class Overview:
+    """The numbers of the runs of one server. May be asked by several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[str, tuple[Reader, threading.Lock]] = OrderedDict()
+
+    def read(self, run: Run, target: Target) -> Numbers:
+        """All numbers of a run. Raises TargetError where its machine does not answer."""
+        attempts = range(1, begun(run) + 1)
+        if not target.here:
+            with fetched(run, target, attempts) as (folder, notes):
+                found = Reader(folder).read(attempts)
+                found.notes += notes
+                return found
+        reader, lock = self._reader(run.id, Path(target.run_folder(run.id)))
+        with lock:
+            return reader.read(attempts)
+
+    def _reader(self, run_id: str, folder: Path) -> tuple[Reader, threading.Lock]:
+        with self._lock:
+            held = self._held.pop(run_id, None) or (Reader(folder), threading.Lock())
+            self._held[run_id] = held
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)
+            return held
+
+    def compare(self, runs: Sequence[tuple[Run, dict, Target]]) -> dict:
+        """Runs (each with its run object and target) side by side."""
+        return comparison.compare([row(run, entry, target, self.read(run, target)) for run, entry, target in runs])
+
+    def table(self, run: Run, target: Target) -> dict | None:
+        """What `show` says: `{"now", "metrics"}`. None on another machine; no metrics where the logs are long."""
+        if not target.here or not begun(run):
+            return None
+        folder = Path(target.run_folder(run.id))
+        if sum(size(folder / rundir.ATTEMPTS / str(n) / name) for n in range(1, begun(run) + 1) for name in FILES) > SHORT:
+            return {"now": last_values(latest(folder, begun(run))), "metrics": None}
+        found = self.read(run, target)
+        return {"now": last_values(found), "metrics": comparison.metrics(found.curves, found.results)}
+
+
+def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[dict]:
+    """How far each run is: `progress`, and `numbers`, its last values (see `last_values`); None where that is not known."""
+    left = LISTED
+    for run, target in zip(runs, targets, strict=True):
+        numbers = None
+        if run.state is State.RUNNING and target is not None and target.here and begun(run) and left:
+            left -= 1
+            numbers = last_values(latest(Path(target.run_folder(run.id)), begun(run)))
+        yield {"progress": detail.progress(run, target), "numbers": numbers}
+
+
+def last_values(numbers: Numbers) -> dict | None:
+    """What a list says of the present state: the last values of the metrics that a person looks at first."""
+    names = sorted((curve for curve in numbers.curves if len(curve) and words.better(curve.name) and " #" not in curve.name
+                    and not curve.name.endswith((".mean", ".2"))),
+                   key=lambda curve: (words.key(curve.name)[0] not in (None, "train"), words.key(curve.name)[1] != "loss"))
+    values, seen = {}, set()
+    for curve in names:
+        key = words.key(curve.name)[1]
+        if key not in seen and len(values) < NOW:
+            seen.add(key)
+            values[curve.name] = [curve.facts()["last"][1], curve.unit]
+    epoch, epochs = numbers.epoch or (None, None)
+    return {"epoch": epoch, "epochs": epochs, "values": values} if values else None
+
+
+def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None) -> dict:
+    """The curves of a run as JSON. Raises NotFound where none has one of the names, InvalidSpec for a senseless number of points."""
+    if points is not None and not 4 <= points <= POINTS_MAX:
+        raise InvalidSpec(f"The number of points must be between 4 and {POINTS_MAX:,}.")
+    found = chosen(numbers.curves, names)
+    if names and not found:
+        known = [curve.name for curve in numbers.curves]
+        meant = near(names[0], known)
+        raise NotFound(f"{run['name']} has no numbers named '{names[0]}'.", hint=f"Did you mean {meant[0]}?" if meant else _known(known))
+    return {"run": {name: run[name] for name in ("id", "name", "ref", "state")},
+            "series": [_told(curve, points or POINTS) for curve in found],
+            "results": {name: told(value) for name, value in numbers.results.items()}, "notes": numbers.notes}
+
+
+def _known(names: list[str]) -> str:
+    if not names:
+        return "No numbers were captured or printed yet."
+    return f"It has {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."
+
+
+def _told(curve: Curve, points: int) -> dict:
+    return {"name": curve.name, "source": curve.source, "axis": curve.axis, "unit": curve.unit, "line": curve.sample or None,
+            "split": words.key(curve.name)[0], "metric": words.key(curve.name)[1], "better": words.better(curve.name), **curve.facts(),
+            "points": [[at, told(value), time and round(time, 3)] for at, value, time in curve.points(points)]}
+
+
+def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
+    """What a comparison needs of one run."""
+    code = target.read_json(run.id, f"{rundir.CODE}/commit.json") if target.here else None
+    here = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)) if target.here and begun(run) else None
+    training = steps.summary(steps.read(here)) if here is not None and run.spec.hooks else None
+    return {**{name: entry[name] for name in ("id", "name", "ref", "state", "reason", "tags", "note", "used_s", "command")},
+            "parameters": comparison.asked(run.spec.command, numbers), "metrics": comparison.metrics(numbers.curves, numbers.results),
+            "steps_s": training and training["steps_s"], "code": code, "environment": _environment(here), "notes": numbers.notes}
+
+
+def _environment(attempt: Path | None) -> dict[str, str]:
+    """Versions of Python and torch, as the processes of the last attempt told them."""
+    found: dict[str, str] = {}
+    for line in reading.read_lines(attempt / rundir.HOOKS / "processes.jsonl", 1 << 20, {"python": str, "torch": str}) if attempt else ():
+        for name in ("python", "torch"):
+            if line.get(name):
+                found.setdefault(name, line[name])
+    return found
+
+
+@contextmanager
+def fetched(run: Run, target: Target, attempts: Sequence[int]) -> Iterator[tuple[Path, list[str]]]:
+    """A copy of the files of a run folder on another machine that hold numbers."""
+    notes: list[str] = []
+    folder = Path(tempfile.mkdtemp(prefix="stoker-"))
+    try:
+        for name in [resume.STATE, *(f"{rundir.ATTEMPTS}/{n}/{own}" for n in attempts for own in (
+                rundir.EXIT, rundir.METRICS, f"{rundir.HOOKS}/{NUMBERS}", rundir.OUT, rundir.ERR, rundir.TELEMETRY))]:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with suppress(NotFound):
+                    target.backend.fetch(run.id, name, folder / name, FAR_MAX)
+            except TargetError as e:
+                if e.retry:
+                    raise
+                notes.append(f"{name} on {target.name} was not read: {e.message}")
+        yield folder, notes
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+

@@ -1,0 +1,212 @@
+"""All numbers of one run out of its folder: files of the engine and of the hooks, and what its log prints."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.base import reading, rundir
+from stoker.plane import resume
+from stoker.plane.numbers import words
+from stoker.plane.numbers.curves import Curve, join
+from stoker.plane.numbers.files import File
+from stoker.plane.numbers.printed import Parser
+
+NUMBERS = "numbers.jsonl"  # of the hooks, in an attempt's folder HOOKS
+PIECE = 1 << 20
+LOG_MAX = 256 << 20  # bytes of one log; of a longer one only the rest is not read
+END = 16 << 10  # bytes at the end of a file that a list reads
+TELEMETRY_MAX = 16 << 20
+PRINTED = "printed"
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What is known of one run."""
+
+    curves: list[Curve] = field(default_factory=list)
+    results: dict[str, float] = field(default_factory=dict)
+    parameters: dict[str, dict] = field(default_factory=dict)  # source -> names and values
+    notes: list[str] = field(default_factory=list)
+    epoch: tuple[float, int | None] | None = None  # the last one that was printed, and of how many
+
+
+def latest(folder: Path, attempt: int) -> Numbers:
+    """The numbers in the ends of an attempt's files: what a list shows, for the price of a few milliseconds."""
+    found = Numbers()
+    own = folder / rundir.ATTEMPTS / str(attempt)
+    for path, source in ((own / rundir.METRICS, "engine"), (own / rundir.HOOKS / NUMBERS, "hooks")):
+        found.curves += File(path, source, max(0, size(path) - END)).read()
+    known = {words.key(curve.name) for curve in found.curves}
+    for name in (rundir.OUT, rundir.ERR):
+        parser = Parser()
+        data = reading.read_end(own / name, END)
+        parser.feed(data if len(data) < END else data.partition(b"\n")[2])
+        found.epoch = parser.epoch or found.epoch
+        for series in parser.series():
+            if words.key(series.name) not in known:
+                curve = Curve(series.name, PRINTED, series.axis, series.unit)
+                curve.add(*series.points[-1][:2], None)
+                found.curves.append(curve)
+    return found
+
+
+class Reader:
+    """Of one run folder on this machine, or a copy of one. Asked again, it reads only what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[Path, File] = {}
+        self._texts: dict[tuple, Text] = {}
+
+    def read(self, attempts: Sequence[int]) -> Numbers:
+        """The numbers of these attempts, as one."""
+        found = Numbers()
+        captured = []
+        for number in attempts:
+            own = []
+            for path, source in ((self._at(number) / rundir.METRICS, "engine"), (self._at(number) / rundir.HOOKS / NUMBERS, "hooks")):
+                file = self._files.setdefault(path, File(path, source))
+                own += file.read()
+                for name, values in file.parameters.items():
+                    found.parameters.setdefault(name, {}).update(values)
+            captured.append(own)
+        found.curves = join(captured)
+        known = {words.key(curve.name) for curve in found.curves}  # what is printed is rounded
+        found.curves += [curve for curve in self._printed(attempts, found) if words.key(curve.name) not in known]
+        return found
+
+    def _at(self, number: int) -> Path:
+        return self._folder / rundir.ATTEMPTS / str(number)
+
+    def _printed(self, attempts: Sequence[int], found: Numbers) -> list[Curve]:
+        curves: list[Curve] = []
+        for name, source in ((rundir.OUT, PRINTED), (rundir.ERR, f"{PRINTED} (stderr)")):
+            groups = self._lives(attempts) if name == rundir.OUT else [[(number, None)] for number in attempts]
+            told = []
+            for group in groups:
+                text = self._text(name, group)
+                text.read(found.notes)
+                told.append(text.curves(source))
+                found.results |= text.results()
+                found.epoch = text.epoch() or found.epoch
+            curves += join(told)
+        return curves
+
+    def _text(self, name: str, group: list[tuple[int, int | None]]) -> Text:
+        key = (name, tuple(number for number, _ in group), tuple(upto for _, upto in group[:-1]))
+        if key not in self._texts:
+            self._texts[key] = Text([(self._at(number), upto) for number, upto in group], name)
+        return self._texts[key]
+
+    def _lives(self, attempts: Sequence[int]) -> list[list[tuple[int, int | None]]]:
+        """The pieces of logs that are one text each: of a run that came back exactly, all of it is one."""
+        state = reading.read_json(self._folder / resume.STATE)
+        sizes = {number: size(self._at(number) / rundir.OUT) for number in attempts}
+        parts = resume.log_parts(state, sizes)
+        if parts:
+            return [[*parts[:-1], (parts[-1][0], None)]]
+        return [[(number, None)] for number in attempts]
+
+
+class Text:
+    """One text out of pieces of logs. Each piece: the attempt's folder, and how many bytes of its log count."""
+
+    def __init__(self, pieces: list[tuple[Path, int | None]], name: str) -> None:
+        self._pieces, self._name = pieces, name
+        self._parser = Parser()
+        self._read = 0  # pieces that are done
+        self._offset = 0  # in the present piece
+        self._before: list[int] = [0]  # bytes of the text at the begin of each piece
+        self._ended = False
+        self._clocks: dict[int, tuple[list[int], list[float]]] = {}
+
+    def read(self, notes: list[str]) -> None:
+        """Take what is new of it."""
+        while self._read < len(self._pieces) and not self._ended:
+            folder, upto = self._pieces[self._read]
+            exit_ = reading.read_json(folder / rundir.EXIT)  # before the log: what is read then is all of it
+            self._take(folder / self._name, upto, notes)
+            if self._read == len(self._pieces) - 1:
+                if exit_ is not None:
+                    self._parser.end(whole=exit_.get("code") == 0)
+                    self._ended = True
+                return
+            self._before.append(self._before[-1] + self._offset)
+            self._read, self._offset = self._read + 1, 0
+
+    def _take(self, path: Path, upto: int | None, notes: list[str]) -> None:
+        try:
+            fd = reading.open_regular(os.fspath(path))
+        except (OSError, reading.Broken):
+            return
+        with open(fd, "rb") as f:
+            f.seek(self._offset)
+            limit = min(LOG_MAX, LOG_MAX if upto is None else upto)
+            while self._offset < limit and (data := f.read(min(PIECE, limit - self._offset))):
+                self._parser.feed(data)
+                self._offset += len(data)
+            if self._offset >= LOG_MAX:
+                notes.append(f"Of {path.name} only the first {LOG_MAX >> 20} MB were read.")
+
+    def curves(self, source: str) -> list[Curve]:
+        found = []
+        for series in self._parser.series():
+            curve = Curve(series.name, source, series.axis, series.unit, series.sample)
+            for at, value, offset in series.points:
+                curve.add(at, value, self._time(offset))
+            found.append(curve)
+        return found
+
+    def results(self) -> dict[str, float]:
+        return self._parser.results()
+
+    def epoch(self) -> tuple[float, int | None] | None:
+        return self._parser.epoch
+
+    def _time(self, offset: int) -> float | None:
+        """When the log was that long, as the telemetry of each two seconds tells."""
+        piece = max(0, bisect.bisect_left(self._before, offset) - 1)
+        if piece not in self._clocks or (piece == self._read and not self._ended and self._grown(piece, offset)):
+            self._clocks[piece] = self._clock(self._pieces[piece][0])
+        sizes, times = self._clocks[piece]
+        at = bisect.bisect_left(sizes, offset - self._before[piece])
+        return times[at] if at < len(times) else None
+
+    def _grown(self, piece: int, offset: int) -> bool:
+        sizes = self._clocks[piece][0]
+        return not sizes or sizes[-1] < offset - self._before[piece]
+
+    def _clock(self, folder: Path) -> tuple[list[int], list[float]]:
+        field_ = "err_bytes" if self._name == rundir.ERR else "out_bytes"
+        sizes, times = [], []
+        for sample in reading.read_lines(folder / rundir.TELEMETRY, TELEMETRY_MAX):
+            if sample.get(field_) is not None and sample.get("at") is not None and (not sizes or sample[field_] > sizes[-1]):
+                sizes.append(sample[field_])
+                times.append(sample["at"])
+        exit_ = reading.read_json(folder / rundir.EXIT) or {}
+        if exit_.get("ended_at") is not None:
+            sizes.append(1 << 62)
+            times.append(exit_["ended_at"])
+        return sizes, times
+
+
+def size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def chosen(curves: Iterable[Curve], names: Sequence[str]) -> list[Curve]:
+    """Those of one of these names. A name without a split (`loss`) means those of all splits (`train/loss`, `val_loss`) too."""
+    curves = list(curves)
+    if not names:
+        return curves
+    asked = [words.key(name) for name in names]
+    exact = {name.lower() for name in names}
+    return [curve for curve in curves if curve.name.lower() in exact or any(
+        rest == words.key(curve.name)[1] and split in (None, words.key(curve.name)[0]) for split, rest in asked)]

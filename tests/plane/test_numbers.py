@@ -1,0 +1,223 @@
+"""The store of numbers: files of attempts become curves, the later attempt counts, and comparisons say no more than is known."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from stoker.plane.numbers import comparison, parameters, words
+from stoker.plane.numbers.curves import HELD_MAX, Curve, join, thin, told
+from stoker.plane.numbers.files import LINE_MAX, File
+from stoker.plane.numbers.reader import Numbers, Reader, chosen, latest
+
+
+def curve(name: str, points: list[tuple[float, float]], source: str = "engine") -> Curve:
+    made = Curve(name, source, "step")
+    for at, value in points:
+        made.add(at, value, None)
+    return made
+
+
+def points(one: Curve) -> list[tuple[float, float]]:
+    return [(at, value) for at, value, _ in one.points()]
+
+
+def write(path: Path, *lines: object, end: str = "\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as f:
+        f.write("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + end)
+
+
+def attempt(folder: Path, number: int) -> Path:
+    return folder / "attempts" / str(number)
+
+
+# ---- files
+
+def test_both_forms_of_lines_are_read_and_a_torn_last_line_is_no_fault(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    file = File(path, "engine")
+    assert file.read() == []
+    write(path, {"step": 1, "epoch": 0, "at": 5.5, "loss": 0.5}, {"step": 2, "at": 6.5, "from": "wandb", "pid": 7, "values": {"step": 3.0, "loss": 0.4}})
+    write(path, '{"step": 3, "at": 7, "lo', end="")
+    assert [(one.source, one.name, list(one.points())) for one in file.read()] == [
+        ("engine", "loss", [(1, 0.5, 5.5)]), ("wandb", "step", [(2, 3.0, 6.5)]), ("wandb", "loss", [(2, 0.4, 6.5)])]
+    write(path, 'ss": 0.3}')
+    assert points(file.read()[0]) == [(1, 0.5), (3, 0.3)]
+
+
+def test_lines_that_are_not_what_they_should_be_do_no_harm(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, "", "[1]", "{", "[" * 100_000, '{"step": "x", "loss": 1}', '{"step": 1, "loss": true, "text": "a", "list": [1], "deep": {"a": 1}}',
+          '{"step": 2, "loss": NaN, "far": 1e300, "large": ' + "9" * 400 + "}", '{"step": 3, "loss": "-inf"}', "x" * (LINE_MAX + 10),
+          '{"step": 4, "\\ud83c\\udfaf/<b>a&b</b>": 0.5, "from": 5, "values": 3}')
+    found = {one.name: points(one) for one in File(path, "engine").read()}
+    assert found["loss"][0] == (1, 1) and math.isnan(found["loss"][1][1]) and found["loss"][2] == (3, -math.inf)
+    assert found["far"] == [(2, 1e300)] and found["large"] == [(2, math.inf)]
+    assert found["\N{DIRECT HIT}/<b>a&b</b>"] == [(4, 0.5)]
+    assert "text" not in found and "list" not in found and "deep" not in found
+
+
+def test_a_file_that_is_cut_is_read_from_its_begin(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    file = File(path, "engine")
+    write(path, {"step": 1, "loss": 0.5}, {"step": 2, "loss": 0.4}, {"step": 3, "loss": 0.3})
+    file.read()
+    path.write_text('{"step": 1, "loss": 0.5}\n')
+    write(path, {"step": 2, "loss": 0.1})
+    assert points(file.read()[0]) == [(1, 0.5), (2, 0.1)]
+
+
+def test_of_several_processes_the_lowest_rank_counts(tmp_path: Path):
+    path = tmp_path / "numbers.jsonl"
+    for rank, pid in ((1, 5), (0, 9)):
+        write(path, {"step": 1, "pid": pid, "rank": rank, "from": "tensorboard", "values": {"loss": float(rank)}})
+    assert points(File(path, "hooks").read()[0]) == [(1, 0.0)]
+
+
+def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path):
+    import os
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert File(tmp_path / "metrics.jsonl", "engine").read() == []
+
+
+# ---- curves
+
+def test_the_later_attempt_counts_from_its_first_step_on():
+    first = curve("loss", [(1, 1.0), (2, 0.9), (3, 0.8), (4, 0.7)])
+    later = curve("loss", [(3, 0.81), (4, 0.71), (5, 0.6)])
+    whole = join([[first, curve("val", [(2, 5.0)])], [later]])
+    assert {one.name: points(one) for one in whole} == {"loss": [(1, 1.0), (2, 0.9), (3, 0.81), (4, 0.71), (5, 0.6)], "val": [(2, 5.0)]}
+
+
+def test_a_start_from_scratch_replaces_all():
+    assert points(join([[curve("loss", [(1, 1.0), (2, 0.9)])], [curve("loss", [(1, 2.0)])]])[0]) == [(1, 2.0)]
+
+
+def test_thinning_keeps_the_extremes_the_ends_and_what_is_not_finite():
+    values = [math.sin(i / 50) for i in range(100_000)]
+    values[4321], values[77_777], values[50_000] = 99.0, -99.0, math.nan
+    kept = thin(values, 400)
+    assert len(kept) <= 600 and kept == sorted(set(kept))
+    assert {0, 4321, 50_000, 77_777, 99_999} <= {*kept}
+    assert thin([1.0, 2.0], 400) == [0, 1]
+    assert thin([math.nan] * 5000, 40)[0] == 0
+
+
+def test_a_curve_of_very_many_points_stays_bounded():
+    long = Curve("loss", "engine", "step")
+    count = HELD_MAX + 10
+    for i in range(count):
+        long.add(i, -5.0 if i == 1000 else 1.0, None)
+    assert len(long) < HELD_MAX and long.facts()["count"] == count and long.facts()["min"] == [1000, -5.0]
+
+
+def test_steps_that_go_backwards_stay_in_the_order_in_which_they_came():
+    assert points(curve("loss", [(5, 1.0), (3, 2.0), (4, 3.0)])) == [(5, 1.0), (3, 2.0), (4, 3.0)]
+
+
+def test_json_has_words_for_what_is_not_finite():
+    assert [told(value) for value in (1.5, math.nan, math.inf, -math.inf)] == [1.5, "nan", "inf", "-inf"]
+
+
+# ---- a run folder
+
+def test_a_run_over_two_attempts_is_one_curve_without_gap_or_double(tmp_path: Path):
+    write(attempt(tmp_path, 1) / "metrics.jsonl", *({"step": i, "loss": 1 / i} for i in range(1, 6)))
+    write(attempt(tmp_path, 2) / "metrics.jsonl", *({"step": i, "loss": 1 / i} for i in range(4, 9)))
+    found = Reader(tmp_path).read([1, 2]).curves
+    assert [points(one) for one in found] == [[(i, 1 / i) for i in range(1, 9)]]
+
+
+def test_what_is_printed_of_a_run_that_resumed_exactly_is_read_as_one_text(tmp_path: Path):
+    first = "".join(f"step {i} loss {1 / i:.4f}\n" for i in range(1, 6))
+    upto = len(first[:first.index("step 4")])
+    write(attempt(tmp_path, 1) / "out.log", first, end="")
+    write(attempt(tmp_path, 2) / "out.log", *(f"step {i} loss {1 / i:.4f}" for i in range(4, 9)))
+    write(tmp_path / "resume" / "state.json", {"state": "resumable", "lives": [
+        {"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 1, "out_bytes": upto}]})
+    found = Reader(tmp_path).read([1, 2]).curves
+    assert [points(one) for one in found] == [[(i, round(1 / i, 4)) for i in range(1, 9)]]
+
+
+def test_the_log_is_read_on_where_it_grew_and_its_times_come_from_the_telemetry(tmp_path: Path):
+    log, reader = attempt(tmp_path, 1) / "out.log", Reader(tmp_path)
+    write(log, "step 1 loss 0.9", "step 2 loss 0.8")
+    write(attempt(tmp_path, 1) / "telemetry.jsonl", {"at": 100.0, "out_bytes": 16}, {"at": 102.0, "out_bytes": 40})
+    assert [list(one.points()) for one in reader.read([1]).curves] == [[(1, 0.9, 102.0), (2, 0.8, 102.0)]]
+    write(log, "step 3 loss 0.7")
+    assert [one[:2] for one in reader.read([1]).curves[0].points()] == [(1, 0.9), (2, 0.8), (3, 0.7)]
+
+
+def test_what_a_better_source_tells_is_not_taken_from_the_text(tmp_path: Path):
+    write(attempt(tmp_path, 1) / "out.log", *(f"step {i} train loss {1 / i:.2f} accuracy 0.{i}" for i in range(1, 5)))
+    write(attempt(tmp_path, 1) / "metrics.jsonl", *({"step": i, "train_loss": 1 / i} for i in range(1, 5)))
+    assert [(one.source, one.name) for one in Reader(tmp_path).read([1]).curves] == [("engine", "train_loss"), ("printed", "train/accuracy")]
+
+
+def test_a_list_reads_only_the_end_of_a_long_log(tmp_path: Path):
+    write(attempt(tmp_path, 1) / "out.log", *(f"Epoch {i}/5000 loss: {1 / i:.6f}" for i in range(1, 4001)))
+    found = latest(tmp_path, 1)
+    assert found.epoch == (4000, 5000) and points(found.curves[0]) == [(4000, 0.00025)]
+
+
+def test_a_name_without_a_split_means_all_splits():
+    curves = [curve(name, [(1, 1.0)]) for name in ("loss", "val_loss", "train/loss", "nll_loss", "accuracy")]
+    assert [one.name for one in chosen(curves, ["loss"])] == ["loss", "val_loss", "train/loss"]
+    assert [one.name for one in chosen(curves, ["validation loss"])] == ["val_loss"]
+    assert [one.name for one in chosen(curves, ["nll_loss", "Accuracy"])] == ["nll_loss", "accuracy"]
+
+
+# ---- parameters
+
+@pytest.mark.parametrize(("command", "found"), [
+    (["python", "train.py", "--lr", "0.1", "--name=x", "--amp", "--steps", "1e3"], {"lr": 0.1, "name": "x", "amp": True, "steps": 1000.0}),
+    (["python", "-m", "pkg.train", "--batch-size", "64", "--lr=-0.5"], {"batch_size": 64, "lr": -0.5}),
+    (["python", "train.py", "config/a.py", "--sizes", "64", "128", "-v"], {"argument 1": "config/a.py", "sizes": "64 128", "v": True}),
+    (["train.py", "model.size=3", "+trainer.lr=1e-3"], {"model.size": 3, "trainer.lr": 0.001}),
+    (["train.py", "--api-key", "abc", "--hf_token=x", "--offset", "-3"], {"offset": -3})])
+def test_parameters_of_a_command_line(command: list[str], found: dict):
+    assert parameters.of_command(command) == found
+
+
+# ---- comparison
+
+def row(name: str, given: dict, values: dict[str, float], **more: object) -> dict:
+    metrics = {each: {"last": [9, value], "best": [5, value] if words.better(each) else None, "better": words.better(each)} for each, value in values.items()}
+    return {"id": name, "name": name, "parameters": given, "metrics": metrics, "code": None, "environment": {}, **more}
+
+
+def test_a_comparison_names_what_differs():
+    found = comparison.compare([row("a", {"lr": 0.1, "wd": 0}, {"val_loss": 1.0}, code={"commit": "a" * 40}, environment={"torch": "2.13"}),
+                                row("b", {"lr": 0.01, "wd": 0.0}, {"loss": 2.0, "val_loss": 1.5}, code={"commit": "b" * 40, "dirty": True},
+                                    environment={"torch": "2.14"})])
+    assert found["parameters"] == ["lr"] and found["metrics"] == ["val_loss", "loss"] and found["groups"] == []
+    assert found["commits"] == {"a": "a" * 12, "b": "b" * 12 + " with changes"} and found["environment"] == {"torch": ["2.13", "2.14"]}
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ([(0.1, 1.00), (0.1, 1.10), (0.2, 1.02), (0.2, 1.16)], "not better"), ([(0.1, 1.00), (0.1, 1.01), (0.2, 1.5), (0.2, 1.51)], "lr 0.1 is better than lr 0.2")])
+def test_a_difference_within_the_spread_of_seeds_is_not_called_better(values: list, said: str):
+    found = comparison.compare([row(f"r{i}", {"lr": lr, "seed": i}, {"val_loss": value}) for i, (lr, value) in enumerate(values)])
+    assert [group["metrics"]["val_loss"]["n"] for group in found["groups"]] == [2, 2]
+    assert said in found["verdicts"]["val_loss"]
+
+
+def test_a_run_alone_in_its_group_has_no_spread():
+    found = comparison.groups([row("a", {"seed": 1}, {"loss": 1.0}), row("b", {"seed": 2}, {"loss": 3.0})], [])
+    assert found[0]["metrics"]["loss"] == {"mean": 2.0, "spread": pytest.approx(1.4142, abs=1e-4), "n": 2, "better": "min"}
+
+
+def test_best_is_said_only_of_metrics_that_have_one():
+    losses, others = curve("val_loss", [(1, 3.0), (2, 1.0), (3, math.nan)]), curve("adv_g2", [(1, 3.0)])
+    found = comparison.metrics([losses, others], {"test/accuracy": 91.2})
+    assert found["val_loss"]["best"] == [2, 1.0] and found["val_loss"]["last"] == [3, "nan"] and found["adv_g2"]["best"] is None
+    assert found["test/accuracy"]["last"] == [None, 91.2]
+
+
+def test_what_a_script_told_a_library_counts_more_than_its_command_line():
+    numbers = Numbers(parameters={"wandb": {"lr": 0.2, "model": {"depth": 3}, "api_key": "x"}})
+    assert comparison.asked(["train.py", "--lr", "0.1"], numbers) == {"lr": 0.2, "model.depth": 3}

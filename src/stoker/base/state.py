@@ -37,7 +37,7 @@ HOLDING = frozenset({State.STAGING, State.STARTING, State.RUNNING, State.STOPPIN
 
 STATE_SENTENCES = {
     State.PENDING: "waiting for its turn",
-    State.STAGING: "copying its files to the machine",
+    State.STAGING: "preparing its files",
     State.STARTING: "starting, or waiting to restart",
     State.RUNNING: "running",
     State.STOPPING: "ending its processes and collecting its output",

@@ -112,7 +112,7 @@ def _refusals() -> Iterator[str]:
         if line.startswith("# -- "):
             yield from ["", f"## {line.removeprefix('# -- ').capitalize()}", ""]
         name, equals, text = line.partition(" = ")
-        if equals and name.isupper() and " " in text:
+        if equals and name.isupper() and " " in text and not text.endswith(" \""):
             yield f"- {ast.literal_eval(text)}".replace("!r}", "}").replace("{", "`").replace("}", "`")
     yield ""
 

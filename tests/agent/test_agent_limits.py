@@ -227,7 +227,7 @@ def test_a_memory_limit_ends_a_run_and_says_which(new_run, cgroup):
     end = run.end()
     evidence = end["evidence"]
     assert end["reason"] == "host_oom" and evidence["kind"] == "memory" and evidence["limit_bytes"] == 100_000_000
-    assert evidence["used_bytes"] >= 99_000_000 and "of memory, more than --memory 100 MB" in sentence(end["reason"], evidence)
+    assert evidence["used_bytes"] >= 99_000_000 and "of memory (limit: --memory 100 MB)" in sentence(end["reason"], evidence)
     group = run.record()["memory_group"]
     assert not group or not os.path.exists(group)
 

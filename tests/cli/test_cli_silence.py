@@ -11,6 +11,7 @@ import pytest
 from benchmarks.ground import Ground, until
 
 from real.sshd import Sshd
+from stoker.cli.follow import Follower
 
 
 @pytest.mark.real("sshd")
@@ -26,7 +27,12 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
             line = run.stderr.readline()
             assert line, said
             said += line
-        assert b"second Ctrl-C: leave at once; Ctrl-Z: detach" in said
+        assert b"Ctrl-Z" not in said  # nobody is at a keyboard
+        watched = ground.terminal("attach", "x")
+        watched.expect(b"second Ctrl-C: leave at once; Ctrl-Z: detach")
+        watched.send(b"\x1a")
+        watched.wait()
+        watched.close()
         run.send_signal(signal.SIGTERM)
         until(lambda: run.poll() is not None or run.send_signal(signal.SIGTERM), 30, "the end of the waiting")
         assert run.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)
@@ -34,6 +40,16 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
         run.stderr.close()
         ground.stoker("stop", "--force", "x").ok()
         assert ground.show("x")["state"] == "stopped"
+
+
+@pytest.mark.parametrize(("state", "told"), [("staging", True), ("starting", True), ("stopping", True), ("running", False), ("failed", False)])
+def test_waiting_is_told_of_until_the_run_runs(capsys, state, told):
+    """A busy machine may take seconds to bring the first output; that a run is running, or how it ended, is not told as waiting."""
+    follower = Follower({"id": "palu-zuzu", "name": "x", "ref": "x", "state": state, "sentence": "What it does."})
+    follower._since -= 60
+    follower._tell_what_it_waits_for()
+    follower._tell_what_it_waits_for()
+    assert capsys.readouterr().err.count("What it does.") == int(told)
 
 
 def far(ground: Ground, sshd: Sshd, known: str = "known") -> None:

@@ -22,7 +22,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
     "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),
-    "engine": ({"base"}, {"torch", "numpy", "safetensors"}),
+    "engine": ({"base"}, {"torch", "numpy", "safetensors", "wandb"}),
     "compat": ({"engine", "base"}, {"torch", "numpy"}),
     "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
     "cli": ({"client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg"}),

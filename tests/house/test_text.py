@@ -15,7 +15,7 @@ BANNED_TEXT = {
     "a note to oneself": re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b"),
     "a path of one machine": re.compile(r"(?<![\w.>}])/(wo" r"rk/\w|ro" r"ot/\.pyenv|o" r"pt/wheels|ho" r"me/(?!you\b|me\b|user\b)\w+/\w)"),
     "the address of a package registry": re.compile(r"py" r"pi\.org|pythonhos" r"ted\.org|download\.pyt" r"orch\.org|fi" r"nd-links"),
-    "a ticket that a reader cannot open": re.compile(r"\bis" r"sue \d+\b|(?<![\d}])#\d{1,4}\b(?![0-9a-fA-F-])"),
+    "a ticket that a reader cannot open": re.compile(r"\bis" r"sue \d+\b|(?<![\d}])#(?:\d{2,4}|(?<!\w #)\d)\b(?![0-9a-fA-F-])"),
 }
 COLOURS = re.compile(r"#(\d{3}|\d{6})\b")
 PYTHON = python_files()

@@ -26,6 +26,22 @@ def test_what_is_not_known_is_not_told():
     assert steps.summary([]) is None and steps.summary([{**LINE, "step": 0}]) is None
 
 
+def spread(steps, *ms):
+    return {**LINE, "steps": steps, **dict(zip(("p50_ms", "p90_ms", "max_ms"), ms, strict=True))}
+
+
+@pytest.mark.parametrize(("lines", "middle", "slow"), [
+    ([spread(99, 15.0, 18.0, 40.0)], 15.0, 18.0),
+    ([spread(900, 1.0, 1.0, 1.0), spread(1, 1000.0, 1000.0, 1000.0)], 1.0, 1.0),  # a line of one slow step does not count as much as 900
+    ([spread(1, 1.0, 1.0, 1.0), spread(1, 1.0, 1.0, 1.0), spread(98, 50.0, 60.0, 70.0)], 50.0, 60.0),
+    ([spread(10, 5.0, 5.0, 5.0), spread(10, 100.0, 100.0, 100.0)], 5.0, 100.0),
+])
+def test_a_step_is_told_over_all_steps_whatever_lines_they_are_in(lines, middle, slow):
+    told = steps.summary(lines)
+    assert told["p50_ms"] == pytest.approx(middle, rel=0.25) and told["p90_ms"] == pytest.approx(slow, rel=0.25)
+    assert told["max_ms"] == max(line["max_ms"] for line in lines)
+
+
 def test_of_several_ranks_one_is_told_of():
     told = steps.summary([{**LINE, "pid": 1, "rank": 1, "step": 5}, {**LINE, "pid": 2, "rank": 0}, {**LINE, "pid": 3, "step": 0}])
     assert told["ranks"] == 2 and told["step"] == 100

@@ -264,6 +264,17 @@ def test_no_tip_helps_that_failed_or_was_not_kept(state, tip_state):
     assert tip(_told("bf16", state, ms=5.0), "precision").state == tip_state
 
 
+def test_a_forecast_that_may_be_no_gain_at_all_helps_nowhere():
+    """On a busy machine an interval holds 1: neither headline, nor tip, nor the column "after" promises anything then."""
+    made = facts(*pairs("R1", 9.9), *pairs("bf16", 5.0))
+    found = judged(made)
+    unsure = tuple(dataclasses.replace(a, ratio=Range(0.9, 0.7, 1.1)) for a in found.actions)
+    told = rules.told_again(dataclasses.replace(found, actions=unsure), made, CARD)
+    assert tip(told, "precision").state == "NOT TESTED" and "+11% is uncertain" in tip(told, "precision").text
+    assert "Best setting" not in told.verdict and "would gain" not in told.verdict
+    assert sum(s.after_ms for s in told.stages) == pytest.approx(sum(s.now_ms for s in told.stages), rel=0.01)
+
+
 def test_the_headline_is_the_best_row_of_the_table():
     found = judged(facts(*pairs("R1", 9.9), *pairs("bf16", 6.0), *pairs("fused", 8.5)))
     best = min((a for a in found.actions if a.cure == "setting"), key=lambda a: a.ratio.value)

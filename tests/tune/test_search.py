@@ -10,7 +10,10 @@ import pytest
 
 from stoker.base.config import Home
 from stoker.tune import card, keep, race, search, trial
+from stoker.tune.choose import Candidate
+from stoker.tune.findings import Action, Findings, Range
 from stoker.tune.guard import SAFE, UNSHOWN, Verdict
+from stoker.tune.race import Interval
 from stoker.tune.search import Options, Search
 
 LOADER = "train.py:3#0"
@@ -95,6 +98,28 @@ def test_a_forecast_that_does_not_come_true_is_not_kept(tune, where, tmp_path):
     report = tune(WORKER_MS=10, REAL_MS=11)
     assert report.state in ("nothing", "noisy") and keep.get(where, tmp_path / "train.py") is None
     assert any(words in report.sentence for words in ("3 %", "busy", "too uncertain"))  # other tests run beside it
+
+
+def search_of(where, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    return Search(trial.read([sys.executable, "train.py"], tmp_path, dict(os.environ)), Options(), where)
+
+
+def test_what_wins_a_race_and_not_its_confirmation_is_shown_with_the_newer_number(where, tmp_path):
+    tuning, newer = search_of(where, tmp_path), Interval(0.99, 0.95, 1.03)
+    raced = Action("cache", "setting", "A", "Keep the samples.", Range(0.2, 0.1, 0.3), confirmed=Range(0.3, 0.2, 0.6))
+    tuning._report.found = Findings("", None, None, None, None, None, "", (), (raced,), (), (), (), None)
+    candidate = Candidate("cache", (raced,), {}, 0.2)
+    tuning._not_confirmed(race.Outcome([race.Result("unchanged"), race.Result("cache", ratio=newer)], 4.0, []), candidate)
+    assert [(a.state, a.confirmed.value) for a in tuning._report.found.actions] == [("no gain", newer.value)]
+
+
+def test_busy_neighbours_of_several_races_are_one_note(where, tmp_path):
+    tuning = search_of(where, tmp_path)
+    for who in ((("python", 1.5),), (("python", 1.3), ("make", 0.4))):
+        tuning._busy_beside(race.Outcome([], 4.0, list(who), 0.5))
+    assert tuning._report.notes == ["Other processes were busy during the measurement: python (1.5 cores), make (0.4 cores). "
+                                    "The numbers are corrected for them, and less certain."]
 
 
 def test_class_c_goes_through_the_guard(tune, where, tmp_path, monkeypatch):

@@ -4899,6 +4899,7 @@ def look_env(run_dir: str) -> dict:
 
 
 def look_cost(run_dir: str) -> dict:
+    """Bytes and inodes of the run folder; nothing where counting takes too long."""
     cost = folder_cost(run_dir, time.monotonic() + COST_S)
     return {} if cost is None else {"bytes": cost[0], "inodes": cost[1]}
 
@@ -4923,11 +4924,13 @@ def look_made(run_dir: str, since: float, until: float | None) -> dict:
 
 
 def look_written(run_dir: str, ids: list[str]) -> dict:
+    """What the processes of these runs wrote."""
     runs = os.path.dirname(run_dir)
     return {"paths": sorted(written_paths([os.path.join(runs, each) for each in ids if valid_id(each)]))}
 
 
 def look_edited(run_dir: str) -> dict:
+    """The script's files that were edited after the last image, and the step of that."""
     paths, step = edited_files(run_dir)
     return {"paths": paths, "step": step}
 
@@ -5612,6 +5615,7 @@ def send_file(run_dir: str, path: str, offset: int) -> None:
 
 
 def send_frame(kind: bytes, body: dict) -> None:
+    """One frame to whoever asked: kind, length, JSON."""
     payload = json.dumps(body).encode("ascii")
     write_all(1, struct.pack(">cI", kind, len(payload)) + payload)
 

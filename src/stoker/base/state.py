@@ -37,7 +37,7 @@ HOLDING = frozenset({State.STAGING, State.STARTING, State.RUNNING, State.STOPPIN
 
 STATE_SENTENCES = {
     State.PENDING: "waiting for its turn",
-    State.STAGING: "copying its files to the machine",
+    State.STAGING: "preparing its files",
     State.STARTING: "starting, or waiting to restart",
     State.RUNNING: "running",
     State.STOPPING: "ending its processes and collecting its output",
@@ -108,7 +108,7 @@ KINDS: dict[tuple[str, str], tuple[str, str]] = {
                               "delete files on {mount}, then: stoker start {id}"),
     ("disk_full", "disk"): ("The disk {mount} is full ({disk_free} of {disk_size} free).",
                             "stoker gc, or delete files on {mount}, then: stoker start {id}"),
-    ("host_oom", "memory"): ("Used {used} of memory, more than --memory {limit_size}; Stoker ended the run.",
+    ("host_oom", "memory"): ("Used {used} of memory (limit: --memory {limit_size}); Stoker ended the run.",
                              "use less memory (smaller batch, fewer workers), or run again with a larger --memory"),
     ("host_oom", "cgroup"): ("Reached the memory limit of {limit_size} (cgroup); the kernel killed {who}.",
                              "use less memory (smaller batch, fewer workers) or raise the limit, then: stoker start {id}"),

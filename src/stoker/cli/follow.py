@@ -32,6 +32,7 @@ LOOK_S = 0.5  # so often it is looked whether only processes that were left behi
 BACK_PAUSE_MAX_S = 60.0  # between two words of how far an attempt is on its way back
 REST_TRIES = 5
 LEFT_NAMED = 5
+BEFORE_RUNNING = (State.STAGING, State.STARTING, State.STOPPING)
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 
 
@@ -163,14 +164,15 @@ class Follower:
         self._keys.begin(self.attempt, tty=bool(meta.get("tty")), beside=self._beside)
 
     def _tell_what_it_waits_for(self) -> None:
-        """After three seconds without a beginning: why, and how to leave; again where the reason changes."""
-        if self._begun or time.monotonic() - self._since < output.SILENT_S or self.run["state"] == State.PENDING:
+        """After three seconds without a beginning: why, and how to leave; again where the reason changes. A run that is running, or has
+        ended, sends its output in a moment: of that nothing is told."""
+        if self._begun or time.monotonic() - self._since < output.SILENT_S or self.run["state"] not in BEFORE_RUNNING:
             return
         told = str(self.run.get("sentence") or self.run["state"])
         if told != self._told:
             self._told = told
-            leave = "Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach"
-            self._say(f"{output.shown(self.run['name'])}: {output.shown(told)} ({leave})")
+            leave = " (Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach)" if output.is_terminal(sys.stderr) else ""
+            self._say(f"{output.shown(self.run['name'])}: {output.shown(told)}{leave}")
 
     def _tell_of_the_way_back(self) -> None:
         """How far an attempt is that goes to an image: it prints nothing until then. Told after 3 s, later less often."""

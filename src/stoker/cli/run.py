@@ -78,7 +78,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
-              help="Set a variable for the run, or name one to pass on to another machine. May be given again.")
+              help="Set a variable for the run. KEY alone passes on its value here, for --target. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
               help="Set the variables in FILE, as python-dotenv reads it.")
 @click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")

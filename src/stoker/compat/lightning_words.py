@@ -39,7 +39,8 @@ PRECISIONS = {"32": "fp32", "32-true": "fp32", "16": "fp16", "16-mixed": "fp16",
 DEVICES = ("auto", "cpu", "gpu", "cuda", "mps")
 ONE_MACHINE = {"ddp": "", "ddp_cpu": "", "ddp_spawn": "", "ddp_find_unused_parameters_true": "",
                "ddp_find_unused_parameters_false": "", "auto": "", "single_device": "",
-               "dp": "dp splits batches inside one process; here the ranks of ddp do", "ddp2": "ddp2 is ddp here"}
+               "dp": "dp splits batches inside one process; Stoker splits them over ranks, as ddp does",
+               "ddp2": "Stoker runs ddp2 as ddp"}
 
 
 @dataclass

@@ -24,7 +24,7 @@ _TF_RANDOM = re.compile(r"^tensorflow\.(image\.random_|image\.stateless_random_|
 
 
 def unshuffled(training: Training) -> Iterator[ast.AST]:
-    """A loader that is trained from, epoch after epoch, in the order of its files; or one that is shuffled only where there is a GPU."""
+    """A training loader that is read for several epochs without shuffling, or is shuffled only where there is a GPU."""
     for loop in training.step_loops:
         if training.outer[loop]:
             yield from (call for call in training.loaders(loop) if _lacks_order(training, call))
@@ -119,7 +119,7 @@ def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple
 
 
 def duplicated_data(training: Training) -> Iterator[ast.AST]:
-    """An IterableDataset of this file that reads all for each of several workers."""
+    """An IterableDataset in this file of which each of several workers reads all samples."""
     program = training.program
     if _SPLITS.search(program.text):
         return
@@ -155,7 +155,7 @@ def _workers(training: Training, call: ast.Call) -> float | None:
 
 
 def too_many_workers(training: Training, cpus: float) -> Iterator[ast.AST]:
-    """More workers than cores that are ours."""
+    """More workers than cores that this process may use."""
     for call in training.program.calls:
         workers = _workers(training, call)
         if workers is not None and workers > max(1, round(cpus)):
@@ -163,7 +163,7 @@ def too_many_workers(training: Training, cpus: float) -> Iterator[ast.AST]:
 
 
 def pin_without_gpu(training: Training) -> Iterator[ast.AST]:
-    """pin_memory=True in a file that has no word of any device."""
+    """pin_memory=True in a file that mentions no GPU or other device."""
     program = training.program
     if not training.step_loops or _ANY_DEVICE.search(ast.unparse(program.tree)):
         return
@@ -174,7 +174,7 @@ def pin_without_gpu(training: Training) -> Iterator[ast.AST]:
 
 
 def shuffle_before_cache(training: Training) -> Iterator[ast.AST]:
-    """tf.data: shuffle() or a random map() before cache(), and no shuffle() after it: the first epoch's order or images for ever."""
+    """tf.data: shuffle() or a random map() before cache(), and no shuffle() after it."""
     program = training.program
     if not any(name.startswith("tensorflow") for name in program.aliases.values()):
         return

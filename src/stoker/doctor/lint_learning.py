@@ -22,7 +22,7 @@ _READS_OUT = frozenset({"item", "argmax", "max", "numpy", "cpu", "tolist", "eq"}
 
 
 def no_zero_grad(training: Training) -> Iterator[ast.AST]:
-    """optimizer.step() at each step where nothing ever clears the gradients, or only before the loop, or between backward and step."""
+    """optimizer.step() in a loop that never clears the gradients, or clears them between backward and step."""
     program = training.program
     clears = [c for c in program.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad"]
     for loop in training.step_loops:
@@ -58,7 +58,7 @@ def _block(training: Training, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def accumulation_undivided(training: Training) -> Iterator[ast.AST]:
-    """backward() each pass, step() each N-th, the loss as it is; not for optimizers that do not mind the scale."""
+    """backward() on each batch and step() on every N-th, with an undivided loss; not reported for optimizers such as Adam."""
     program = training.program
     if re.search(r"\.grad\b", program.text):
         return  # the gradients may be scaled by hand
@@ -119,7 +119,7 @@ def _may_be_scaled(training: Training, node: ast.AST | None, depth: int = 6) -> 
 # --- schedules -----------------------------------------------------------------------------------------------------------
 
 def scheduler_place(training: Training) -> Iterator[ast.AST]:
-    """A schedule counted in epochs that is stepped per batch, or one counted in batches that is stepped per epoch."""
+    """A schedule with a length in epochs that is stepped per batch, or with a length in batches that is stepped per epoch."""
     for loop in training.batch_loops:
         outer = training.outer[loop]
         if not outer:
@@ -195,7 +195,7 @@ def _counts_batches(training: Training, node: ast.expr) -> bool:
 
 
 def scheduler_order(training: Training) -> Iterator[ast.AST]:
-    """scheduler.step() before the optimizer's step in the same pass: the first rate of the schedule is skipped."""
+    """scheduler.step() before optimizer.step() in the same loop."""
     for loop in training.step_loops:
         for around in (loop, *training.outer[loop]):
             first = next((n for n, e in enumerate(training.events(around)) if training.steps(e.node) is not None), None)
@@ -210,7 +210,7 @@ def scheduler_order(training: Training) -> Iterator[ast.AST]:
 # --- seeds ---------------------------------------------------------------------------------------------------------------
 
 def seed_in_loop(training: Training) -> Iterator[ast.AST]:
-    """The same seed again at each epoch or step, though network and optimizer are made once."""
+    """The same seed set at each epoch or step, in a loop that does not create the network and the optimizer."""
     program = training.program
     if _FORKS_RANDOM.search(program.text):
         return
@@ -233,14 +233,14 @@ def _same_seed(training: Training, call: ast.Call, event: Event) -> bool:
 # --- evaluation ----------------------------------------------------------------------------------------------------------
 
 def evaluation_grad(training: Training) -> Iterator[ast.AST]:
-    """A loop over a loader that only reads the network's answers out, and is not under no_grad()."""
+    """A loop over a loader that only reads the network's outputs, outside of no_grad()."""
     if re.search(r"requires_grad|set_grad_enabled|\.grad\b", training.program.text):
         return
     yield from (loop for loop, _ in _evaluations(training) if not training.without_gradient(loop))
 
 
 def evaluation_mode(training: Training) -> Iterator[ast.AST]:
-    """The same with a network that has dropout or batch norm, in a file that never calls eval()."""
+    """Such a loop with a network that has dropout or batch norm, in a file that never calls eval()."""
     if _NO_EVAL.search(training.program.text):
         return
     for loop, made in _evaluations(training):
@@ -300,7 +300,7 @@ _SQUASHES = (
 
 
 def softmax_before_loss(training: Training) -> Iterator[ast.AST]:
-    """softmax() given to a loss that does it itself, and sigmoid() to one with logits."""
+    """softmax() before a loss that applies softmax itself, or sigmoid() before a loss that takes logits."""
     program = training.program
     for call in program.calls:
         given = keyword(call, "input", 0)

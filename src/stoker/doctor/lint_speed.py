@@ -23,7 +23,7 @@ _SAVING_METHODS = frozenset({"save_pretrained", "save_state", "save_checkpoint"}
 
 
 def loss_graph(training: Training) -> Iterator[ast.AST]:
-    """`total += loss` and `losses.append(loss)`, of a loss that backward() starts from, where nothing goes back from the sum."""
+    """`total += loss` or `losses.append(loss)`, where loss.backward() is called and the sum is never used for a backward."""
     loops = [*training.step_loops, *training.framework_steps]
     fed = _fed_to_backward(training) if loops else set()
     for loop in loops:

@@ -23,7 +23,7 @@ class EMA:
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        """decay: from 0 to below 1, the share that the average keeps at each update. Raises InvalidSpec for another."""
+        """decay: from 0 to below 1, the share that the average keeps at each update. Raises InvalidSpec for another value."""
         if not 0 <= decay < 1:
             raise InvalidSpec(f"EMA(decay={decay!r}): decay is a number from 0 to below 1.")
         self.model = model
@@ -36,7 +36,7 @@ class EMA:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the averages towards the weights of now. The first update copies them."""
+        """Move the averages towards the current weights. The first update copies them."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         for name, now in self._current().items():
@@ -68,7 +68,7 @@ class EMA:
         return {"updates": self.updates, "averages": dict(self._averages)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Take back what `state_dict` gave. Raises InvalidSpec if it is of another model."""
+        """Restore what `state_dict` returned. Raises InvalidSpec if the names or shapes differ from the model's."""
         current = self._current()
         strangers = [name for name, value in state["averages"].items() if name not in current or current[name].shape != value.shape]
         if strangers:

@@ -34,7 +34,7 @@ Optimizers = Optimizer | Sequence[Optimizer]
 
 def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: Optimizers = (), safe_replacement: bool = True,
                     **more: object) -> None:
-    """Write everything, and the random numbers of torch, random and numpy, or leave the checkpoint before it as it was.
+    """Write everything, and the random numbers of torch, random and numpy, or leave the previous checkpoint unchanged.
 
     path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one, or a list.
     more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Numbers go into a dict.
@@ -68,9 +68,9 @@ def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: 
 
 def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, optimizers: Optimizers = (), verbose: bool = True,
                     **more: object) -> int:
-    """Put back what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or `default_epoch` without a checkpoint.
+    """Restore what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or `default_epoch` without a checkpoint.
 
-    The arguments are those of `save_checkpoint`. A damaged checkpoint is reported, and the one before it is taken.
+    The arguments are those of `save_checkpoint`. A damaged checkpoint is reported, and the previous checkpoint is used.
     Raises StateError for a checkpoint of other objects; nothing is changed then.
     """
     states = _states(modules, optimizers, more)
@@ -143,7 +143,7 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
         elif isinstance(value, CONTAINERS):
             states[f"more.{name}"] = KeptValue(name, value)
         else:
-            raise InvalidSpec(f"{name} is a {type(value).__name__}: nothing could be put back into it.",
+            raise InvalidSpec(f"{name} is a {type(value).__name__}, which cannot be restored in place.",
                               hint=f"Put it into a dict: extra={{'{name}': {name}}}.")
     return {**states, "random": ObjectState("random", _Random())}
 

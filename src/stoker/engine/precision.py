@@ -37,7 +37,7 @@ class Precision:
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
 
 
 class Tf32(Precision):

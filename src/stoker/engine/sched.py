@@ -24,8 +24,8 @@ UNITS = {"step": "steps", "ep": "epochs", "sample": "samples"}
 class Schedule:
     """A learning rate as a function of optimizer steps. It has state_dict and load_state_dict; give it to `engine.setup`.
 
-    An engine (and a Trainer) tells it by `bind` how long an epoch is. In a loop of your own, call `bind(loader)` yourself where a length
-    is in epochs or samples. Lengths come from the code of now, the number of steps from the checkpoint: a longer run gets a longer curve.
+    An engine (and a Trainer) sets the length of an epoch by `bind`. In a loop of your own, call `bind(loader)` yourself where a length
+    is in epochs or samples. Lengths come from the current code, the number of steps from the checkpoint: a longer run gets a longer curve.
     """
 
     def __init__(self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]) -> None:
@@ -45,7 +45,7 @@ class Schedule:
         return bool(self._lengths)
 
     def bind(self, loader: object, window: int = 1) -> None:
-        """Say how long an epoch is: `window` batches of the loader make one optimizer step. Raises InvalidSpec if its length is unknown."""
+        """Set the length of an epoch: `window` batches make one optimizer step. Raises InvalidSpec if the loader has no length."""
         size = getattr(loader, "batch_size", None) or 0
         try:
             batches = len(loader)
@@ -63,14 +63,14 @@ class Schedule:
         self._apply()
 
     def factor(self) -> float:
-        """What the base rates are multiplied with for the next optimizer step."""
+        """The factor of the base rates for the next optimizer step."""
         warm = self._lengths["warmup"]
         if self.steps < warm:
             return (self.steps + 1) / warm
         return self._shape(self.steps - warm, {**self._lengths, "total": self._lengths.get("total", 0) - warm})
 
     def step(self) -> None:
-        """An optimizer step is done. Raises InvalidSpec if a length is in epochs or samples and nothing was said about them."""
+        """Count one optimizer step and set the rates. Raises InvalidSpec if a length is in epochs or samples and `bind` was not called."""
         if not self.bound:
             raise InvalidSpec("The schedule has a length in epochs or samples and does not know how long an epoch is.",
                               hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).")
@@ -95,7 +95,7 @@ class Schedule:
         return {"steps": self.steps, "base": [float(base) for base in self._base]}
 
     def load_state_dict(self, state: dict) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
         self.steps, self._base = state["steps"], list(state["base"])
         if self.bound:
             self._apply()

@@ -28,7 +28,7 @@ class Task:
     engine: Engine
 
     def build(self) -> None:
-        """Make models and optimizers as attributes. Called once, when the random numbers of the run are set."""
+        """Make models and optimizers as attributes. Called once, after the random seed is set."""
 
     def loss(self, batch: object) -> torch.Tensor:
         """One number, the mean over the micro-batch. batch: what the loader gives, on the device."""

@@ -75,11 +75,11 @@ class Trainer:
 
     def fit(self, task: Task, train: Iterable, test: Iterable | None = None, *,
             init_from: str | Path | None = None) -> list[dict[str, float]]:
-        """Train, or go on where the run was. Returns the history: the scores of each evaluation, with the epoch from 0.
+        """Train, or continue where the run was last saved. Returns the history: the scores of each evaluation, with the epoch from 0.
 
         train, test: DataLoaders or lists of batches. Evaluation uses the averages of the task's `EMA`s, where it has some.
         init_from: weights that a new run starts from (fine-tuning): a .safetensors file, a checkpoint, or the folder of a run. Tensors are
-        taken by name where the shape agrees; what is not taken is said. Raises StateError if nothing can be taken.
+        taken by name where the shape agrees; the others are named. Raises StateError if nothing can be taken.
         """
         engine = self.engine
         self.task = task

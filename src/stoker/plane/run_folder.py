@@ -50,6 +50,7 @@ class RunFolder:
             return cls({}, before, reached=False)
 
     def json(self, name: str) -> dict | None:
+        """A JSON file of the folder; None without one, or with one that cannot be used."""
         answer = self._answer("read", name)
         try:
             if "broken" in answer:

@@ -3,6 +3,7 @@ trained at all. Pure, but for the reads."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from pathlib import Path
 
@@ -12,6 +13,8 @@ BYTES_READ = 4 << 20  # of the end of steps.jsonl, which grows by some 3 MB a we
 LIST_BYTES_READ = 128 << 10  # of the same file, for a list of runs
 RECENT_S = 60.0  # what "now" is
 EPOCHS_KEPT = 5
+SPREAD = (("p50_ms", 0.5), ("p90_ms", 0.9), ("max_ms", 1.0))  # of a line: the part of its steps that take at most this
+HALVINGS = 60
 
 
 def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
@@ -46,7 +49,7 @@ def summary(lines: list[dict]) -> dict | None:
     return {
         "step": last["step"], "ranks": len(trained), "at": last.get("at"), "steps_s": rate, "samples_s": _rate(now, "samples"),
         "setup_s": first[0].get("setup_s") if first else None, "first_s": first[0].get("s") if first else None,
-        **{name: _middle(now, name) for name in ("p50_ms", "p90_ms")},
+        "p50_ms": _quantile(now, 0.5), "p90_ms": _quantile(now, 0.9),
         "max_ms": max((x["max_ms"] for x in now if x.get("max_ms") is not None), default=None),
         "seconds": round(sum(x.get("s", 0) for x in steady), 3), "split": shares(steady, "ms"), "gpu": shares(steady, "gpu_ms") or None,
         "epochs": len({epoch.get("step") for epoch in epochs}), "epoch_s": known, "batch": last.get("batch"), "of": last.get("of"),
@@ -113,9 +116,30 @@ def _rate(lines: list[dict], field: str) -> float | None:
     return round(count / seconds, 3) if seconds > 0 and count else None
 
 
-def _middle(lines: list[dict], field: str) -> float | None:
-    values = [line[field] for line in lines if line.get(field) is not None]
-    return round(statistics.median(values), 4) if values else None
+def _quantile(lines: list[dict], share: float) -> float | None:
+    """The time that `share` of all steps take at most. Each line tells it of its own steps, as p50, p90 and max; between these, steps
+    are taken as evenly spread. A line counts as often as it has steps."""
+    spreads = [((0.0, 0.0), *((line[name], part) for name, part in SPREAD), line["steps"]) for line in lines
+               if line.get("steps") and all(line.get(name) is not None for name, _ in SPREAD)]
+    if not spreads:
+        return None
+    wanted = share * sum(steps for *_, steps in spreads)
+    low, high = 0.0, max(slowest for *_, (slowest, _), _ in spreads)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if sum(steps * _below(points, middle) for *points, steps in spreads) < wanted:
+            low = middle
+        else:
+            high = middle
+    return round(high, 4)
+
+
+def _below(points: list[tuple[float, float]], ms: float) -> float:
+    """The part of a line's steps that take at most `ms`."""
+    for (before, less), (after, more) in itertools.pairwise(points):
+        if ms < after:
+            return less + (more - less) * (ms - before) / (after - before)
+    return 1.0
 
 
 def _whole(lines: list[dict]) -> dict[str, float | None]:

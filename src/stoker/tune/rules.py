@@ -37,9 +37,14 @@ def told_again(found: Findings, facts: dict, card: dict) -> Findings:
     found = _not_disproved(found, view)
     told = tips.find(view, found.causes, found.actions, found.refusals)
     kept = tuple(a for a in found.actions if a.state in (KEPT, WORTH))
-    left = kept or tuple(a for a in found.actions if not a.state)  # nothing kept: what was not tried is still a forecast
+    left = kept or tuple(a for a in found.actions if _foreseen(a))
     return replace(found, tips=told, verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total),
                    stages=_stages(view, left, found.total if kept else None))
+
+
+def _foreseen(action: Action) -> bool:
+    """Is its gain a forecast that still holds: it was not tried yet, and the interval of the forecast does not reach "no gain"?"""
+    return not action.state and action.ratio.high < 1
 
 
 def _not_disproved(found: Findings, view: View) -> Findings:
@@ -85,7 +90,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
         told = "waits for data" if seen else "is data loading: the workers use the cores"
         side = f"{waits.value:.0%} of it {told}"
     head = ", ".join(p for p in (step, side) if p)
-    untried = [a for a in offered if a.cure == "setting" and not a.state]  # what was tried is no forecast any more
+    untried = [a for a in offered if a.cure == "setting" and _foreseen(a)]
     best = min(untried, key=lambda a: a.ratio.value, default=None)
     most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
     if total is not None:

@@ -24,6 +24,7 @@ PROBE_MIN_S, RACE_MIN_S, CONFIRM_MIN_S = 6.0, 4.0, 4.0
 ENOUGH_S = 3.0  # after Ctrl-C
 FIRST_STEP_S = 120.0  # so long a script may prepare before its first step
 OVER_S = 60.0  # so long a probe may take over its time to tell
+BUSY_NOTE = "Other processes were busy during the measurement"
 SHORT_S = 600.0  # a training shorter than that gains less than the search takes
 MEMORY_SHARE = 0.8  # of the free memory: what all live trials may take together
 TRY = ("workers", "threads", "bf16", "channels_last", "fused", "batched", "cache")
@@ -94,6 +95,7 @@ class Search:
         self._raced: list[tuple[choose.Candidate, Result]] = []
         self._confirmed = False
         self._stopped = False  # by Ctrl-C
+        self._neighbours: dict[str, float] = {}  # other processes that used the cores in a race: name -> cores
 
     def run(self) -> Report:
         """Never raises for what the script does. Raises StokerError or OSError where nothing can be started at all."""
@@ -220,7 +222,7 @@ class Search:
             self._best = None
         elif result.ratio is None or result.ratio.value >= choose.KEPT_BELOW or result.ratio.high >= 1.0:
             self._best = None
-            self._nothing(outcome, [candidate])
+            self._not_confirmed(outcome, candidate)
         else:
             self._left_by_hooks(result.applied)
             applied = choose.without(candidate, result.applied.get("left") or ())
@@ -266,10 +268,16 @@ class Search:
                 "step_ms": round(1e3 * result.step_s, 3), "pairs": result.pairs, "dropped": result.dropped, "died": result.died,
                 "ratio": result.ratio and [round(x, 4) for x in (result.ratio.value, result.ratio.low, result.ratio.high)]})
         if outcome.taken > 0.1:
-            names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "other processes"
-            self._report.notes.append(f"Other processes were busy during the measurement: {names}. The numbers are corrected for them, "
-                                      "and less certain.")
+            self._busy_beside(outcome)
         return outcome
+
+    def _busy_beside(self, outcome: Outcome) -> None:
+        """One note about other processes, with what the busiest race saw of each."""
+        for name, cores in outcome.who:
+            self._neighbours[name] = max(cores, self._neighbours.get(name, 0.0))
+        names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in self._neighbours.items()) or "other processes"
+        told = f"{BUSY_NOTE}: {names}. The numbers are corrected for them, and less certain."
+        self._report.notes[:] = [*(note for note in self._report.notes if not note.startswith(BUSY_NOTE)), told]
 
     def _warm(self, entries: list[Entry]) -> int:
         """Steps until queues of workers hold no more than they always do, and kept samples are there."""
@@ -361,6 +369,13 @@ class Search:
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
                 self._state(c.actions, NO_GAIN)
+
+    def _not_confirmed(self, outcome: Outcome, candidate: choose.Candidate) -> None:
+        """It won a race, and not its confirmation: the newer number is told."""
+        ratio = outcome.of(candidate.name).ratio
+        if ratio and len(candidate.actions) == 1:
+            self._number(candidate.actions[0], ratio)
+        self._nothing(outcome, [candidate])
 
     def _left_by_hooks(self, applied: Mapping) -> None:
         for knob, why in (applied.get("left") or {}).items():

@@ -67,6 +67,8 @@ class _Judge:
             what, why = action.text.removesuffix("."), action.state.removesuffix(".")
             unsafe = action.state.startswith("not shown")
             return Tip(name, "UNSAFE" if unsafe else "NOT TESTED", f"{what}: {why}. Forecast: {more(action.ratio.value):+.0%}.")
+        if not action.state and action.ratio.high >= 1:
+            return Tip(name, "NOT TESTED", f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is uncertain.")
         return Tip(name, "HELPS", action.text, more(ratio))
 
     def _measured(self, name: str, ratio: Range | None, what: str) -> Tip:

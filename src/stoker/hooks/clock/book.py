@@ -158,7 +158,7 @@ def _progress() -> dict:
 
 def _spread(durations: list) -> dict:
     """How long steps took: the middle, the slow tenth, the slowest."""
-    if len(durations) < 3:
+    if not durations:
         return {}
     ordered = sorted(durations)
     last = len(ordered) - 1

@@ -6,7 +6,7 @@ DIVERGED: a life that was to repeat another one does not; an older image, or the
 
 from __future__ import annotations
 
-# -- the log and the way a life goes (log, fate, points)
+# -- recording and replay
 LOG_CAP = "the resume log has {size} MiB, more than STOKER_LOG_CAP: the script reads too many values from tensors or files"
 LOG_MOVES = "printed text is still being written to the log of the run"
 LOG_UNWRITABLE = "the resume log cannot be written: {error}"
@@ -28,7 +28,7 @@ NO_IMAGE = "no image was possible so far: {reason}"
 NO_POINT = "the script reached no line where an image is possible"
 UNKNOWN_BYTECODE = "the bytecode of {code} is not supported"
 
-# -- audits: a difference refuses every image; the rest is "not audited: ...", and says nothing about them
+# -- audits: a difference makes the run "not resumable"; the other sentences follow "not audited:"
 AUDIT = "an audit of steps {then} to {now} ended in a different state than the run: {what}"
 AUDIT_GPU = "this Python sees a GPU, which an audit must not use. For a training on the CPU: CUDA_VISIBLE_DEVICES="
 AUDIT_DISK = "the disk has no space for three images"
@@ -48,14 +48,14 @@ AUDIT_FILE = "an open file"
 AUDIT_PRINTED = "what the script printed"
 AUDIT_RANDOM = "the state of {name}"
 
-# -- values and shields
+# -- values taken from tensors
 NOT_A_VALUE = "{what} took a value of type {type} from a tensor"
 BIG_ARRAY = "{what} took an array of {size} MiB from a tensor"
 EXPORTED = "{what} gave direct access to the memory of a tensor"
 SPARSE_GRAD = "a sparse gradient is not supported: its tensor is in no module or optimizer, or its layout is not COO"
 UNKNOWN_OUTPUT = "{what} returned a {type}, which is not supported"
 
-# -- the world, files and checks
+# -- system calls, files and printed text
 EARLY_MUCH = "before importing torch, the script read the clock or the file system too often"
 EARLY_OTHER = "before importing torch, the script did something different from the recording ({now})"
 EARLY_LESS = "before importing torch, the script did less than in the recording"
@@ -93,7 +93,7 @@ UNKNOWN_MAP = "{path} is a writable memory map"
 FOREIGN_TRACE = "a debugger, a profiler or a coverage tool traces this process"
 OTHER_POINT = "the position differs: {what} {then} at the image, {now} now"
 
-# -- loaders
+# -- data loaders
 LOADER_THREAD = "a background thread reads a DataLoader"
 LOADER_ORDER = "a DataLoader returns batches in the order in which workers finish (in_order=False)"
 LOADER_PIPES = "a DataLoader reads torchdata pipes, which are not supported yet"
@@ -116,7 +116,7 @@ WORKER_CHANGED = "in a loader worker, {what}"
 SAMPLER_UNREADABLE = "a sampler cannot be saved: {what}"
 SAMPLER_OTHER = "a sampler differs from the image"
 
-# -- the walk and images
+# -- objects, images, and changes since the recording
 NOT_SAVED = "{what}, which cannot be saved yet"
 GRAPH_ALIVE = "{name} keeps an autograd graph that backward could still use (to release the graph: .item() or .detach())"
 GRAPH_KEPT = "an autograd graph that existed at the image still existed when the recording ended"

@@ -54,7 +54,8 @@ class Threads(Knob):
     _was = 0
 
     def _fits(self, value: object) -> str:
-        return "" if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024 else f"{value} is no thread count"
+        fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1024
+        return "" if fits else f"{value} is not a number of threads"
 
     def _on(self, value: int) -> None:
         torch = sys.modules["torch"]
@@ -116,7 +117,8 @@ class Precision(Knob):
             return "the script scales its gradients itself"
         other = _dtypes() - {torch.float32}
         if other:
-            return f"the model has parameters in {', '.join(sorted(str(each).removeprefix('torch.') for each in other))}"
+            types = ", ".join(sorted(str(each).removeprefix("torch.") for each in other))
+            return f"the model has parameters of other types than float32: {types}"
         device = next(roots.root().parameters()).device.type
         if device == "cuda" and not torch.cuda.is_bf16_supported():
             return "the device does not support bfloat16"

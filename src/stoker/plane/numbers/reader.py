@@ -153,6 +153,7 @@ class Text:
                 notes.append(f"Of {path.name} only the first {LOG_MAX >> 20} MB were read.")
 
     def curves(self, source: str) -> list[Curve]:
+        """The series that were printed so far; `source` says where."""
         found = []
         for series in self._parser.series():
             curve = Curve(series.name, source, series.axis, series.unit, series.sample)

@@ -4762,6 +4762,7 @@ class Change:
 
     @property
     def kind(self) -> str:
+        """"new" or "changed"."""
         return "new" if self.before is None else "changed"
 
 
@@ -4886,6 +4887,7 @@ def look_tail(run_dir: str, name: str, limit: int) -> dict:
 
 
 def look_has(run_dir: str, name: str) -> dict:
+    """Whether there is such a file."""
     return {"has": os.path.isfile(os.path.join(run_dir, name))}
 
 
@@ -4899,6 +4901,7 @@ def look_env(run_dir: str) -> dict:
 
 
 def look_cost(run_dir: str) -> dict:
+    """What the run folder takes of the disk; nothing where that takes too long to count."""
     cost = folder_cost(run_dir, time.monotonic() + COST_S)
     return {} if cost is None else {"bytes": cost[0], "inodes": cost[1]}
 
@@ -4923,11 +4926,13 @@ def look_made(run_dir: str, since: float, until: float | None) -> dict:
 
 
 def look_written(run_dir: str, ids: list[str]) -> dict:
+    """`written_paths` of these runs."""
     runs = os.path.dirname(run_dir)
     return {"paths": sorted(written_paths([os.path.join(runs, each) for each in ids if valid_id(each)]))}
 
 
 def look_edited(run_dir: str) -> dict:
+    """`edited_files` of the run."""
     paths, step = edited_files(run_dir)
     return {"paths": paths, "step": step}
 
@@ -5612,6 +5617,7 @@ def send_file(run_dir: str, path: str, offset: int) -> None:
 
 
 def send_frame(kind: bytes, body: dict) -> None:
+    """A frame of JSON on stdout."""
     payload = json.dumps(body).encode("ascii")
     write_all(1, struct.pack(">cI", kind, len(payload)) + payload)
 

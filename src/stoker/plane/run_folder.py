@@ -50,6 +50,7 @@ class RunFolder:
             return cls({}, before, reached=False)
 
     def json(self, name: str) -> dict | None:
+        """The JSON object in a file that was asked for as `whole`."""
         answer = self._answer("read", name)
         try:
             if "broken" in answer:
@@ -68,6 +69,7 @@ class RunFolder:
             return []
 
     def has(self, name: str) -> bool:
+        """Whether there is such a file."""
         return bool(self._answer("has", name).get("has"))
 
     def made(self, since: float, until: float | None) -> tuple[list[dict], str]:

@@ -237,6 +237,7 @@ def check_made(made: dict) -> None:
 
 
 def digest_of(path: Path) -> str:
+    """The SHA-256 of a file; "" where it cannot be read."""
     try:
         with open(path, "rb") as f:
             return hashlib.file_digest(f, "sha256").hexdigest()

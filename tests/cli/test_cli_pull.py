@@ -75,7 +75,7 @@ def test_a_near_run_from_a_copy_and_one_in_place(ground: Ground):
 @pytest.mark.real("sshd")
 def test_a_transfer_that_is_cut_or_killed_continues_and_every_byte_is_right(ground: Ground, sshd: Sshd):
     far(ground, sshd)
-    ground.script("x.py", "import random\nr = random.Random(1)\nfor n in range(6): open(f'{n}.bin', 'wb').write(r.randbytes(20 << 20))\n")
+    ground.script("x.py", "import random\nr = random.Random(1)\nfor n in range(6): open(f'{n}.bin', 'wb').write(r.randbytes(1 << 20) * 16)\n")
     ground.stoker("run", "--target", "far", "--name", "base", "x.py").ok()
     run = ground.show("base")
     partial = ground.home / "runs" / run["id"] / "partial"
@@ -86,11 +86,14 @@ def test_a_transfer_that_is_cut_or_killed_continues_and_every_byte_is_right(grou
     until(lambda: grown() > 1 << 20 or first.poll() is not None, 60, "the first bytes")
     first.send_signal(signal.SIGKILL)
     first.communicate()
+    assert first.returncode == -signal.SIGKILL and grown(), "the transfer was over before it was killed"
     second = ground.start_stoker("pull", "base", "--json", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: grown() > 1 << 20 or second.poll() is not None, 60, "further bytes")
+    logins = sshd.logins()
     sshd.cut()
     out, err = second.communicate(timeout=120)
     assert second.returncode == 0, err
+    assert sshd.logins() > logins, "the transfer was over before it was cut"
     assert set(results(json.loads(out))) == {f"{n}.bin" for n in range(6)}
     for n in range(6):
         there = Path(run["folder"], "work", f"{n}.bin").read_bytes()

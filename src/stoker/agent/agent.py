@@ -4762,6 +4762,7 @@ class Change:
 
     @property
     def kind(self) -> str:
+        """"new" or "changed"."""
         return "new" if self.before is None else "changed"
 
 
@@ -4886,6 +4887,7 @@ def look_tail(run_dir: str, name: str, limit: int) -> dict:
 
 
 def look_has(run_dir: str, name: str) -> dict:
+    """Whether there is such a file."""
     return {"has": os.path.isfile(os.path.join(run_dir, name))}
 
 

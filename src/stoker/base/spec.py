@@ -124,6 +124,7 @@ class Limits:
 
     @classmethod
     def from_json(cls, body: dict) -> "Limits":
+        """Limits that some version wrote down."""
         return decode.written(cls, body, "limits")
 
 

@@ -69,6 +69,7 @@ class RunFolder:
             return []
 
     def has(self, name: str) -> bool:
+        """Whether there is such a file."""
         return bool(self._answer("has", name).get("has"))
 
     def made(self, since: float, until: float | None) -> tuple[list[dict], str]:

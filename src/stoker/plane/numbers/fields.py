@@ -28,10 +28,12 @@ _GAPS = re.compile(r"[|,;\t\[\]{}<>│║┃]|\s{2,}|\s[-–—*·•/]+\s|=>|->
 _ENDS = re.compile(r"\s*(?::|=|：|=>|->)\s*[\[(]?\s*$")
 _JUNK = " \t-–—*=>#~.•·'\"`(!?│|_\\/"
 _REPR = re.compile(r"^\s*(?:\(?[\w.]+\)?:\s*)?[A-Z]\w*\((?:$|.*=)|^\s*\([\w.]+\): ")
+_NO_METRIC = re.compile(r"@\[|\bHTTP\b")  # the summary of COCO, where ranges stand between the name and its value; a status of a server
 _STAMPS = re.compile(
     r"^(?:\s*(?:\[?\d{4}[-/]\d\d?[-/]\d\d?[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
     r"|\[?\d\d?[-/]\d\d?(?:[-/]\d{2,4})? \d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?: [\w.]+(?=\]))?\]?:?|\[?\d\d?:\d\d:\d\d(?:[.,]\d+)?\]?"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ [\w.]+:\d+\]|(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?)(?::[\w.]+:)?"
+    r"|\[\d{2,8}\](?=\s+[\w./]+\.py:\d)|\[\w+\|[\w./]+\.py:\d+\]|>>"
     r"|[\w./]+\.py(?::|, line |\()\d+\)?\]?:?|\[[\w.]+\.py:?\d*(?: \w+)?\]|root:|__main__|mmengine|mmdet|\[?\w+\.\w+\.\w+\]?(?= )"
     r"|\[(?:\w+\]\[)?(?:INFO|root|trainer|__main__)\])(?:\s*[-:|]\s+|\s*))", re.IGNORECASE)
 _RANK = re.compile(r"^\s*[\[(<]?\s*(?:rank|gpu|cuda|worker|proc|process|local_rank|device)\s*[:=_ ]?\s*(\d+)\s*[\])>:|-]+", re.IGNORECASE)
@@ -73,6 +75,8 @@ def read(text: str) -> Line | None:
     if not any(c.isdigit() for c in text) and "nan" not in text.lower() and "inf" not in text.lower():
         return None
     body, rank = without_prefix(text)
+    if _NO_METRIC.search(body):
+        return None
     if _REPR.match(body) and not body.lstrip().startswith("Namespace"):
         return None
     found = _object(body)

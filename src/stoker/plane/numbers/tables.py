@@ -14,6 +14,8 @@ _CELL = re.compile(rf"(?P<number>{NUMBER})\s*(?P<unit>%|[a-zA-Z]+)?$", re.IGNORE
 _PAIR = re.compile(r"(\d+)/(\d+)$")
 _NAME = re.compile(r"[^\W\d][\w./@%()#-]*(?: [^\W\d][\w./@%()#-]*){0,3}$")
 _RULE = re.compile(r"^[\s|+\-=_*#:─━│┃┼╇╋├┤┡┩└┘┌┐┏┓┗┛┳┻┴┬╒╕╞╡╘╛═╪]+$")
+_SPANS = re.compile(r"\s*-{2,}(?:\s+-{2,})+\s*$")
+_SHORT = {"E": "epoch", "#": "step"}  # as spaCy heads its columns
 _SPLITS = (("bar", re.compile(r"\s*[|│┃]\s*")), ("tab", re.compile(r"\s*\t\s*")), ("comma", re.compile(r"\s*,\s*")),
            ("gap", re.compile(r"\s{2,}")), ("blank", re.compile(r"\s+")))
 
@@ -24,6 +26,7 @@ class Tables:
     def __init__(self) -> None:
         self._headers: dict[str, list[str]] = {}
         self._title = ""
+        self._before = ""  # the line before this one
         self._rows: list[tuple[str, float, str]] = []
         self._section = ""
         self._last: Shown | None = None
@@ -38,7 +41,10 @@ class Tables:
             self.inside = True
             return None, []
         done = self.flush()
+        before, self._before = self._before, text
         if _RULE.match(text):
+            if _SPANS.match(text):
+                self._head_above(before, text)
             self.inside = True
             return None, done
         text = without_prefix(text)[0]
@@ -101,6 +107,13 @@ class Tables:
             return False
         self._headers, self._title = found, "|".join(next(iter(found.values())))
         return True
+
+    def _head_above(self, head: str, rule: str) -> None:
+        """Remember the names of a head by the dashes below it: a name may hold blanks."""
+        cells = [head[span.start():span.end()].strip() for span in re.finditer("-+", rule)]
+        names = [_SHORT.get(cell, cell) for cell in cells]
+        if "".join(cells) == "".join(re.split(r"\s{2,}", head.strip())) and all(map(_NAME.match, names)) and any(map(words.metric, names)):
+            self._headers, self._title = {"gap": names}, "|".join(names)
 
     def _row(self, text: str) -> Line | None:
         body = text.strip().strip("|│┃").strip()

@@ -75,7 +75,7 @@ def axis(name: str) -> str | None:
 def refused(name: str) -> bool:
     """A time, a size, a rate, a count: a number that is no metric."""
     words = tokens(name)
-    if not words:
+    if not words or name.endswith((".py", ".cpp", ".cu")):
         return True
     if any(word in _TIMES or word in _RATES for word in words):
         return not _METRICS.search(name) or any(word in ("time", "eta", "ms", "elapsed", "runtime", "seconds") for word in words)

@@ -35,6 +35,16 @@ def test_one_run_for_each_combination_and_a_failed_one_holds_up_no_other(ground:
     assert again.ok().out.splitlines()[1].startswith("sweep-2-1")
 
 
+def test_the_runs_of_a_sweep_are_compared_and_the_best_command_is_told(ground: Ground):
+    ground.script("train.py", "import sys\nfor epoch in range(1, 4): print(f'Epoch {epoch}/3 loss: {float(sys.argv[2]) / epoch:.4f}', flush=True)\n")
+    ground.stoker("sweep", "--name", "rates", "--param", "lr=0.3,0.1,0.2", "--", "train.py").ok()
+    ground.stoker("wait", "@rates").ok()
+    done = ground.stoker("compare", "@rates", "--sort", "loss").ok()
+    assert [line.split()[0] for line in done.out.splitlines()] == ["RUN", "rates-2", "rates-3", "rates-1"]
+    assert done.err == "stoker: best loss: rates-2. To run it again: stoker run -- train.py --lr 0.1\n"
+    assert ground.stoker("compare", "@none").code == 3
+
+
 def test_the_same_words_continue_a_sweep_and_other_words_are_refused(ground: Ground):
     go = ground.work.parent / "go"
     ground.script("train.py", WAITS.format(path=str(go)))

@@ -29,6 +29,11 @@ def sort(found: dict, by: str | None) -> None:
         raise NotFound(f"The runs have no metric and no parameter '{by}'.", hint=f"They have: {known or 'none'}.")
 
 
+def is_metric(found: dict, name: str) -> bool:
+    """Whether `sort` orders by the best value of a metric."""
+    return _metric(found, name) is not None
+
+
 def _metric(found: dict, name: str) -> str | None:
     if name in found["metrics"]:
         return name

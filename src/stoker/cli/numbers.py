@@ -13,7 +13,7 @@ import click
 from stoker.base.errors import InvalidSpec, NotFound
 from stoker.cli import chart, output
 from stoker.cli.figures import figure
-from stoker.cli.options import json_option, plane, refs_argument, say_which
+from stoker.cli.options import json_option, plane, refs_argument, say_which, spread
 
 CHARTS = 3  # of a run without --metric
 COLUMNS = 100  # of a picture that goes into a pipe
@@ -73,7 +73,7 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: s
 def _curves(refs: Sequence[str], names: Sequence[str], points: int | None) -> list[dict]:
     """The answers for all runs. A name that only some runs have is no mistake."""
     found, missing = [], None
-    for ref in refs:
+    for ref in spread(refs):
         run = plane().run(ref)
         say_which(ref, run)
         try:
@@ -165,9 +165,11 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
     Runs that differ only in their seed are grouped, with mean and spread. A difference within the spread is not called better.
+    @TAG stands for all runs with a tag, such as those of a sweep.
     """
     from stoker.cli import comparison
 
+    refs = spread(refs)
     for ref in refs:
         say_which(ref, plane().run(ref))
     with output.slow("reading the numbers of the runs"):
@@ -192,3 +194,7 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_
         output.say(f"wrote {output.shown(html)}")
         return
     comparison.show(found, header, rows, sort or next(iter(names), None))
+    if sort and comparison.is_metric(found, sort):
+        best = found["runs"][0]
+        output.say(f"best {output.shown(sort)}: {output.shown(best['name'])}. To run it again: stoker run -- "
+                   f"{output.command_line(best['command'])}")

@@ -20,6 +20,7 @@ from stoker.plane.numbers.curves import Curve, told
 from stoker.plane.numbers.reader import NUMBERS, Numbers, Reader, chosen, latest, size
 from stoker.plane.present import begun
 from stoker.plane.record import Run
+from stoker.plane.run_folder import RunFolder, whole
 from stoker.plane.targets import Target
 
 POINTS = 10_000  # of one curve, if not asked otherwise
@@ -128,7 +129,8 @@ def _told(curve: Curve, points: int) -> dict:
 
 def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
     """What a comparison needs of one run."""
-    code = target.read_json(run.id, f"{rundir.CODE}/commit.json") if target.here else None
+    commit = f"{rundir.CODE}/commit.json"
+    code = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
     here = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)) if target.here and begun(run) else None
     training = steps.summary(steps.read(here)) if here is not None and run.spec.hooks else None
     return {**{name: entry[name] for name in ("id", "name", "ref", "state", "reason", "tags", "note", "used_s", "command")},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -83,7 +84,8 @@ def top(once: bool, as_json: bool) -> None:
         output.print_json(client.top())
         return
     if once or not output.is_terminal(sys.stdout):
-        print("\n".join(top_lines(client.top())))
+        columns = shutil.get_terminal_size().columns if output.is_terminal(sys.stdout) else None
+        print("\n".join(line if columns is None else output.cut_words(line, columns) for line in top_lines(client.top())))
         return
     with _quick_keys(), _other_screen():
         quits = False

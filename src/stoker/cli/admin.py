@@ -160,7 +160,7 @@ def _machine_lines(machine: dict) -> list[str]:
     if memory:
         lines.append(f"memory  {format_size(memory.get('available_bytes') or 0)} free of {format_size(memory.get('total_bytes') or 0)}")
     if disk:
-        lines.append(f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0} inodes free")
+        lines.append(f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0:,} inodes free")
     for gpu in machine.get("gpus") or ():
         busy = f"{gpu['busy_percent']:.0f} % busy  " if gpu.get("busy_percent") is not None else ""
         memory_words = f"{format_size(gpu.get('used_bytes') or 0)} of {format_size(gpu.get('memory_bytes') or 0)}"

@@ -30,7 +30,7 @@ TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", 
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show the bytes and files of ended runs, and delete these runs. Keeps active and pinned runs."""
+    """Show what ended runs take on disk, ask, then delete them. Keeps active and pinned runs."""
     client = plane()
     report = client.gc(True, older_s=older)
     if as_json and not (yes and not dry_run):

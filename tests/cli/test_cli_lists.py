@@ -6,9 +6,11 @@ import json
 import os
 import sys
 
+import pytest
 from benchmarks.ground import Ground, until
 
-from stoker.cli.listing import short_command
+from stoker.cli.listing import fit, short_command
+from stoker.cli.output import columns as listed
 from stoker.cli.output import cut_words
 
 STEPS = """
@@ -79,3 +81,15 @@ def test_a_command_is_shortened_and_cut_between_words():
     assert short_command(["/data/train.py"]) == "train.py" and short_command(["make", "all"]) == "make all"
     assert cut_words("python gpt.py --lr 0.1", 16) == "python gpt.py …" and cut_words("short", 16) == "short"
     assert cut_words("averyveryverylongword", 8) == "averyve…" and json.dumps(cut_words("a b c", 5)) == '"a b c"'
+
+
+HEADER = ["NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "COMMAND"]
+ROWS = [["base", "", "running", "13s ago", "13s", "46", "5.52/s", "5m 28s", "train.py --epochs 40 --lr 0.1"],
+        ["w", "medu-peto", "failed (out of memory)", "13m ago", "4s", "", "", "", "w.py"]]
+
+
+@pytest.mark.parametrize(("columns", "left_out"), [(160, set()), (90, {"RATE"}), (80, {"RATE", "RAN"})])
+def test_a_narrow_list_leaves_columns_out_and_never_the_command(columns, left_out):
+    header, rows = fit(HEADER, ROWS, columns)
+    assert set(HEADER) - set(header) == left_out and all(row[-1] for row in rows)
+    assert rows[0][-1].startswith("train.py") and max(map(len, listed(header, rows))) <= columns

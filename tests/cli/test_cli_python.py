@@ -41,3 +41,10 @@ def test_variables_come_from_a_pipe_as_dotenv_reads_them(ground: Ground):
     command = f"{STOKER} run --env-file <(printf 'A=b # said\\nexport C=\"d e\"\\n') -- sh -c 'echo \"$A|$C\"'"
     done = subprocess.run(["bash", "-c", command], cwd=ground.work, env=ground.env, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "b|d e\n", done.stderr
+
+
+def test_python_is_refused_for_another_machine_and_not_ignored(ground: Ground):
+    ground.script("x.py", "print(1)\n")
+    done = ground.stoker("run", "--target", "box", "--python", sys.executable, "x.py")
+    assert done.code == 125 and "--python names a Python of this machine" in done.err, done.err
+    assert "stoker run --target box -- /PATH/THERE/python train.py" in done.err

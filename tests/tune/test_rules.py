@@ -8,7 +8,7 @@ from made_facts import CARD, SPLIT, facts, line, pairs
 from shown import FURTHER, KNOWS_TEXT, REFUSES, SCRIPT, SHOWS, STARVED, memory, slow, stacks
 
 from stoker.tune import causes, reading, refusals, rules, tips
-from stoker.tune.findings import KNOBS, TIP_STATES, Range
+from stoker.tune.findings import KNOBS, TIP_STATES, UNCERTAIN, Range
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def test_the_step_afterwards_holds_what_was_kept_and_no_more(state, total, after
     assert sum(s.after_ms for s in again.stages) == pytest.approx(after * sum(s.now_ms for s in again.stages), rel=0.01)
 
 
-@pytest.mark.parametrize(("state", "tip_state"), [("failed: CUDA error", "NOT TESTED"), ("not shown safe", "UNSAFE"), ("kept", "HELPS"),
+@pytest.mark.parametrize(("state", "tip_state"), [("failed: CUDA error", "NOT TESTED"), ("not shown safe", "UNSAFE"), (UNCERTAIN, "NOT TESTED"), ("kept", "HELPS"),
                                                   ("needs consent: --allow precision", "NOT TESTED"), ("no gain", "NO EFFECT")])
 def test_no_tip_helps_that_failed_or_was_not_kept(state, tip_state):
     assert tip(_told("bf16", state, ms=5.0), "precision").state == tip_state

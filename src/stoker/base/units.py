@@ -25,7 +25,7 @@ def parse_duration(text: str) -> float:
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         value = f"{days}d{hours}h{minutes}m{seconds}s"
     if re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII):
-        raise InvalidSpec(f"'{text}' has no unit.", hint=f"{value}s is seconds, {value}m is minutes, {value}h is hours, as 2h.")
+        raise InvalidSpec(f"'{text}' has no unit.", hint=f"{value}s is seconds, {value}m is minutes, {value}h is hours.")
     if not _DURATION.fullmatch(value):
         raise InvalidSpec(f"'{text}' is not a duration.", hint="Write it as 90s, 15m, 2h, 1h30m, 3d or 1:30:00.")
     seconds = sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", 
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show the bytes and files of ended runs, and delete these runs. Keeps active and pinned runs."""
+    """Show what ended runs take on disk, ask, then delete them. Keeps active and pinned runs."""
     client = plane()
     report = client.gc(True, older_s=older)
     if as_json and not (yes and not dry_run):
@@ -83,7 +84,8 @@ def top(once: bool, as_json: bool) -> None:
         output.print_json(client.top())
         return
     if once or not output.is_terminal(sys.stdout):
-        print("\n".join(top_lines(client.top())))
+        columns = shutil.get_terminal_size().columns if output.is_terminal(sys.stdout) else None
+        print("\n".join(line if columns is None else output.cut_words(line, columns) for line in top_lines(client.top())))
         return
     with _quick_keys(), _other_screen():
         quits = False
@@ -158,7 +160,7 @@ def _machine_lines(machine: dict) -> list[str]:
     if memory:
         lines.append(f"memory  {format_size(memory.get('available_bytes') or 0)} free of {format_size(memory.get('total_bytes') or 0)}")
     if disk:
-        lines.append(f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0} inodes free")
+        lines.append(f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0:,} inodes free")
     for gpu in machine.get("gpus") or ():
         busy = f"{gpu['busy_percent']:.0f} % busy  " if gpu.get("busy_percent") is not None else ""
         memory_words = f"{format_size(gpu.get('used_bytes') or 0)} of {format_size(gpu.get('memory_bytes') or 0)}"

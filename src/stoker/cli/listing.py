@@ -21,7 +21,9 @@ from stoker.cli.options import ALL_RUNS, Duration, find, json_option, plane, ref
 RECENT_RUNS = 10
 LOOKED_AT = 50
 WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it
-COMMAND_LEAST = 20  # columns that a command gets on a narrow terminal
+COMMAND_LEAST = 16  # columns that a command gets on a narrow terminal
+LEFT_OUT = ("RATE", "RAN", "LEFT", "STEP")  # columns that a narrow terminal leaves out, the first one first; `show` has them
+REASON_WORDS = {"stopped_by_user": "", "limit_time": "time limit", "host_oom": "out of memory", "gpu_oom": "GPU out of memory"}
 HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBERS", "TAGS", "COMMAND")
 
 
@@ -92,22 +94,27 @@ def _print(found: list[dict], now: float) -> None:
     rows = [[output.shown(run["name"]), needed_id(run), state_words(run), when_words(run, now), _time_words(run), *progress_words(run),
              now_words(run.get("numbers")), output.shown(", ".join(run.get("tags") or ())), short_command(run["command"])] for run in found]
     header, rows = output.without_empty(HEADER, rows)
-    output.print_table(header, fit(header, rows), right=frozenset({header.index(t) for t in ("STEP", "RATE") if t in header}),
+    if output.is_terminal(sys.stdout):  # in a pipe nothing is cut
+        header, rows = fit(header, rows, shutil.get_terminal_size().columns)
+    output.print_table(header, rows, right=frozenset({header.index(t) for t in ("STEP", "RATE") if t in header}),
                        styles=output.STATE_STYLES)
 
 
-def fit(header: Sequence[str], rows: list[list[str]]) -> list[list[str]]:
-    """The rows for a terminal of this width: the last column is cut between words. In a pipe nothing is cut."""
-    if not output.is_terminal(sys.stdout):
-        return rows
-    wide = shutil.get_terminal_size().columns
+def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[list[str], list[list[str]]]:
+    """The table for a terminal of this width: fewer numbers, then fewer columns, until the command, which is the last one, has its
+    least; then it is cut between words."""
     if "NUMBERS" in header:
         at = header.index("NUMBERS")
-        room = wide - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2
+        room = columns - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2
         rows = [[*row[:at], _fewer(row[at], room), *row[at + 1:]] for row in rows]
-    others = _columns_of(header, rows)
-    left = max(COMMAND_LEAST, wide - others)
-    return [[*row[:-1], output.cut_words(row[-1], left)] for row in rows]
+    header, rows = output.without_empty(header, rows)
+    for title in LEFT_OUT:
+        if columns - _columns_of(header, rows) >= COMMAND_LEAST:
+            break
+        kept = [i for i, known in enumerate(header) if known != title]
+        header, rows = [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    left = max(COMMAND_LEAST, columns - _columns_of(header, rows))
+    return header, [[*row[:-1], output.cut_words(row[-1], left)] for row in rows]
 
 
 def _columns_of(header: Sequence[str], rows: list[list[str]], without: int | None = None) -> int:
@@ -157,7 +164,8 @@ def state_words(run: dict) -> str:
     if (run.get("progress") or {}).get("back"):
         extra.append(f"resuming, {run['progress']['back']}")
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
-        extra.append(f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " "))
+        reason = f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " ")
+        extra += filter(None, [REASON_WORDS.get(run["reason"], reason)])
     if state == State.PENDING and run.get("waits_for"):
         extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
     if state == State.STARTING and run.get("restart_at"):

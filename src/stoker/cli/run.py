@@ -235,6 +235,9 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
     from stoker.doctor import environment
 
     if o["target"] != "local":
+        if o["python"] is not None:
+            raise InvalidSpec("--python names a Python of this machine. Name the Python of the other machine in the command.",
+                              hint=f"stoker run --target {output.shown(o['target'])} -- /PATH/THERE/python train.py")
         return command
     folder = Path(_folder(o["cwd"]))
     if o["python"] is None:

@@ -87,10 +87,10 @@ def open_files() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES_WARN:
         top = 65536 if hard == resource.RLIM_INFINITY else hard
-        yield Finding("note", "open files", f'A process may open {soft} files (ulimit -n); many workers may cause "Too many open files".',
+        yield Finding("note", "open files", f'A process may open {soft:,} files (ulimit -n); many workers may cause "Too many open files".',
                       f"ulimit -n {top}" if top > soft else "An administrator can raise the limit in limits.conf.")
     else:
-        count = "any number of" if soft == resource.RLIM_INFINITY else soft
+        count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
         yield Finding("ok", "open files", f"A process may open {count} files.")
 
 

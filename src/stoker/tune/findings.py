@@ -14,6 +14,7 @@ KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "threads", "
          "compile", "batch")
 LOADER_KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "batched", "cache")
 NO_GAIN = "no gain"  # what became of an action that was raced and lost
+UNCERTAIN = "too uncertain to keep"  # it was raced, and the interval of its gain holds "no gain" too
 TIP_STATES = ("DONE", "HELPS", "NO EFFECT", "UNSAFE", "NOT TESTED")
 
 

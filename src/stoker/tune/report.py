@@ -101,7 +101,10 @@ def _causes(found: Findings) -> Table:
     return table
 
 
-def _actions(found: Findings) -> Table:
+def _actions(found: Findings) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
     tried = any(a.confirmed for a in found.actions)
     table = _table(("", "name"), ("forecast", "number"), *([("confirmed", "number")] if tried else []), ("class", "name"), ("", "text"))
     for action in found.actions[:_MOST_ACTIONS]:
@@ -113,8 +116,7 @@ def _actions(found: Findings) -> Table:
         told = flat(action.text.removesuffix(".") + f"{where}.{what}{state}")
         table.add_row(action.name, forecast, *confirmed, action.risk, told)
     risks = sorted({a.risk for a in found.actions[:_MOST_ACTIONS]})
-    table.add_row("", "", *([""] if tried else []), "", "; ".join(f"{r}: {RISKS[r]}" for r in risks), style="dim")
-    return table
+    return Group(table, Text("; ".join(f"{r}: {RISKS[r]}" for r in risks), style="dim"))
 
 
 def _outcome(found: Findings) -> Table:

@@ -14,7 +14,7 @@ from stoker.base.config import Home
 from stoker.base.units import format_duration
 from stoker.tune import card as cards
 from stoker.tune import choose, guard, keep, reading, refusals, rules, trial
-from stoker.tune.findings import NO_GAIN, Action, Findings, Range
+from stoker.tune.findings import NO_GAIN, UNCERTAIN, Action, Findings, Range
 from stoker.tune.race import POOL, Entry, Interval, Outcome, Race, Result
 from stoker.tune.trial import Command, Ended, Trial
 
@@ -361,7 +361,7 @@ class Search:
         for c in chosen:
             ratio = outcome.of(c.name).ratio
             if ratio and ratio.value < choose.KEPT_BELOW:  # perhaps, but its interval holds "no gain" too
-                self._state(c.actions, "not shown")
+                self._state(c.actions, UNCERTAIN)
                 self._report.state = "noisy"
                 self._report.sentence = (f"With {', '.join(keep.words(c.settings))}, training may be faster "
                                          f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), "

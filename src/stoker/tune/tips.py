@@ -65,7 +65,7 @@ class _Judge:
             return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: tried, no gain.")
         if action.state and action.state not in KEPT_STATES:
             what, why = action.text.removesuffix("."), action.state.removesuffix(".")
-            unsafe = action.state.startswith("not shown")
+            unsafe = action.state.startswith("not shown safe")
             return Tip(name, "UNSAFE" if unsafe else "NOT TESTED", f"{what}: {why}. Forecast: {more(action.ratio.value):+.0%}.")
         if not action.state and action.ratio.high >= 1:
             return Tip(name, "NOT TESTED", f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is uncertain.")

@@ -188,3 +188,10 @@ def test_nothing_recorded_and_nothing_there(tmp_path):
     assert stage.changed_files(tmp_path / "gone", tmp_path / "nothing", 0) == []
     stage.record_code(tmp_path, tmp_path / "state/code")
     assert stage.changed_files(tmp_path, tmp_path / "nothing", time.time() + 5) == []
+
+
+def test_the_folder_itself_is_listed_however_little_time_there_is(folder, tmp_path, monkeypatch):
+    _write(folder / "train.py")
+    _write(folder / "deep/b.py")
+    monkeypatch.setattr(stage_record, "_WALK_TIME_S", 0.0)
+    assert stage.record_code(folder, tmp_path / "code")["files"] == 1

@@ -4713,9 +4713,9 @@ class Listing:
         self._queue = [""]
 
     def walk(self, deadline: float, most: int) -> Listing:
-        """Itself, filled until the deadline, or until it has so many files."""
+        """Itself, filled until the deadline, or until it has so many files. The folder itself is listed on the slowest machine."""
         for base in self._queue:
-            if time.monotonic() > deadline or len(self.files) >= most:
+            if base and (time.monotonic() > deadline or len(self.files) >= most):
                 self.cut = "only %d files were listed" % len(self.files)
                 break
             try:

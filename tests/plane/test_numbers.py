@@ -78,6 +78,30 @@ def test_of_several_processes_the_lowest_rank_counts(tmp_path: Path):
     assert points(File(path, "hooks").read()[0]) == [(1, 0.0)]
 
 
+def test_writers_in_several_folders_are_told_apart(tmp_path: Path):
+    path = tmp_path / "numbers.jsonl"
+    for folder, name in (("/w/runs/train", "loss"), ("/w/runs/val", "loss"), ("/w/runs/train/both_a", "both")):
+        write(path, {"step": 1, "at": 1, "pid": 7, "from": "tensorboard", "folder": folder, "values": {name: 1.0}})
+    assert [one.name for one in File(path, "hooks").read()] == ["train/loss", "val/loss", "train/both/a"]
+    one = tmp_path / "one.jsonl"
+    write(one, {"step": 1, "at": 1, "from": "tensorboard", "folder": "runs/Nov26_03-11-11_host", "values": {"loss/train": 1.0}})
+    assert [each.name for each in File(one, "hooks").read()] == ["loss/train"]
+
+
+def test_a_life_after_another_replaces_its_steps_and_a_process_beside_is_a_second_curve(tmp_path: Path):
+    path = tmp_path / "numbers.jsonl"
+    for pid, began, steps in ((7, 100, (1, 2, 3)), (7, 200, (2, 3, 4)), (9, 150, (1, 2))):
+        write(path, {"begin": began, "pid": pid}, *({"step": step, "at": began + step, "pid": pid, "values": {"loss": float(began)}} for step in steps))
+    assert {one.name: points(one) for one in File(path, "hooks").read()} == {
+        "loss": [(1, 100.0), (2, 200.0), (3, 200.0), (4, 200.0)], "loss #2": [(1, 150.0), (2, 150.0)]}
+
+
+def test_an_engine_that_writes_event_files_too_has_one_curve(tmp_path: Path):
+    write(attempt(tmp_path, 1) / "metrics.jsonl", {"step": 1, "loss": 0.5})
+    write(attempt(tmp_path, 1) / "hooks" / "numbers.jsonl", {"step": 1, "from": "tensorboard", "values": {"loss": 0.5, "other": 1.0}})
+    assert [(one.source, one.name) for one in Reader(tmp_path).read([1]).curves] == [("engine", "loss"), ("tensorboard", "other")]
+
+
 def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path):
     import os
     os.mkfifo(tmp_path / "metrics.jsonl")

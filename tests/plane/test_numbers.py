@@ -245,3 +245,26 @@ def test_best_is_said_only_of_metrics_that_have_one():
 def test_what_a_script_told_a_library_counts_more_than_its_command_line():
     numbers = Numbers(parameters={"wandb": {"lr": 0.2, "model": {"depth": 3}, "api_key": "x"}})
     assert comparison.asked(["train.py", "--lr", "0.1"], numbers) == {"lr": 0.2, "model.depth": 3}
+
+
+# ---- another machine
+
+def test_numbers_of_a_run_on_another_machine_are_fetched(tmp_path: Path):
+    from stoker.backends.process import ProcessBackend
+    from stoker.base.config import TargetConfig
+    from stoker.base.spec import Spec
+    from stoker.base.state import State
+    from stoker.hosts.local import LocalHost
+    from stoker.plane.numbers.overview import Overview
+    from stoker.plane.record import Run
+    from stoker.plane.targets import Target
+
+    folder = tmp_path / "runs" / "far-run"
+    write(attempt(folder, 1) / "out.log", *(f"step {i} loss {1 / i:.2f}" for i in range(1, 4)))
+    write(attempt(folder, 1) / "hooks" / "numbers.jsonl", {"step": 1, "at": 1, "from": "tensorboard", "values": {"f1": 0.5}})
+    run = Run(id="far-run", name="far", spec=Spec(id="far-run", name="far", command=("train.py",), folder="/"), state=State.RUNNING, started_at=1.0)
+    target = Target("far", TargetConfig(name="far"), ProcessBackend(LocalHost(), str(tmp_path)), str(tmp_path), here=False, kept=tmp_path / "kept")
+    overview = Overview()
+    assert {one.name: points(one) for one in overview.read(run, target).curves} == {"f1": [(1, 0.5)], "loss": [(1, 1.0), (2, 0.5), (3, 0.33)]}
+    assert overview.table(run, target) is None
+    target.backend.close()

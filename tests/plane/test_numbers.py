@@ -78,6 +78,30 @@ def test_of_several_processes_the_lowest_rank_counts(tmp_path: Path):
     assert points(File(path, "hooks").read()[0]) == [(1, 0.0)]
 
 
+def test_writers_in_several_folders_are_told_apart(tmp_path: Path):
+    path = tmp_path / "numbers.jsonl"
+    for folder, name in (("/w/runs/train", "loss"), ("/w/runs/val", "loss"), ("/w/runs/train/both_a", "both")):
+        write(path, {"step": 1, "at": 1, "pid": 7, "from": "tensorboard", "folder": folder, "values": {name: 1.0}})
+    assert [one.name for one in File(path, "hooks").read()] == ["train/loss", "val/loss", "train/both/a"]
+    one = tmp_path / "one.jsonl"
+    write(one, {"step": 1, "at": 1, "from": "tensorboard", "folder": "runs/Nov26_03-11-11_host", "values": {"loss/train": 1.0}})
+    assert [each.name for each in File(one, "hooks").read()] == ["loss/train"]
+
+
+def test_a_life_after_another_replaces_its_steps_and_a_process_beside_is_a_second_curve(tmp_path: Path):
+    path = tmp_path / "numbers.jsonl"
+    for pid, began, steps in ((7, 100, (1, 2, 3)), (7, 200, (2, 3, 4)), (9, 150, (1, 2))):
+        write(path, {"begin": began, "pid": pid}, *({"step": step, "at": began + step, "pid": pid, "values": {"loss": float(began)}} for step in steps))
+    assert {one.name: points(one) for one in File(path, "hooks").read()} == {
+        "loss": [(1, 100.0), (2, 200.0), (3, 200.0), (4, 200.0)], "loss #2": [(1, 150.0), (2, 150.0)]}
+
+
+def test_an_engine_that_writes_event_files_too_has_one_curve(tmp_path: Path):
+    write(attempt(tmp_path, 1) / "metrics.jsonl", {"step": 1, "loss": 0.5})
+    write(attempt(tmp_path, 1) / "hooks" / "numbers.jsonl", {"step": 1, "from": "tensorboard", "values": {"loss": 0.5, "other": 1.0}})
+    assert [(one.source, one.name) for one in Reader(tmp_path).read([1]).curves] == [("engine", "loss"), ("tensorboard", "other")]
+
+
 def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path):
     import os
     os.mkfifo(tmp_path / "metrics.jsonl")
@@ -221,3 +245,26 @@ def test_best_is_said_only_of_metrics_that_have_one():
 def test_what_a_script_told_a_library_counts_more_than_its_command_line():
     numbers = Numbers(parameters={"wandb": {"lr": 0.2, "model": {"depth": 3}, "api_key": "x"}})
     assert comparison.asked(["train.py", "--lr", "0.1"], numbers) == {"lr": 0.2, "model.depth": 3}
+
+
+# ---- another machine
+
+def test_numbers_of_a_run_on_another_machine_are_fetched(tmp_path: Path):
+    from stoker.backends.process import ProcessBackend
+    from stoker.base.config import TargetConfig
+    from stoker.base.spec import Spec
+    from stoker.base.state import State
+    from stoker.hosts.local import LocalHost
+    from stoker.plane.numbers.overview import Overview
+    from stoker.plane.record import Run
+    from stoker.plane.targets import Target
+
+    folder = tmp_path / "runs" / "far-run"
+    write(attempt(folder, 1) / "out.log", *(f"step {i} loss {1 / i:.2f}" for i in range(1, 4)))
+    write(attempt(folder, 1) / "hooks" / "numbers.jsonl", {"step": 1, "at": 1, "from": "tensorboard", "values": {"f1": 0.5}})
+    run = Run(id="far-run", name="far", spec=Spec(id="far-run", name="far", command=("train.py",), folder="/"), state=State.RUNNING, started_at=1.0)
+    target = Target("far", TargetConfig(name="far"), ProcessBackend(LocalHost(), str(tmp_path)), str(tmp_path), here=False, kept=tmp_path / "kept")
+    overview = Overview()
+    assert {one.name: points(one) for one in overview.read(run, target).curves} == {"f1": [(1, 0.5)], "loss": [(1, 1.0), (2, 0.5), (3, 0.33)]}
+    assert overview.table(run, target) is None
+    target.backend.close()

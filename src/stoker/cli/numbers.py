@@ -35,7 +35,7 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: s
          as_json: bool) -> None:
     """Draw the metrics of runs as curves in the terminal: training and validation together, several runs in one picture.
 
-    Shows what scripts hand to TensorBoard, W&B and others, what an Engine logs, and what scripts print in a form that is certain.
+    Shows what an Engine logs, what scripts hand to TensorBoard, and what they print in a form that is certain.
     """
     if sum(map(bool, (svg, html, as_csv, as_json))) > 1:
         raise InvalidSpec("--svg, --html, --csv and --json exclude each other.")

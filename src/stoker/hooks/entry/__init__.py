@@ -43,6 +43,7 @@ def begin() -> None:
     handlers.install()
     if what == "script":
         uncaught.install(record)
+        _watch_numbers()
         for name in OTHERS:
             imports.after(name, lambda module, name=name: record(other=name))
     record(role=what, argv=words[:64], python=sys.version.split()[0])
@@ -108,6 +109,12 @@ def _json(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _watch_numbers() -> None:
+    if os.environ.get("STOKER_AUDIT") != "child" and not os.environ.get("STOKER_TUNE"):
+        from .. import numbers
+        numbers.watch()
 
 
 def _start_of_random(module: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 HELD_MAX = 400_000  # points of one curve in memory
 Point = tuple[float, float, float | None]  # position, value, Unix time
@@ -52,6 +52,14 @@ class Curve:
     def before(self, position: float) -> int:
         """How many points come before the first one at or after a position."""
         return next((i for i, at in enumerate(self._at) if at >= position), len(self))
+
+    def ends(self) -> float | None:
+        """The time of its last point."""
+        return None if not len(self) or math.isnan(self._time[-1]) else self._time[-1]
+
+    def renamed(self, name: str) -> Curve:
+        """The same points under another name."""
+        return self if name == self.name else replace(self, name=name)
 
     def joined(self, later: Curve) -> Curve:
         """With what a later attempt told: from its first position on only that counts."""

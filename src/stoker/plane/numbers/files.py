@@ -1,7 +1,7 @@
 """Files of numbers in an attempt's folder, one JSON object a line. Whoever wrote them, no line can do harm.
 
 Two forms: `{"step": 3, "epoch": 0, "at": 1.5, "loss": 0.3}` from an Engine, and `{"step": 3, "at": 1.5, "from": "tensorboard", "pid": 7,
-"rank": 0, "values": {"loss": 0.3}}` from the hooks.
+"axis": "step", "folder": "runs/a", "values": {"loss": 0.3}}` from the hooks, after `{"begin": 1.5, "pid": 7, "rank": 0}` of the process.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.base import reading
@@ -17,8 +18,17 @@ from stoker.plane.numbers.curves import Curve
 
 LINE_MAX = 1 << 20  # bytes
 NAMES_MAX = 20_000  # of one file
-PIECE = 1 << 20
-_OWN = ("step", "epoch", "at")
+TEXT_MAX = 64
+_OWN = ("step", "epoch", "at", "begin", "pid")
+
+
+@dataclass(slots=True)
+class Life:
+    """One process, from its begin: a process that starts itself again, for a resume, is another life."""
+
+    rank: int = 0
+    began: float = 0.0
+    curves: dict[tuple[str, str, str], Curve] = field(default_factory=dict)  # (source, folder, name)
 
 
 class File:
@@ -27,8 +37,9 @@ class File:
     def __init__(self, path: Path, source: str, begin: int = 0) -> None:
         self._path, self._source = path, source
         self._offset = begin
-        self._curves: dict[tuple[int, str, str], Curve] = {}
-        self._ranks: dict[int, int] = {}
+        self._lives: list[Life] = []
+        self._of_pid: dict[int, Life] = {}
+        self._names = 0
         self.parameters: dict[str, dict] = {}  # source -> names and values
 
     def read(self) -> list[Curve]:
@@ -44,7 +55,7 @@ class File:
             return
         with open(fd, "rb") as f:
             if os.fstat(fd).st_size < self._offset:  # cut: an Engine that came back in the same folder
-                self._offset, self._curves = 0, {}
+                self._offset, self._lives, self._of_pid = 0, [], {}
             f.seek(self._offset)
             while line := f.readline(LINE_MAX):
                 if not line.endswith(b"\n"):
@@ -62,39 +73,71 @@ class File:
             return
         if not isinstance(told, dict):
             return
-        pid, rank, source = told.get("pid"), told.get("rank"), told.get("from")
+        pid = told["pid"] if isinstance(told.get("pid"), int) else 0
+        life = self._of_pid.get(pid)
+        if life is None or "begin" in told:
+            rank, began = told.get("rank"), _number(told.get("begin", told.get("at")))
+            life = self._of_pid[pid] = Life(rank if isinstance(rank, int) else 0, began or 0.0)
+            self._lives.append(life)
+        source, folder, axis = (told.get(name) if isinstance(told.get(name), str) else "" for name in ("from", "folder", "axis"))
+        source = source[:TEXT_MAX] or self._source
         values = told.get("values")
-        pid = pid if isinstance(pid, int) else 0
-        if isinstance(rank, int):
-            self._ranks[pid] = rank
-        source = source if isinstance(source, str) and len(source) < 64 else self._source
-        if isinstance(told.get("parameters"), dict):
-            self.parameters.setdefault(source, {}).update(told["parameters"])
-            return
         if not isinstance(values, dict):
             values = {name: value for name, value in told.items() if name not in _OWN}
-        step, at, axis = _number(told.get("step")), _number(told.get("at")), told.get("axis")
+        step, at = _number(told.get("step")), _number(told.get("at"))
         for name, value in values.items():
             number = _number(value)
             if number is not None:
-                self._add(pid, source, name, step, number, at, axis if isinstance(axis, str) else "step")
+                self._add(life, (source, folder, name), step, number, at, axis or "step")
 
-    def _add(self, pid: int, source: str, name: str, step: float | None, value: float, at: float | None, axis: str) -> None:  # noqa: PLR0917
-        key = (pid, source, name)
-        curve = self._curves.get(key)
+    def _add(self, life: Life, key: tuple[str, str, str], step: float | None, value: float, at: float | None, axis: str) -> None:  # noqa: PLR0917
+        curve = life.curves.get(key)
         if curve is None:
-            if len(self._curves) >= NAMES_MAX:
+            if self._names >= NAMES_MAX:
                 return
-            curve = self._curves[key] = Curve(name, source, axis if step is not None else "order")
+            self._names += 1
+            curve = life.curves[key] = Curve(key[2], key[0], axis if step is not None else "order")
         curve.add(float(len(curve) + 1) if step is None else step, value, at)
 
     def _chosen(self) -> list[Curve]:
-        """Of several processes that tell the same the lowest rank counts."""
-        best: dict[tuple[str, str], tuple[int, int]] = {}
-        for pid, source, name in self._curves:
-            rank = (self._ranks.get(pid, 0), pid)
-            best[source, name] = min(best.get((source, name), rank), rank)
-        return [curve for (pid, source, name), curve in self._curves.items() if best[source, name][1] == pid]
+        """Of ranks the lowest counts; of two lives, one after the other, the later one; two processes side by side are two curves."""
+        folders: dict[str, set[str]] = {}
+        by_key: dict[tuple[str, str, str], list[Life]] = {}
+        for life in self._lives:
+            for key in life.curves:
+                folders.setdefault(key[0], set()).add(key[1])
+                by_key.setdefault(key, []).append(life)
+        found = []
+        for key, lives in by_key.items():
+            lowest = min(life.rank for life in lives)
+            made: list[Curve] = []
+            for life in lives:
+                own = life.curves[key]
+                if life.rank > lowest:
+                    continue
+                if made and (made[-1].ends() or 0.0) <= life.began:
+                    made[-1] = made[-1].joined(own)
+                else:
+                    made.append(own)
+            found += [curve.renamed(_in_folder(key, folders[key[0]]) + (f" #{i + 1}" if i else "")) for i, curve in enumerate(made)]
+        return found
+
+
+def _in_folder(key: tuple[str, str, str], folders: set[str]) -> str:
+    """The name, with what tells its folder from the others: `SummaryWriter("runs/train")` beside `"runs/val"`, and `add_scalars`, which
+    makes a folder for each of its values."""
+    _, folder, name = key
+    if len(folders) < 2:
+        return name
+    try:
+        inner = os.path.relpath(folder, os.path.commonpath(folders))
+    except ValueError:  # some are absolute
+        inner = folder
+    above, last = os.path.split(inner)
+    begin = f"{name.replace('/', '_')}_"
+    if last.startswith(begin):
+        inner, name = above, f"{name}/{last.removeprefix(begin)}"
+    return name if inner in (".", "") else f"{inner}/{name}"
 
 
 def _number(value: object) -> float | None:

@@ -74,7 +74,9 @@ class Reader:
                 for name, values in file.parameters.items():
                     found.parameters.setdefault(name, {}).update(values)
             captured.append(own)
-        found.curves = join(captured)
+        curves = join(captured)
+        own = {words.key(curve.name) for curve in curves if curve.source == "engine"}  # an Engine may write them as event files too
+        found.curves = [curve for curve in curves if curve.source == "engine" or words.key(curve.name) not in own]
         known = {words.key(curve.name) for curve in found.curves}  # what is printed is rounded
         found.curves += [curve for curve in self._printed(attempts, found) if words.key(curve.name) not in known]
         return found

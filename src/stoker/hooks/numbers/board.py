@@ -1,0 +1,24 @@
+"""TensorBoard: each scalar that goes into an event file. Under `FileWriter.add_summary` it is a float in a message already."""
+
+from __future__ import annotations
+
+from ..clock.wrapping import wrap
+from . import lines
+
+
+def install(module: object) -> None:
+    """module: torch.utils.tensorboard.writer or tensorboardX.writer."""
+    wrap(module.FileWriter, "add_summary", _seen)
+
+
+def _seen(real: object) -> object:
+    def add_summary(self, summary, global_step=None, *args, **kwargs):
+        lines.guarded(_take, self, summary, global_step)
+        return real(self, summary, global_step, *args, **kwargs)
+    return add_summary
+
+
+def _take(writer: object, summary: object, step: object) -> None:
+    values = {value.tag: value.simple_value for value in summary.value if value.WhichOneof("value") == "simple_value"}
+    if values:
+        lines.write("tensorboard", values, step if type(step) in (int, float) else None, folder=writer.get_logdir())

@@ -1,0 +1,45 @@
+"""What the hooks write of captured numbers: each call at once, nothing in a ghost, and a fault is noted while the script goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stoker.base.vendor import SOURCE
+
+BEGIN = "import os, sys\nsys.path.insert(0, sys.argv[1])\nos.environ['STOKER_HOOKS'] = sys.argv[2]\nfrom hooks.numbers import lines\n"
+
+
+def run(script: str, folder: Path) -> list[dict]:
+    subprocess.run([sys.executable, "-c", BEGIN + script, str(SOURCE.parent), str(folder)], check=True, timeout=60)
+    path = folder / "numbers.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def test_each_call_is_a_line_and_a_call_without_a_step_is_counted(tmp_path: Path):
+    told = run("lines.write('tensorboard', {'loss': 0.5}, 3, folder='runs')\nlines.write('tensorboard', {'loss': float('nan')}, None)\n"
+               "lines.write('tensorboard', {'loss': 1.0}, None)\nos._exit(0)", tmp_path)
+    assert [(line["step"], line["axis"], line.get("folder")) for line in told[1:]] == [(3, "step", "runs"), (1, "order", None), (2, "order", None)]
+    assert "begin" in told[0] and {line["pid"] for line in told} == {told[0]["pid"]}
+
+
+def test_a_ghost_writes_nothing_and_counts_on(tmp_path: Path):
+    told = run("import types\nlife = types.SimpleNamespace(phase=3, GHOST=3)\nsys.modules['stoker_hooks.ghost.life'] = life\n"
+               "lines.write('tensorboard', {'loss': 1.0}, None)\nlife.phase = 4\nlines.write('tensorboard', {'loss': 2.0}, None)", tmp_path)
+    assert [(line["step"], line["values"]) for line in told[1:]] == [(2, {"loss": 2.0})]
+
+
+def test_a_file_that_the_script_closed_is_opened_again(tmp_path: Path):
+    told = run("lines.write('tensorboard', {'loss': 1.0}, 1)\nos.closerange(3, 1000)\nlines.write('tensorboard', {'loss': 2.0}, 2)", tmp_path)
+    assert [line["values"]["loss"] for line in told if "values" in line] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("spoil", ["os.mkdir(os.path.join(sys.argv[2], 'numbers.jsonl'))", "os.symlink('/dev/null', os.path.join(sys.argv[2], 'numbers.jsonl'))"])
+def test_a_fault_is_noted_once_and_the_script_goes_on(tmp_path: Path, spoil: str):
+    run(f"{spoil}\nfor step in range(3):\n    lines.guarded(lines.write, 'tensorboard', {{'loss': 1.0}}, step)", tmp_path)
+    noted = [json.loads(line) for line in (tmp_path / "processes.jsonl").read_text().splitlines()]
+    assert len(noted) == 1 and noted[0]["numbers"].startswith(("IsADirectoryError", "OSError"))

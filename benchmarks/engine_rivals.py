@@ -1,4 +1,4 @@
-"""The engine's kill test for other libraries too: `python benchmarks/engine_rivals.py [--trials N] [--python PYTHON]`.
+"""The engine's kill test for other libraries too: `python benchmarks/engine_rivals.py [NAME ...] [--trials N] [--python PYTHON]`.
 
 One small training (benchmarks/own_engine/task.py), written with each library as its documentation says. It is killed by SIGKILL at a random
 time after its first checkpoint, then the same command runs again. Exact means: all weights and buffers equal those of an undisturbed run.
@@ -96,7 +96,8 @@ class One:
             if self.digest(self.training("control")) != wanted:
                 return "two undisturbed runs differ"
         except AssertionError as e:
-            return f"fails: {str(e).splitlines()[-1][:120]}"
+            print(f"      {self.rival.name}: {e}", file=sys.stderr, flush=True)
+            return f"fails: {str(e).splitlines()[0][:80]}"
         equal = failed = 0
         for n in range(trials):
             killed = self.killed(span_s, dice, n)
@@ -123,14 +124,14 @@ class One:
         raise AssertionError(f"{self.rival.name} could not be killed before its end: {training.text()[-600:]}")
 
 
-def table(python: str, trials: int) -> list[tuple[str, list[str]]]:
-    """(name with version, an outcome for each variant), printed as they come."""
+def table(python: str, trials: int, names: list[str] | None = None) -> list[tuple[str, list[str]]]:
+    """(name with version, an outcome for each variant), printed as they come. names: rivals whose names begin so; all by default."""
     found = versions(python)
     imports = ",".join(dict.fromkeys(r.modules for r in RIVALS if r.modules and all(n in found for n in r.needs)))
     nursery = Nursery(python, NURSERY_IMPORTS=imports)
     lines = []
     try:
-        for rival in RIVALS:
+        for rival in (r for r in RIVALS if not names or r.name.startswith(tuple(names))):
             missing = [name for name in rival.needs if name not in found]
             if missing:
                 lines.append((rival.name, [f"skipped: no {missing[0]}"] * len(VARIANTS)))
@@ -147,7 +148,7 @@ def table(python: str, trials: int) -> list[tuple[str, list[str]]]:
 
 
 def costs(python: str, steps: int, turns: int) -> dict[str, float]:
-    """Library -> microseconds that it adds to a step; "raw" is the step itself. Medians."""
+    """Library -> microseconds of CPU time that it adds to a step; "raw" is the step itself. Medians."""
     with tempfile.TemporaryDirectory(prefix="stoker-rivals-") as folder:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "src")}
         done = subprocess.run([python, str(OWN / "cost.py"), str(steps), str(turns)], cwd=folder, env=env, capture_output=True, text=True,
@@ -180,11 +181,12 @@ def rows(ground: Ground, short: bool) -> list[Row]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--python", default=sys.executable)
     o = parser.parse_args()
     print(f"| library | {' | '.join(VARIANTS)} |\n|---|{'---|' * len(VARIANTS)}", flush=True)
-    table(o.python, o.trials)
+    table(o.python, o.trials, o.names)
     print(", ".join(f"{name} {value:+.1f} us" for name, value in costs(o.python, *COST).items()))
 
 

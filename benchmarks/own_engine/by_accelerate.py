@@ -15,7 +15,7 @@ from accelerate.utils import DataLoaderConfiguration, set_seed
 STATE = Path("state.json")
 stateful = bool(task.OPTIONS.get("stateful"))
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=task.ACCUMULATE, step_scheduler_with_optimizer=True,
-                          dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful, use_seedable_sampler=True))
+                          dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful, use_seedable_sampler=not stateful))
 set_seed(task.SEED)
 net = task.model()
 moving = task.optimizer(net)

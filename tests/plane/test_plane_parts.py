@@ -18,6 +18,7 @@ from stoker.plane.logs import Pieces, last_lines
 from stoker.plane.recover import recover
 from stoker.plane.spool import Spool, fill, said_when_full
 from stoker.plane.store import open_store
+from stoker.plane.targets import _used_by
 
 # -- hub
 
@@ -164,3 +165,16 @@ def test_runs_are_found_again(tmp_path):
 def test_a_run_that_is_not_there_was_meant_to_be_one_that_is(ref: str, meant: str):
     known = [("train-3", "zeda-sufo"), ("train-2", "kogi-daza"), ("base", "gige-labi"), ("two words", "mima-topo"), ("train", "fuve-sila")]
     assert names.meant(ref, known) == (meant and f"{meant}List all runs: stoker ps --all")
+
+# -- GPUs
+
+
+@pytest.mark.parametrize(("pids", "used_mb", "whole_mb", "words"), [
+    ([], 0, 24_000, ""), ([], 900, 24_000, ""), ([], None, None, ""),
+    ([7], 10, 24_000, "process 7 (10.0 MB of 24.0 GB)"),
+    ([], 1_001, 24_000, "another program (1.0 GB of 24.0 GB)"),  # more than 1 GB
+    ([], 900, 8_000, "another program (900 MB of 8.0 GB)"),  # more than a tenth
+])
+def test_a_gpu_is_used_by_a_process_or_by_memory_that_is_taken(pids, used_mb, whole_mb, words):
+    gpu = {"pids": pids, "used_bytes": used_mb and used_mb * 10**6, "memory_bytes": whole_mb and whole_mb * 10**6}
+    assert _used_by(gpu) == words

@@ -18,8 +18,10 @@ import pytest
 
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import Denied, TargetError
+from stoker.hosts.base import Stream
 from stoker.plane import present, reconciler
 from stoker.plane.service import Service
+from stoker.plane.watching import first_lines
 
 FOREVER = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"]
 
@@ -309,3 +311,13 @@ def test_a_disk_that_goes_away_under_a_look_loses_no_run(root, monkeypatch):
         assert service.run(run_id)["state"] == "running"
         os.rename(root / "away", root / "disk")
         until(lambda: service.run(run_id)["reachability"] == "ok", "the disk")
+
+
+def test_a_machine_that_floods_in_its_first_words_is_cut_off():
+    flood = subprocess.Popen([sys.executable, "-c", "import sys\nwhile True: sys.stdout.buffer.write(b'x' * 1_000_000 + b'\\n')"],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stream = Stream(flood, "a flood")
+    try:
+        assert list(first_lines(stream)) == []
+    finally:
+        stream.close()

@@ -109,6 +109,12 @@ def _silent(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return not node.name.startswith("_") and not command and len(node.body) > 1 and ast.get_docstring(node) is None
 
 
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by their bare names."""
+    names = sorted(path.name for path in (REPO / "tests").rglob("test_*.py"))
+    assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]
+
+
 def test_public_things_say_what_they_do():
     """A ratchet: the number below may only go down."""
     missing = public_without_docstring()

@@ -315,7 +315,7 @@ def test_a_disk_that_goes_away_under_a_look_loses_no_run(root, monkeypatch):
 
 def test_a_machine_that_floods_in_its_first_words_is_cut_off():
     flood = subprocess.Popen([sys.executable, "-c", "import sys\nwhile True: sys.stdout.buffer.write(b'x' * 1_000_000 + b'\\n')"],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     stream = Stream(flood, "a flood")
     try:
         assert list(first_lines(stream)) == []

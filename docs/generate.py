@@ -159,7 +159,7 @@ def _option(option: click.Option, context: click.Context) -> str:
 def _states() -> Iterator[str]:
     yield from ["## States", "", "`pending -> staging -> starting -> running -> stopping -> done | failed | stopped`", ""]
     yield from _table(("state", "means", "final"), ((f"`{s}`", STATE_SENTENCES[s], "yes" if s.final else "") for s in State))
-    yield from ["Whether the machine can be seen is another fact, and never changes the state:", ""]
+    yield from ["A run also has a reachability: whether Stoker can see its machine. The reachability never changes the state:", ""]
     yield from _table(("reachability", "means"), ((f"`{r}`", REACHABILITY_SENTENCES[r]) for r in Reachability))
 
 

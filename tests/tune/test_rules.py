@@ -223,7 +223,7 @@ def _told(name, state, total=None, *, ms=9.1):
 def test_what_was_kept_is_never_called_already_good():
     assert not judged(facts(*pairs("R1", 9.9), *pairs("fused", 9.1))).causes
     verdict = _told("fused", "kept", 0.66).verdict
-    assert "lready good" not in verdict and "1.52 times as fast, confirmed" in verdict
+    assert "lready good" not in verdict and "Confirmed: with the settings below, a step is 1.52 times as fast." in verdict
 
 
 def test_what_was_tried_is_no_forecast_any_more():

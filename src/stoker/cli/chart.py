@@ -16,7 +16,7 @@ LEAST = 20  # columns of the picture itself
 
 @dataclass(slots=True)
 class Curve:
-    """label: its name in this picture. points: (position, value), also such that are not finite."""
+    """label: the name of the curve in the chart. points: (position, value) pairs; non-finite values are allowed."""
 
     label: str
     points: list[tuple[float, float]]

@@ -139,7 +139,7 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def archive_members(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
-    """{name: {member: hash of its content}} of the zip archives among them: when they were packed is no part of it."""
+    """{name: {member: hash of the content}} for each file in `names` that is a zip archive. Time stamps in it are ignored."""
     found = {}
     for name in names:
         try:

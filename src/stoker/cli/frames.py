@@ -38,7 +38,7 @@ class Frames:
         write_all(1, self._settled(rest))
 
     def _settled(self, line: bytes) -> bytes:
-        """What a line shows in the end, from where it was written last."""
+        """The last frame of a line, from where it was written last. A line without inner carriage returns is returned unchanged."""
         inside, self._inside = self._inside, False
         if b"\r" not in line.removesuffix(b"\r"):
             return line

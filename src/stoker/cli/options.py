@@ -94,7 +94,7 @@ class Warn(click.ParamType):
 
 
 class Gpus(click.ParamType):
-    """"2" as (2, ()), "id:0,3" as (2, ("0", "3"))."""
+    """Reads "2" as (2, ()) and "id:0,3" as (2, ("0", "3")): the number of GPUs and their ids."""
 
     name = "gpus"
 

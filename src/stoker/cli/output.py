@@ -102,7 +102,7 @@ def can_ask() -> bool:
 
 
 def ask(question: str, default: bool) -> bool:
-    """A yes/no question on stderr. Only where `can_ask()`."""
+    """A yes/no question on stderr. Call only if `can_ask()` is true."""
     choice = "[Y/n]" if default else "[y/N]"
     while True:
         print(f"stoker: {shown(question)} {choice} ", end="", file=sys.stderr, flush=True)
@@ -151,7 +151,7 @@ def local_time(iso_time: str | None) -> str:
 def shown(text: str) -> str:
     """Text of the user's or of a run's, safe to print on one line of a terminal. Twice is harmless.
 
-    Escaped are control characters (C0, C1), also as raw bytes, line ends, and what changes the direction of writing.
+    Escapes control characters (C0, C1, also as raw bytes), line ends, and characters that change the writing direction.
     """
     if text.isprintable():
         return text
@@ -195,7 +195,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """The text in at most that many columns, with an ellipsis if something is missing."""
+    """The text in at most `columns` columns; if it was cut, it ends in an ellipsis."""
     if width(text) <= columns:
         return text
     taken, used = [], 0

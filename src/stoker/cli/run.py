@@ -1,4 +1,4 @@
-"""`stoker run`: from the words that were typed to a submitted run, followed in the foreground or left in the background."""
+"""`stoker run`: reads the command line, submits the run, and follows it in the foreground or leaves it in the background."""
 
 from __future__ import annotations
 
@@ -195,7 +195,9 @@ def _resume(o: Mapping[str, Any]) -> str:
 
 
 def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the run: the client's without what is Stoker's, then --env-file, then --env. Raises InvalidSpec."""
+    """The environment of the run: the client's variables except Stoker's own, then those of --env-file and of --env.
+    Raises InvalidSpec.
+    """
     env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
     if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:  # typed inside a run: that run's hooks are not this one's
         outer = os.path.realpath(os.path.join(client_env["STOKER_RUN_DIR"], HOOKS))

@@ -196,7 +196,9 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
 
 
 def until_final(run_id: str, tell: bool = False) -> dict:
-    """The run when it has ended. Survives the death of the server; raises ServerError when that lasts. tell: say what it waits for."""
+    """Waits until the run has ended, and returns it. Survives the death of the server; raises ServerError when that lasts.
+    tell: say what it waits for.
+    """
     return _until(run_id, lambda run: State(run["state"]).final, tell)
 
 
@@ -286,8 +288,8 @@ def _until_stopped(run_id: str, force: bool) -> dict:
 
 def _silent_line(run: dict) -> str:
     if run["reachability"] == "unseen":
-        return (f"no sign of life. Processes in its own container or node stop the run. If that is gone: stoker stop --force "
-                f"{output.type_ref(run)}")
+        return ("no sign of life. Stoker's processes in the run's container or on its node will stop the run. "
+                f"If that is gone: stoker stop --force {output.type_ref(run)}")
     return f"{output.shown(run['target'])} cannot be reached. The run is stopped when the machine answers"
 
 
@@ -405,7 +407,7 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
 
 
 def _the_only(ref: str) -> dict:
-    """The run of this name or id. What deletes does not choose among several of one name. Raises InvalidSpec."""
+    """The run of this name or id. None is returned if several have this name, because the caller deletes it. Raises InvalidSpec."""
     run = plane().run(ref)
     if (run.get("same_name") or 1) > 1:
         raise InvalidSpec(f"{run['same_name']} runs have the name {output.shown(ref)}; none was deleted.",

@@ -134,7 +134,7 @@ class _Sweep:
 
 
 def _free_name(runs: list[dict]) -> str:
-    """sweep-N with the first number behind all that are there."""
+    """sweep-N, where N is one more than the highest number in use (1 if there is none)."""
     matches = (NAME_OF_SWEEP.match(word) for run in runs for word in (run["name"], *(run.get("tags") or ())))
     return f"sweep-{max((int(match[1]) for match in matches if match), default=0) + 1}"
 

@@ -128,7 +128,7 @@ class _Watcher:
 
     @classmethod
     def start(cls, fd: int, saved: list, raw: list) -> _Watcher | None:
-        """None where no process can be made: it is only a safety net."""
+        """None if the process cannot be created: the watcher is optional."""
         try:
             read_end, write_end = os.pipe()
             pid = os.fork()

@@ -83,7 +83,7 @@ def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, flo
 
 
 def _printable(text: str) -> str:
-    """Without what XML cannot hold."""
+    """The text, with characters replaced that XML cannot contain."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text).encode("utf-8", "replace").decode()
 
 

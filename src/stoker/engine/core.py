@@ -357,7 +357,8 @@ class Core:
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
                              hint="The last checkpoint is older and not affected.")
         if self.world.size > 1 and len(set(self.world.gather(self.objects.checksum()))) > 1:
-            raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks computed what others did not.",
+            raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks ran code that "
+                             "other ranks did not run.",
                              hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.")
 
     def _all_agree(self, wish: object) -> bool:

@@ -18,8 +18,8 @@ from stoker.engine.sched import Schedule
 class Task:
     """A model, how it is optimized and what its loss is.
 
-    Attributes that are models, optimizers, schedules, `EMA`s, or have state_dict and load_state_dict (lists of them too) are set up,
-    saved and restored. `engine` is the Trainer's Engine, from `build` on.
+    These attributes are set up, saved and restored: models, optimizers, schedules, `EMA`s, objects with state_dict and
+    load_state_dict, and lists of these. `engine` is the Trainer's Engine, from `build` on.
 
     watch: the score whose best checkpoint is kept and which a ReduceLROnPlateau gets: "accuracy", or "-loss" where smaller is better.
     """
@@ -81,7 +81,7 @@ def _plateau(task: Task, scheduler: ReduceLROnPlateau, scores: dict[str, float])
     smaller = task.watch is None or task.watch.startswith("-")
     if (scheduler.mode == "min") != smaller:
         raise InvalidSpec(f"ReduceLROnPlateau(mode={scheduler.mode!r}), but {type(task).__name__}.watch is {task.watch!r}.",
-                          hint='mode="max" for a score where larger is better; watch = "-loss" and mode="min" where smaller is.')
+                          hint='If a larger score is better: mode="max". If a smaller score is better: mode="min" and watch = "-loss".')
     scheduler.step(watched(task, scores) * (-1 if smaller else 1))
 
 

@@ -25,7 +25,7 @@ WORDS = {
 TIP_TITLES = {
     "num_workers": "loader workers", "pin_memory": "pin_memory", "prefetch": "keep workers, prefetch", "batch_size": "larger batch",
     "precision": "bfloat16", "channels_last": "channels_last", "compile": "torch.compile", "optimizer": "fused optimizer, zero_grad",
-    "syncs": "no .item() or print each step",
+    "syncs": "fewer .item() and print() calls",
 }
 _COLOURS = {"HELPS": "green", "UNSAFE": "red", "DONE": "cyan", "NO EFFECT": "dim", "NOT TESTED": "yellow"}
 _MOST_ACTIONS = 8

@@ -94,7 +94,8 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     best = min(untried, key=lambda a: a.ratio.value, default=None)
     most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
     if total is not None:
-        most = f" With the settings below it is {1 / max(total.value, 0.01):.2f} times as fast, confirmed." if total.value < 0.98 else ""
+        faster = f"{1 / max(total.value, 0.01):.2f} times as fast"
+        most = f" Confirmed: with the settings below, a step is {faster}." if total.value < 0.98 else ""
     asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
     if asks:
         most += f" {asks.name} would gain {asks.gain:.0%} by forecast, with your consent{asks.state[len(ASKS):]}."

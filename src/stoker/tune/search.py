@@ -401,7 +401,7 @@ class Search:
         report.state = "refused"
         report.sentence = (f"Not tuned: the whole training takes about {format_duration(ended.seconds)}"
                            f"{f' ({steps:,} steps)' if steps else ''}, less than tuning takes.")
-        report.hint = "Tuning pays from about 10 minutes of training. To tune anyway: stoker tune --force ..."
+        report.hint = "Tuning saves time only if the training takes about 10 minutes or more. To tune anyway: stoker tune --force ..."
 
     def _end(self, stopped: bool) -> None:
         """The sentence, and what is kept."""

@@ -112,7 +112,7 @@ class _Judge:
         if tip := self._refused("prefetch", "prefetch"):
             return tip
         if not self.view.workers:
-            return Tip("prefetch", "NO EFFECT", "There are no workers to keep or to prefetch with.", 0.0)
+            return Tip("prefetch", "NO EFFECT", "The loader has no workers, so there is nothing to keep or to prefetch.", 0.0)
         starting = self.view.clock_share("start")
         if (self.view.loader or {}).get("persistent"):
             return Tip("prefetch", "DONE", "The workers are kept between epochs.")

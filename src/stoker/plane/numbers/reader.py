@@ -152,7 +152,7 @@ class Text:
                 self._parser.feed(data)
                 self._offset += len(data)
             if self._offset >= LOG_MAX:
-                notes.append(f"Of {path.name} only the first {LOG_MAX >> 20} MB were read.")
+                notes.append(f"Only the first {LOG_MAX >> 20} MB of {path.name} were read.")
 
     def curves(self, source: str) -> list[Curve]:
         """The series that were printed so far; `source` says where."""

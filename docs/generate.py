@@ -13,6 +13,7 @@ import click
 from stoker.base.errors import ALL_ERRORS, StokerError
 from stoker.base.state import EXIT_CODES, REASONS, STATE_SENTENCES, Reachability, State
 from stoker.cli.main import SECTIONS, cli
+from stoker.cli.options import Renamed
 from stoker.doctor.lints import LINTS
 
 REFERENCE = Path(__file__).with_name("reference")
@@ -151,8 +152,13 @@ def _plain(text: str | None) -> str:
     return "\n".join(line.strip() for line in (text or "").replace("\b\n", "").strip().splitlines())
 
 
+def _shown_names(option: click.Option) -> list[str]:
+    """The names that help lists."""
+    return option.opts[:1] if isinstance(option, Renamed) else option.opts
+
+
 def _option(option: click.Option, context: click.Context) -> str:
-    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    names = ", ".join(f"`{name}`" for name in [*_shown_names(option), *option.secondary_opts])
     return names if option.is_flag or option.count else f"{names} {option.make_metavar(context)}"
 
 

@@ -41,7 +41,7 @@ def test_what_a_far_run_made_comes_home_and_nothing_of_yours_is_lost(ground: Gro
     ground.script("x.py", TRAIN)
     (ground.work / "notes.txt").write_text("sent\n")
     (ground.work / "data.bin").write_bytes(b"data")
-    ground.stoker("run", "--target", "far", "--name", "base", "x.py").ok()
+    ground.stoker("run", "--on", "far", "--name", "base", "x.py").ok()
     told = json.loads(ground.stoker("pull", "base", "*.pt", "logs", "--json").ok().out)
     assert results(told) == {"model.pt": "brought", "logs/loss.csv": "brought"} and told["folder"] == str(ground.work)
     assert (ground.work / "model.pt").read_bytes() == b"weights" * 1000 and not (ground.work / "link").exists()
@@ -76,7 +76,7 @@ def test_a_near_run_from_a_copy_and_one_in_place(ground: Ground):
 def test_a_transfer_that_is_cut_or_killed_continues_and_every_byte_is_right(ground: Ground, sshd: Sshd):
     far(ground, sshd)
     ground.script("x.py", "import random\nr = random.Random(1)\nfor n in range(6): open(f'{n}.bin', 'wb').write(r.randbytes(1 << 20) * 16)\n")
-    ground.stoker("run", "--target", "far", "--name", "base", "x.py").ok()
+    ground.stoker("run", "--on", "far", "--name", "base", "x.py").ok()
     run = ground.show("base")
     partial = ground.home / "runs" / run["id"] / "partial"
 

@@ -47,4 +47,4 @@ def test_python_is_refused_for_another_machine_and_not_ignored(ground: Ground):
     ground.script("x.py", "print(1)\n")
     done = ground.stoker("run", "--target", "box", "--python", sys.executable, "x.py")
     assert done.code == 125 and "--python names a Python of this machine" in done.err, done.err
-    assert "stoker run --target box -- /PATH/THERE/python train.py" in done.err
+    assert "stoker run --on box -- /PATH/THERE/python train.py" in done.err

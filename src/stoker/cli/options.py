@@ -132,6 +132,17 @@ class Stall(click.ParamType):
         return parse_duration(after), act or "warn"
 
 
+class Renamed(click.Option):
+    """An option under its new name. The old names that follow it work, and help does not list them."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names, self.opts = self.opts, self.opts[:1]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
 class Ref(click.ParamType):
     """The id of a run, a unique prefix of one, or its name; for several runs also @TAG. Completes to the names that exist."""
 

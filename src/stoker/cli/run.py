@@ -18,7 +18,7 @@ from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import launch, output, rehearse, tuned
-from stoker.cli.options import Duration, Gpus, Signal, Size, Stall, Warn, find, json_option, plane
+from stoker.cli.options import Duration, Gpus, Renamed, Signal, Size, Stall, Warn, find, json_option, plane
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 
@@ -78,7 +78,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
-              help="Set a variable for the run. KEY alone passes on its value here, for --target. May be given again.")
+              help="Set a variable for the run. KEY alone passes on its value here, for --on. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
               help="Set the variables in FILE, as python-dotenv reads it.")
 @click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")
@@ -101,7 +101,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
               help="Run a script written for this library on Stoker's engine, without the library.")
 @click.option("--strict", is_flag=True, help="Exit with 7 when a training ends without an error, but made no step.")
-@click.option("--target", default="local", metavar="NAME", help="Machine to run on, from config.toml.")
+@click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. In the foreground: on stderr, at the end.")
@@ -239,7 +239,7 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
     if o["target"] != "local":
         if o["python"] is not None:
             raise InvalidSpec("--python names a Python of this machine. Name the Python of the other machine in the command.",
-                              hint=f"stoker run --target {output.shown(o['target'])} -- /PATH/THERE/python train.py")
+                              hint=f"stoker run --on {output.shown(o['target'])} -- /PATH/THERE/python train.py")
         return command
     folder = Path(_folder(o["cwd"]))
     if o["python"] is None:

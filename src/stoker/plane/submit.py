@@ -105,7 +105,8 @@ class Submitter:
                 target.capacity(max_age_s=GPUS_OLD_S)
         answer = admit(asked.gpus, asked.slots, Usage(), target.room(ask=False), asked.gpu_ids)
         if answer.verdict == "never":
-            raise InvalidSpec(f"The run needs {answer.why}.", hint="Request less, or choose another --target. See the machine: stoker top")
+            raise InvalidSpec(f"The run needs {answer.why}.",
+                              hint="Request less, or choose another machine with --on. See the machine: stoker top")
 
     def _now(self, run: Run, target: Target) -> bool:
         with self._store.read() as q:

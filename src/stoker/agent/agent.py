@@ -5637,8 +5637,22 @@ def verb_probe(args: list[str]) -> None:
          "inodes": disk[2],
          "inodes_free": disk[3], "shm_bytes": shm[0], "shm_free_bytes": shm[1],
          "python": {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}, "user": user_name(),
-         "home": os.path.expanduser("~"),
+         "home": os.path.expanduser("~"), "torch": torch_version(), "at": time.time(),
          "kernel": os.uname().release})
+
+
+def torch_version() -> str:
+    """Of the torch that is installed beside this Python; "" without one. Nothing is imported."""
+    import sysconfig
+    for place in {sysconfig.get_path(name) for name in ("purelib", "platlib")}:
+        try:
+            names = sorted(os.listdir(place or ""))
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("torch-") and name.endswith(".dist-info"):
+                return name[len("torch-"):-len(".dist-info")]
+    return ""
 
 
 def space(path: str) -> tuple:

@@ -62,6 +62,8 @@ class Capacity:
     shm_bytes: int | None = None
     identity: dict = field(default_factory=dict)  # hostname, boot id, start of pid 1
     python: dict = field(default_factory=dict)  # version, executable
+    torch: str = ""  # the version that is installed beside that python
+    clock_offset_s: float | None = None  # by how much its clock is ahead of ours
 
     @classmethod
     def from_json(cls, body: dict) -> Capacity:

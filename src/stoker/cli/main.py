@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "rm": ("runs", "rm", "Delete runs, their logs and copies."),
     "gc": ("admin", "gc", "Free the disk space of old runs."),
     "top": ("admin", "top", "Watch the machine and its active runs."),
+    "machine": ("machines", "machine", "Add, list, check and remove other machines."),
     "doctor": ("admin", "doctor", "Check this machine, or a command."),
     "server": ("admin", "server", "Start, stop and inspect the background server."),
     "help": ("main", "help_", "Show this list, or the help of a verb."),
@@ -46,7 +47,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
     "Numbers": ("plot", "compare", "sweep"),
     "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
-    "Machine": ("doctor", "top", "gc", "server", "help"),
+    "Machine": ("doctor", "machine", "top", "gc", "server", "help"),
 }
 
 WITH_COMMAND = ("run", "sweep", "tune", "verify-resume")  # what follows their first word belongs to the command

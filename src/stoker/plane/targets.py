@@ -112,8 +112,8 @@ class Targets:
         config = self.config().targets.get(name)
         if config is None:
             known = ", ".join(self._config.targets)
-            raise InvalidSpec(f"There is no target '{name}'.", hint=f"Known targets: {known}. To add a machine, write two lines into "
-                              f'{self._home.config}: [targets.{name}] and host = "USER@MACHINE"')
+            raise InvalidSpec(f"There is no target '{name}'.",
+                              hint=f"Known targets: {known}. To add a machine: stoker machine add {name} USER@HOST")
         with self._lock:
             made = self._made.get(name)
             if made is None or made.config != config:

@@ -1,0 +1,103 @@
+"""The [targets.NAME] tables of config.toml, added and removed as text: comments and everything else in the file stay as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from urllib.parse import urlsplit
+
+from stoker.base.config import Home, TargetConfig, load_config, make_home
+from stoker.base.errors import InvalidSpec, StateError
+from stoker.base.rundir import write_whole
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_HEADER = re.compile(r"\s*\[")
+
+
+def address_of(text: str) -> str:
+    """What one types after `ssh`: of `ssh://root@host:123` that is `-p 123 root@host`; anything else is that already.
+
+    Raises InvalidSpec.
+    """
+    if not text.startswith("ssh://"):
+        return text
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as e:
+        raise InvalidSpec(f"{text} is not an address: {e}.", hint="ssh://root@connect.example.com:12345") from e
+    if parts.password is not None:
+        raise InvalidSpec("The address holds a password, which others could read.", hint="Set up a key: ssh-copy-id USER@HOST")
+    if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise InvalidSpec(f"{text} is not the address of a machine.", hint="ssh://root@connect.example.com:12345")
+    host = f"{parts.username}@{parts.hostname}" if parts.username else parts.hostname
+    return shlex.join([*(["-p", str(port)] if port else []), host])
+
+
+def add(where: Home, machine: TargetConfig) -> None:
+    """Write a table for this machine at the end of config.toml. Raises InvalidSpec for a bad name, StateError where there is one."""
+    if not _NAME.fullmatch(machine.name):
+        raise InvalidSpec(f"{machine.name!r} cannot be the name of a machine: up to 40 letters, digits, '-' and '_'.",
+                          hint="stoker machine add box ssh://root@connect.example.com:12345")
+    if machine.name in load_config(where).targets:
+        raise StateError(f"There is a machine {machine.name} already.",
+                         hint=f"See it: stoker machine ls   Remove it: stoker machine rm {machine.name}")
+    given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots}
+    values = {key: value for key, value in given.items() if value is not None}
+    before = _text(where)
+    lines = [f"[targets.{machine.name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
+    text = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
+    if _targets_in(text) != {**_targets_in(before), machine.name: values}:
+        raise InvalidSpec(f"No table can be added to {where.config} as it is written.", hint=f"Edit {where.config}.")
+    make_home(where)
+    _write(where, text)
+
+
+def remove(where: Home, name: str) -> None:
+    """Take the table of a machine out of config.toml. Raises InvalidSpec where there is none, or where it is not written as a table."""
+    load_config(where)
+    before = _targets_in(_text(where))
+    if name not in before:
+        raise InvalidSpec(f"There is no machine {name} in {where.config}.", hint="All machines: stoker machine ls")
+    text = _without(_text(where), name)
+    if _targets_in(text) != {each: table for each, table in before.items() if each != name}:
+        raise InvalidSpec(f"{where.config} does not hold {name} as a table of its own.", hint=f"Edit {where.config}.")
+    _write(where, text)
+
+
+def _without(text: str, name: str) -> str:
+    """The text without the lines from [targets.NAME] to the next table."""
+    header = re.compile(rf"\s*\[\s*targets\s*\.\s*[\"']?{re.escape(name)}[\"']?\s*\]\s*(#.*)?")
+    kept, inside = [], False
+    for line in text.splitlines(keepends=True):
+        if _HEADER.match(line):
+            inside = bool(header.fullmatch(line.rstrip("\n")))
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _targets_in(text: str) -> dict:
+    import tomllib
+
+    try:
+        return tomllib.loads(text).get("targets", {})
+    except tomllib.TOMLDecodeError:
+        return {"": text}  # equal to nothing
+
+
+def _text(where: Home) -> str:
+    try:
+        return where.config.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _write(where: Home, text: str) -> None:
+    write_whole(where.config, text.encode(), 0o600)
+
+
+def _toml(value: str | int) -> str:
+    """A string of JSON is one of TOML, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else str(value)

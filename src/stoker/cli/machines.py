@@ -1,0 +1,181 @@
+"""`stoker machine`: the machines that runs may be started on. They stand in config.toml, and are reached by the user's own ssh."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from typing import Any
+
+import click
+
+from stoker.base import machines
+from stoker.base.config import TargetConfig, home, load_config
+from stoker.base.errors import InvalidSpec, StateError, TargetError
+from stoker.base.state import State
+from stoker.base.units import format_duration, format_size
+from stoker.cli import output
+from stoker.cli.options import ALL_RUNS, json_option, plane
+
+LOGIN_S = 180.0  # for the one login at which ssh may ask for something
+CLOCK_S = 2.0  # a clock that is wrong by less is not told
+SSH = ("ssh", "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-o", "ClearAllForwardings=yes", "-o", "ConnectTimeout=15")
+
+
+@click.group("machine", help="Add, list, check and remove the machines that `stoker run --on NAME` can use.")
+def machine() -> None:
+    pass
+
+
+@machine.command("add", options_metavar="[OPTIONS] [--]")
+@click.argument("name")
+@click.argument("address", nargs=-1, required=True)
+@click.option("--root", default="", metavar="DIR", help="Folder on that machine for runs.  [default: ~/.stoker there]")
+@click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]")
+@click.option("--slots", type=click.IntRange(min=0), metavar="N", help="Number of its CPU slots, for --slots.  [default: not counted]")
+@click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
+@json_option("Print what was found there as JSON.")
+def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
+    """Add a machine. ADDRESS is ssh://USER@HOST:PORT, or what you type after ssh.
+
+    \b
+      stoker machine add box ssh://root@connect.example.com:12345
+      stoker machine add lab -- -p 2222 me@lab.example.org
+
+    Logs in once by your own ssh, which asks you about an unknown host key. Needs Python 3.8 or newer there; nothing is installed.
+    If the check fails, nothing is added.
+    """
+    host = machines.address_of(address[0]) if len(address) == 1 else shlex.join(address)
+    machines.add(home(), TargetConfig(name=name, host=host, **o))
+    try:
+        facts = _first_look(name, host, yes)
+    except BaseException:
+        machines.remove(home(), name)
+        raise
+    if as_json:
+        output.print_json(facts)
+        return
+    _print_facts(facts)
+    output.say(f"{name} is added. Run there: stoker run --on {name} train.py")
+
+
+def _first_look(name: str, host: str, yes: bool) -> dict:
+    """What is there. Logs in at the terminal first where ssh needs an answer that only the user can give. Raises TargetError."""
+    if yes:
+        _login(host, "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes")
+    with output.slow(f"asking {output.shown(host)}"):
+        try:
+            return plane().capacity(name)
+        except TargetError:
+            if yes or not output.can_ask():
+                raise
+    output.say(f"logging in to {output.shown(host)} once, by ssh")
+    _login(host)
+    return plane().capacity(name)
+
+
+def _login(host: str, *options: str) -> None:
+    """One login that runs nothing there; ssh talks to the user. What is wrong after it, the check says. Raises InvalidSpec."""
+    try:
+        words = shlex.split(host)
+    except ValueError as e:
+        raise InvalidSpec(f"'{host}' is not a valid argument for ssh: {e}.") from e
+    try:
+        subprocess.run([*SSH, *options, *words, "exit 0"], timeout=LOGIN_S, check=False)
+    except FileNotFoundError as e:
+        raise InvalidSpec("This machine has no ssh.", hint="Install the OpenSSH client.") from e
+    except subprocess.TimeoutExpired as e:
+        raise TargetError(f"{host} did not finish the login within {format_duration(LOGIN_S)}.") from e
+
+
+@machine.command("ls")
+@json_option()
+def ls(as_json: bool) -> None:
+    """List the machines, and how many runs each has. Contacts none of them."""
+    counts: dict[str, list[int]] = {}
+    for run in plane().runs(all=True, limit=ALL_RUNS):
+        active, ended = counts.setdefault(run["target"], [0, 0])
+        final = State(run["state"]).final
+        counts[run["target"]] = [active + (not final), ended + final]
+    found = [{"name": each.name, "address": each.host, "root": each.root, "gpus": each.gpus, "slots": each.slots,
+              "active": counts.get(each.name, [0, 0])[0], "ended": counts.get(each.name, [0, 0])[1]}
+             for each in load_config(home()).targets.values()]
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [[output.shown(each["name"]), output.shown(each["address"] or "this machine"), str(each["active"]), str(each["ended"])]
+            for each in found]
+    output.print_table(("NAME", "ADDRESS", "ACTIVE", "ENDED"), rows, right=frozenset({2, 3}))
+
+
+@machine.command("check")
+@click.argument("name")
+@json_option()
+def check(name: str, as_json: bool) -> None:
+    """Say what a machine has: CPUs, memory, disk, GPUs, Python, torch, its clock. Exit code 5 if it cannot be reached."""
+    with output.slow(f"asking {output.shown(name)}"):
+        facts = plane().capacity(name)
+    if as_json:
+        output.print_json(facts)
+    else:
+        _print_facts(facts)
+
+
+@machine.command("rm")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Remove it without asking, although it has ended runs.")
+@json_option()
+def rm(name: str, yes: bool, as_json: bool) -> int:
+    """Remove a machine from the list. Nothing is deleted there, and its active runs must have ended."""
+    runs = [run for run in plane().runs(all=True, limit=ALL_RUNS) if run["target"] == name]
+    active = [run for run in runs if not State(run["state"]).final]
+    if active:
+        raise StateError(f"{output.shown(name)} has {len(active)} active runs, {output.shown(active[0]['name'])} among them.",
+                         hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}")
+    if runs and not yes:
+        told = f"{len(runs)} ended runs are on {output.shown(name)}; without it, their logs and files cannot be read."
+        if not output.can_ask():
+            raise InvalidSpec(told, hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...")
+        if not output.ask(f"{told} Remove it?", default=False):
+            return 1
+    machines.remove(home(), name)
+    if as_json:
+        output.print_json({"removed": name})
+    else:
+        output.say(f"{output.shown(name)} is removed from the list; nothing was deleted there")
+    return 0
+
+
+def _print_facts(facts: dict) -> None:
+    """A table of what a machine has, and under it what is wrong with it."""
+    python = facts.get("python") or {}
+    rows = [("host", str((facts.get("identity") or {}).get("hostname") or "-")), ("CPUs", f"{facts['cpus']:g}"),
+            ("memory", _of(facts.get("memory_free_bytes"), facts.get("memory_bytes"))),
+            ("disk", _of(facts.get("disk_free_bytes"), facts.get("disk_bytes"))),
+            ("/dev/shm", format_size(facts["shm_bytes"]) if facts.get("shm_bytes") else "-"),
+            ("python", f"{python.get('version', '-')}  {python.get('executable', '')}".rstrip()),
+            ("torch", facts.get("torch") or "not found beside this python"),
+            *((f"GPU {gpu.get('index')}", _gpu(gpu, facts)) for gpu in facts.get("gpus") or ())]
+    if not facts.get("gpus"):
+        rows.append(("GPUs", "none"))
+    wide = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{wide}}  {output.shown(value)}")
+    offset = facts.get("clock_offset_s")
+    if offset is not None and abs(offset) > CLOCK_S:
+        output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
+                   "its runs have the times of its own clock")
+    if not facts.get("inodes_free", 1):
+        output.say("its disk has no free inodes: no file can be made there")
+
+
+def _of(free: int | None, total: int | None) -> str:
+    return f"{format_size(free)} free of {format_size(total)}" if free is not None and total else "-"
+
+
+def _gpu(gpu: dict, facts: dict) -> str:
+    used = facts.get("gpus_used", {}).get(gpu.get("uuid"))
+    memory = f", {format_size(gpu['memory_bytes'])}" if gpu.get("memory_bytes") else ""
+    busy = f", used by {used}" if used else f", {format_size(gpu['used_bytes'])} in use" if gpu.get("used_bytes") else ""
+    return f"{gpu.get('name') or '-'}{memory}{busy}  {gpu.get('uuid') or ''}".rstrip()
+
+

@@ -151,7 +151,7 @@ def failing(new_run, **spec):
 
 
 def test_a_stop_that_is_overtaken_by_an_automatic_restart_ends_the_new_attempt(new_run, slowed):
-    slowed('    wish = {"reason": options.get("--reason", ["stopped_by_user"])[0], "grace_s": grace, "at": time.time()}',
+    slowed('    wish = {"reason": reason, "grace_s": grace, "at": time.time()}',
            'time.sleep(float(os.environ.get("TEST_PAUSE_S", "0")))')
     run = failing(new_run, backoff_s=1.0)
     run.start()

@@ -76,19 +76,21 @@ def unpack_mnist(data: Path) -> None:
 
 @MODES
 def test_mnist_of_pytorch_examples(ground: Ground, copy: bool):
+    """In place a whole epoch; in a copy one step, and the test set."""
     needs("torch", "torchvision")
     before = lay_out(SUBJECTS / "pytorch-examples" / "mnist", ground.work / "mnist")
     words = ("python", "main.py", "--epochs", "1", "--save-model")
     if copy:  # it reads ../data: the folder above is frozen, and the data stay where they are
+        words += ("--dry-run",)
         unpack_mnist(ground.root / "data")
         done = ground.stoker("run", "--copy", "--mount", f"data={ground.root}/data", "--", "sh", "-c", f"cd mnist && exec {' '.join(words)}", timeout_s=900)
     else:
         unpack_mnist(ground.work / "data")
         done = ground.stoker("run", "--", *words, cwd=ground.work / "mnist", timeout_s=900)
     done.ok()
-    assert "Train Epoch: 1 [59520/60000 (99%)]" in done.out
+    assert ("Train Epoch: 1 [0/60000 (0%)]" if copy else "Train Epoch: 1 [59520/60000 (99%)]") in done.out
     right = int(re.search(r"Accuracy: (\d+)/10000", done.out)[1])
-    assert right >= 9700
+    assert copy or right >= 9700
     run = ground.runs()[0]
     assert run["state"] == "done"
     assert ground.log(run["id"]) == done.stdout

@@ -854,10 +854,15 @@ class Tree:
         return found
 
     def _nobody(self, spared: set[int], before: list[int]) -> bool:
-        """Every orphan below a living holder is its child, from before its own parent is gone."""
+        """Every orphan below a living holder is its child, from before its own parent is dead. So the list of its children is read again
+        until all that stand in it were dead before it was read: one of them may have left an orphan after the list before."""
         if lives(self.holder) and children_listed():
             known = spared | {self.agent, os.getpid()}
-            return not any(is_alive(pid) for pid in set(children_of(self.holder["pid"])) - known)
+            while born := set(children_of(self.holder["pid"])) - known:
+                if any(is_alive(pid) for pid in born):
+                    return False
+                known |= born
+            return True
         return set(before) == set(listed_pids())  # else: nobody came or went meanwhile
 
     def _scan(self) -> tuple[list[Proc], set[int]]:

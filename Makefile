@@ -1,7 +1,7 @@
 # What one types to set up, try, check and measure Stoker. `make` alone prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-hooks test-resume check bench docs setup clean
+.PHONY: help run test test-hooks test-resume lint check bench docs setup clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -31,14 +31,16 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 test: $(STAMP)       ## the suite, without the two that follow (15 minutes)
 	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign and not inside"
 
-test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (ten minutes)
+test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (twenty minutes)
 	$(PY) -m pytest -q -n 3 --dist worksteal -m "inside and not campaign"
 
 test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, frameworks, other people's scripts (half an hour)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign
 
-check: $(STAMP)      ## the gate before every commit (at most 90 seconds)
+lint: $(STAMP)       ## ruff over all Python files
 	$(PY) -m ruff check src tests benchmarks docs examples
+
+check: lint          ## before every commit: ruff and the quick tests (three minutes)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m "not slow and not real and not gpu" $(LONG:%=--ignore=%)
 
 bench: $(STAMP)      ## every number of docs/benchmarks.md, measured here, into build/benchmarks.md (a night)

@@ -34,7 +34,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. `quick`: it takes part in the short form, so it must take seconds."""
+    """One attack. `quick`: it takes part in the short form, so it must take three seconds at most."""
 
     group: str
     name: str

@@ -65,7 +65,7 @@ POISONS = (
     ("a folder of attempts that is a pipe", "", "os.rename(r / 'attempts', r / 'gone'); pipe(r / 'attempts')"),
     ("the run folder without rights", "", "r.chmod(0)"),
 )
-QUICK = ("agent.json of wrong kinds", "keep.json is /dev/zero", "resume/state.json of wrong kinds")
+QUICK = ("resume/state.json of wrong kinds",)
 
 SCRIPT = """
 import os, pathlib, shutil, sys, time

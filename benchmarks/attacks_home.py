@@ -71,7 +71,7 @@ def no_inodes(_shared: Ground) -> None:
         shutil.rmtree(files)
 
 
-@attack(ATTACKS, "database", "deleted under a live server", quick=True)
+@attack(ATTACKS, "database", "deleted under a live server")
 def deleted_database(ground: Ground) -> None:
     run = ground.detach("--", "sleep", "1000")
     ground.wait_state(run["id"], "running")

@@ -235,7 +235,7 @@ def traced_holder(ground: Ground) -> None:
     assert ground.wait_state(run["id"])["reason"] == "stopped_by_user"
 
 
-@attack(ATTACKS, "processes", "both caretakers frozen, stop --force", quick=True)
+@attack(ATTACKS, "processes", "both caretakers frozen, stop --force")
 def both_frozen(ground: Ground) -> None:
     run = ground.detach("--", "sleep", "600")
     pids = [*ground.caretakers(run["id"]), ground.run_pid(run["id"])]

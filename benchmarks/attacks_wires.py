@@ -57,7 +57,7 @@ def _far(ground: Ground) -> Iterator[object]:
         sshd.close()
 
 
-@attack(ATTACKS, "ssh", "the connection of logs -f is cut six times", quick=True)
+@attack(ATTACKS, "ssh", "the connection of logs -f is cut six times")
 def followed(ground: Ground) -> None:
     with _far(ground) as sshd:
         run = ground.detach("--target", "far", "--", "python3", "-c", NUMBERED, "80", "0.1", "/dev/null", timeout_s=90)

@@ -57,7 +57,7 @@ def files(ground: Ground) -> None:
     _told(ground, "time.sleep(100)")
 
 
-@attack(ATTACKS, GROUP, "escapes in the reason of stop.json", quick=True)
+@attack(ATTACKS, GROUP, "escapes in the reason of stop.json")
 def stop_reason(ground: Ground) -> None:
     _told(ground, """(a / "stop.json").write_text('{"reason": "' + evil + '", "grace_s": [0, 0]}'); time.sleep(100)""")
 

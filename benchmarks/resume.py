@@ -106,11 +106,13 @@ def of_folder(name: str, short: bool) -> list[Script]:
 
 def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills: int, scripts: int, seed: int,
             most: int | None = None) -> Count:
-    """One kind of scripts, counted; of a folder at most so many, drawn by `seed`. The short form takes those that say so, and neither
-    subjects nor mutations."""
+    """One kind of scripts, counted; of a folder at most so many, drawn by `seed`. The short form takes adversaries that say so,
+    and no other kind: `make test-hooks` kills random scripts and leaves parts out."""
     count = Count(kind)
     common = {"base": base, "hooks": hooks, "seed": seed}
-    if kind in ("adversaries", "ordinary"):
+    if short and kind != "adversaries":
+        count.skipped.append(f"{kind}: not in the short form")
+    elif kind in ("adversaries", "ordinary"):
         every = "150steps" if kind == "adversaries" else "60steps"
         found = of_folder(kind, short)
         found = sorted(random.Random(seed).sample(found, most), key=lambda s: s.name) if most and most < len(found) else found
@@ -118,8 +120,6 @@ def measure(kind: str, base: Path, hooks: Path, *, short: bool, jobs: int, kills
     elif kind == "fuzz":
         made = [fuzz.write({**fuzz.spec_of(n), "number": n}, base / "fuzz-src") for n in range(seed, seed + scripts)]
         run_scripts(count, made, kills=kills, every="80steps", jobs=jobs, **common)
-    elif short:
-        count.skipped.append(f"{kind}: not in the short form")
     elif kind == "subjects":
         if not subjects.SUBJECTS.is_dir():
             count.skipped.append("../shared/subjects is not beside this checkout")

@@ -157,7 +157,7 @@ def rows_of(trials: list[dict]) -> list[Row]:
 
 def rows(ground: Ground, short: bool) -> list[Row]:
     """For the page of all benchmarks."""
-    return rows_of(measure(ground, ("ordinary",) if short else KINDS, 2 if short else None, 2))
+    return rows_of(measure(ground, ("ordinary",) if short else KINDS, 1 if short else None, 2))
 
 
 def main() -> int:

@@ -17,21 +17,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EPOCHS = 25
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def python() -> str:
     return python_with_torch()
 
 
-@pytest.fixture
-def straight(ground: Ground, python: str) -> tuple[bytes, dict[str, str]]:
+@pytest.fixture(scope="module")
+def plain(python: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, str]]:
     """What the script prints and writes when nobody disturbs it, and Stoker is not there."""
-    folder = ground.root / "plain"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("plain")
     (folder / "train.py").write_text(TRAIN)
-    (ground.work / "train.py").write_text(TRAIN)
-    done = subprocess.run([python, "train.py", str(EPOCHS)], cwd=folder, env={**ground.env, "OMP_NUM_THREADS": "1"}, capture_output=True,
+    done = subprocess.run([python, "train.py", str(EPOCHS)], cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
                           timeout=120, check=True)
     return done.stdout, made(folder)
+
+
+@pytest.fixture
+def straight(ground: Ground, plain: tuple[bytes, dict[str, str]]) -> tuple[bytes, dict[str, str]]:
+    """The end of an undisturbed run; the script lies in the folder of the test."""
+    (ground.work / "train.py").write_text(TRAIN)
+    return plain
 
 
 def begin(ground: Ground, python: str, *options: str) -> dict:

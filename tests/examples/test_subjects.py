@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -65,18 +66,22 @@ def hashes(folder: Path) -> dict[str, str]:
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*") if p.is_file()}
 
 
-def unpack_mnist(data: Path) -> None:
-    """As torchvision wants it: MNIST/raw with the files beside their .gz."""
+def unpack_mnist(data: Path, most: int = 12_000) -> None:
+    """As torchvision wants it: MNIST/raw with the unpacked files; at most so many pictures in each."""
     raw = data / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for packed in (SHARED / "data" / "mnist").glob("*.gz"):
-        shutil.copyfile(packed, raw / packed.name)
-        (raw / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+        whole = gzip.decompress(packed.read_bytes())
+        axes = whole[3]
+        count = min(most, int.from_bytes(whole[4:8], "big"))
+        each = math.prod(int.from_bytes(whole[n:n + 4], "big") for n in range(8, 4 + 4 * axes, 4))
+        head = 4 + 4 * axes
+        (raw / packed.stem).write_bytes(whole[:4] + count.to_bytes(4, "big") + whole[8:head + count * each])
 
 
 @MODES
 def test_mnist_of_pytorch_examples(ground: Ground, copy: bool):
-    """In place a whole epoch; in a copy one step, and the test set."""
+    """In place an epoch of a fifth of the pictures; in a copy one step. Both read the whole test set."""
     needs("torch", "torchvision")
     before = lay_out(SUBJECTS / "pytorch-examples" / "mnist", ground.work / "mnist")
     words = ("python", "main.py", "--epochs", "1", "--save-model")
@@ -88,9 +93,9 @@ def test_mnist_of_pytorch_examples(ground: Ground, copy: bool):
         unpack_mnist(ground.work / "data")
         done = ground.stoker("run", "--", *words, cwd=ground.work / "mnist", timeout_s=900)
     done.ok()
-    assert ("Train Epoch: 1 [0/60000 (0%)]" if copy else "Train Epoch: 1 [59520/60000 (99%)]") in done.out
+    assert ("Train Epoch: 1 [0/12000 (0%)]" if copy else "Train Epoch: 1 [11520/12000 (96%)]") in done.out
     right = int(re.search(r"Accuracy: (\d+)/10000", done.out)[1])
-    assert copy or right >= 9700
+    assert copy or right >= 9300
     run = ground.runs()[0]
     assert run["state"] == "done"
     assert ground.log(run["id"]) == done.stdout

@@ -1,5 +1,5 @@
 """Adversaries of exact resume whose faults were found in whole lives, one kill each: those that are cheap enough for every run of the suite.
-With each, that recording changes nothing."""
+The killed life and the one that ends the run are recorded, and what came of them is compared with plain Python: so recording changed nothing."""
 
 from __future__ import annotations
 
@@ -35,6 +35,5 @@ def test_killed_behind_an_image(name, short_tmp):
     stage = Stage(read(RESUME / "adversaries" / f"{name}.py"), short_tmp / "run", hooks=vendored(short_tmp / "hooks"), every="60steps")
     straight = stage.plain()
     assert straight.rc == 0, straight.err.decode()
-    assert not straight.differs(stage.recorded(), stage.script)
     trial = stage.trial([Kill("image", 0.1, BEHIND.get(name, 1))], straight)
     assert trial.outcome == OUTCOMES[name], trial.line()

@@ -182,6 +182,12 @@ def test_a_script_that_talks_before_it_trains_is_not_audited(beside: Beside):
     assert beside.state()["state"] == "resumable"
 
 
+def test_a_script_that_asks_for_any_free_port_is_audited(beside: Beside):
+    """As urllib3 does when it is imported, and who looks for a port for its ranks."""
+    beside.start(before="import socket; free = socket.socket(); free.bind(('127.0.0.1', 0)); free.close()")
+    assert beside.audit(beside.room())["verdict"] == "bit-exact"
+
+
 def test_what_no_sandbox_holds_back_ends_it(beside: Beside):
     beside.start('if n % 10 == 0:\n            open("mine", "w").close(); os.chown("mine", -1, os.getgid())')
     told = beside.audit(beside.room())

@@ -107,7 +107,7 @@ def _is_ours(pid: int) -> bool:
 
 def _hear(event: str, args: tuple) -> None:
     """Set-up runs for real, beside the run: what would reach others is not done a second time. Behind it, allow.py has its say."""
-    if event in _OUTSIDE and life.phase <= life.SETUP and _getpid() == _pid:
+    if event in _OUTSIDE and life.phase <= life.SETUP and _getpid() == _pid and not _any_port(event, args):
         frame = sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
@@ -117,6 +117,11 @@ def _hear(event: str, args: tuple) -> None:
                 what = args[0] if args and isinstance(args[0], str) else event
                 cannot(words.AUDIT_OUTSIDE.format(what=what, where=f"{name}:{frame.f_lineno}"))
             frame = frame.f_back
+
+
+def _any_port(event: str, args: tuple) -> bool:
+    """A socket at a port that the system chooses takes nothing from the run: urllib3 asks so, when it is imported, whether there is IPv6."""
+    return event == "socket.bind" and type(args[1]) is tuple and args[1][1] == 0
 
 
 # ---- the way

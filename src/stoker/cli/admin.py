@@ -30,7 +30,7 @@ TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", 
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show what ended runs take on disk, ask, then delete them. Keeps active and pinned runs."""
+    """Show the disk space of ended runs, ask, then delete them. Keeps active and pinned runs."""
     client = plane()
     report = client.gc(True, older_s=older)
     if as_json and not (yes and not dry_run):
@@ -294,7 +294,7 @@ def server_enable() -> None:
 
 @server.command("disable")
 def server_disable() -> None:
-    """Do not start the server at boot any more. Undoes `enable`."""
+    """No longer start the server at boot. Undoes `enable`."""
     from stoker.cli.unit import disable
 
     print(disable())

@@ -89,7 +89,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     """What differs, in words; empty when all that can be compared is equal. `tail_only`: the text need only be an end of the plain one."""
     found = []
     if other["digest"] is None:
-        return [f"it did not end as the baseline run did: {other['run']['sentence']}"]
+        return [f"it ended differently than the baseline run: {other['run']['sentence']}"]
     if other["digest"]["digest"] != plain["digest"]["digest"]:
         found.append("weights" if other["digest"]["steps"] == plain["digest"]["steps"] else
                      f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")

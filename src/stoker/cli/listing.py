@@ -29,7 +29,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
 
 @click.command("ps")
 @click.option("-a", "--all", "all_runs", is_flag=True, help="List all runs, including rehearsals and verifications.")
-@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="List the N ended runs that ended last.  [default: 10]")
+@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="List the N runs that ended last.  [default: 10]")
 @click.option("--since", type=Duration(), metavar="2d", help="List only runs that are active or ended within 2 days.")
 @click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in State]), metavar="STATE",
               help="List only runs in this state. May be given again.")
@@ -37,7 +37,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. May be given again.")
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
-    """List active runs and the ten that ended last, newest first. Prints the number of hidden runs on stderr."""
+    """List active runs and the ten runs that ended last, newest first. Prints the number of other runs on stderr."""
     now, filtered = time.time(), any(wanted.values())
     known = _known(everything=bool(all_runs or filtered or (count or 0) > RECENT_RUNS))
     matching = [run for run in known if (all_runs or not run.get("purpose")) and _matches(run, now, wanted)]

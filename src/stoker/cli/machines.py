@@ -33,7 +33,7 @@ def machine() -> None:
 @click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]")
 @click.option("--slots", type=click.IntRange(min=0), metavar="N", help="Number of its CPU slots, for --slots.  [default: not counted]")
 @click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
-@json_option("Print what was found there as JSON.")
+@json_option("Print the facts about the machine as JSON.")
 def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
     """Add a machine. ADDRESS is ssh://USER@HOST:PORT, or what you type after ssh.
 
@@ -41,8 +41,8 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
       stoker machine add box ssh://root@connect.example.com:12345
       stoker machine add lab -- -p 2222 me@lab.example.org
 
-    Logs in once by your own ssh, which asks you about an unknown host key. Needs Python 3.8 or newer there; nothing is installed.
-    If the check fails, nothing is added.
+    Logs in once with your own ssh, which asks you about an unknown host key. The machine needs Python 3.8 or newer; Stoker installs
+    nothing there. If the check fails, the machine is not added.
     """
     host = machines.address_of(address[0]) if len(address) == 1 else shlex.join(address)
     machines.add(home(), TargetConfig(name=name, host=host, **o))
@@ -90,7 +90,7 @@ def _login(host: str, *options: str) -> None:
 @machine.command("ls")
 @json_option()
 def ls(as_json: bool) -> None:
-    """List the machines, and how many runs each has. Contacts none of them."""
+    """List the machines, and how many runs each has. Does not contact them."""
     counts: dict[str, list[int]] = {}
     for run in plane().runs(all=True, limit=ALL_RUNS):
         active, ended = counts.setdefault(run["target"], [0, 0])
@@ -111,7 +111,7 @@ def ls(as_json: bool) -> None:
 @click.argument("name")
 @json_option()
 def check(name: str, as_json: bool) -> None:
-    """Say what a machine has: CPUs, memory, disk, GPUs, Python, torch, its clock. Exit code 5 if it cannot be reached."""
+    """Print what a machine has: CPUs, memory, disk, GPUs, Python, torch, its clock. Exit code 5 if the machine cannot be reached."""
     with output.slow(f"asking {output.shown(name)}"):
         facts = plane().capacity(name)
     if as_json:
@@ -125,7 +125,7 @@ def check(name: str, as_json: bool) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Remove it without asking, although it has ended runs.")
 @json_option()
 def rm(name: str, yes: bool, as_json: bool) -> int:
-    """Remove a machine from the list. Nothing is deleted there, and its active runs must have ended."""
+    """Remove a machine from the list. All its runs must have ended. Deletes nothing on the machine."""
     runs = [run for run in plane().runs(all=True, limit=ALL_RUNS) if run["target"] == name]
     active = [run for run in runs if not State(run["state"]).final]
     if active:
@@ -163,7 +163,7 @@ def _print_facts(facts: dict) -> None:
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
-                   "its runs have the times of its own clock")
+                   "times of its runs are from its own clock")
     if not facts.get("inodes_free", 1):
         output.say("its disk has no free inodes: no file can be made there")
 

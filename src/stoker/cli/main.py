@@ -30,7 +30,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "sweep": ("sweep", "sweep", "Run a script with many combinations of values."),
     "tune": ("tune", "tune", "Find settings that make a training faster."),
     "verify-resume": ("verify", "verify_resume", "Test that a killed script resumes bit for bit."),
-    "pull": ("pull", "pull", "Bring the files of a run to this machine."),
+    "pull": ("pull", "pull", "Copy the files of a run to this machine."),
     "keep": ("runs", "keep", "Give a run more time, or protect it from gc."),
     "tag": ("listing", "tag", "Add tags to a run, or print them."),
     "note": ("listing", "note", "Write a note about a run, or print it."),
@@ -63,7 +63,7 @@ OTHER_WORDS = {  # what other tools call it
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }
 
-HELP = """Run a training and keep its log, exit reason and progress, whatever dies around it.
+HELP = """Run a training; keep its log, exit reason and progress, even if the terminal closes or the machine restarts.
 
 \b
   stoker run train.py --lr 0.1     run here, as python would; Ctrl-Z detaches

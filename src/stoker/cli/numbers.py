@@ -27,15 +27,15 @@ SHOWN_POINTS = 1000  # of one curve, in a picture
 @click.option("--metric", "names", multiple=True, metavar="NAME",
               help="Draw this metric, of training and validation. May be given again.  [default: the first three]")
 @click.option("--svg", metavar="FILE", help="Write the picture as an SVG file instead.")
-@click.option("--html", metavar="FILE", help="Write a page with picture and table that opens from disk instead.")
+@click.option("--html", metavar="FILE", help="Write an HTML file with picture and table instead.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the points as CSV: run, metric, source, axis, step, value, time.")
-@click.option("--points", type=int, metavar="N", help="Print at most about N points of a curve; extremes are kept.  [default: 10000]")
+@click.option("--points", type=int, metavar="N", help="Print at most about N points of a curve; keep extreme values.  [default: 10000]")
 @json_option("Print the curves as one JSON object.")
 def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: str | None, as_csv: bool, points: int | None,  # noqa: PLR0917
          as_json: bool) -> None:
     """Draw the metrics of runs as curves in the terminal: training and validation together, several runs in one picture.
 
-    Shows what an Engine logs, what scripts hand to TensorBoard, and what they print in a form that is certain.
+    Reads the log of an Engine, the scalars of TensorBoard, and numbers that a script prints in a clear form.
     """
     if sum(map(bool, (svg, html, as_csv, as_json))) > 1:
         raise InvalidSpec("--svg, --html, --csv and --json exclude each other.")
@@ -52,8 +52,8 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: s
         _print_csv(("run", "metric", "source", "axis", "step", "value", "time"), _point_rows(found))
         return
     if not any(each["series"] for each in found):
-        raise NotFound(f"{found[0]['run']['name']} has no numbers.", hint="Stoker reads what a script prints, at the latest from its "
-                       f"third line of one form. Its output: stoker logs {output.type_ref(found[0]['run'])}")
+        raise NotFound(f"{found[0]['run']['name']} has no numbers.", hint="Stoker reads printed numbers when three lines have the "
+                       f"same form. Its output: stoker logs {output.type_ref(found[0]['run'])}")
     charts = _charts(found)
     if svg or html:
         from stoker.cli import vector
@@ -158,14 +158,14 @@ def _point(point: list | None, unit: str = "") -> str:
 @click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four of them]")
 @click.option("--sort", metavar="NAME", help="Best value of this metric first, or smallest value of this parameter.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all parameters and metrics as CSV.")
-@click.option("--html", metavar="FILE", help="Write the comparison as a page that opens from disk.")
+@click.option("--html", metavar="FILE", help="Write the comparison as an HTML file.")
 @json_option("Print the comparison as one JSON object.")
 def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_csv: bool, html: str | None,  # noqa: PLR0917
             as_json: bool) -> None:
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
-    Runs that differ only in their seed are grouped, with mean and spread. A difference within the spread is not called better.
-    @TAG stands for all runs with a tag, such as those of a sweep.
+    Runs that differ only in their seed form a group, with mean and spread. A difference within the spread makes no run better.
+    @TAG means all runs with a tag, such as the runs of a sweep.
     """
     from stoker.cli import comparison
 

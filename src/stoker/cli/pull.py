@@ -23,11 +23,11 @@ FAILED = "failed"
 @click.argument("files", nargs=-1, metavar="[FILES]...")
 @json_option("Print what was done with each file as JSON.")
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
-    """Bring files that a run made or changed into the folder where you typed the run.
+    """Copy the files that a run made or changed into the folder where you typed `stoker run`.
 
-    For runs on other machines, and runs from a frozen copy. FILES are paths, folders or patterns such as '*.pt'; without any, all files
-    are brought. A file here is replaced only if its content is what this run was sent or has brought. Otherwise the run's file goes to
-    the folder runs/ID/outputs in the state folder, and stoker says so. A transfer that was cut continues where it was.
+    For runs on other machines, and for runs with --copy. FILES are paths, folders or patterns such as '*.pt'; the default is all files.
+    If you have changed a local file, pull does not replace it: it writes the run's file to the folder runs/ID/outputs in the state folder,
+    and says so. If the transfer is interrupted, type the command again: it continues from there.
     """
     from stoker import client_pull
 
@@ -46,10 +46,10 @@ def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
         _tell(told)
     failed = [each for each in done if each["result"] == FAILED]
     if failed:
-        output.print_error(TargetError(f"{len(failed)} of {len(done)} files were not brought: {_named(failed)} ({failed[0]['why']}).",
+        output.print_error(TargetError(f"{len(failed)} of {len(done)} files were not copied: {_named(failed)} ({failed[0]['why']}).",
                                        hint=f"Try again: stoker pull {output.type_ref(made)}"))
     if made["cut"]:
-        output.say(f"The folder of the run is too large to be listed: {made['cut']}.")
+        output.say(f"The folder of the run is too large to list: {made['cut']}.")
     return TargetError.exit_code if failed else 0
 
 
@@ -130,13 +130,13 @@ def _tell(told: dict) -> None:
     by = {word: [each for each in told["files"] if each["result"] == word] for word in ("brought", "here", "kept")}
     name, size = output.shown(told["name"]), format_size(sum(each["bytes"] for each in by["brought"]))
     here = f"{_count(by['here'])} already in {output.shown(told['folder'])}" if by["here"] else ""
-    brought = f"{_count(by['brought'])} ({size}) brought to {output.shown(told['folder'])}" if by["brought"] else ""
+    brought = f"{_count(by['brought'])} ({size}) copied to {output.shown(told['folder'])}" if by["brought"] else ""
     if not told["files"]:
         output.say(f"{name} made or changed no files")
     if brought or here:
         output.say(f"{name}: {'; '.join(filter(None, (brought, here)))}")
     if by["kept"]:
-        output.say(f"{name}: {_count(by['kept'])} put into {output.shown(told['outputs'])}, since the folder has other content there: "
+        output.say(f"{name}: {_count(by['kept'])} put into {output.shown(told['outputs'])}, because your folder has other content there: "
                    f"{_named(by['kept'])}")
 
 

@@ -30,7 +30,7 @@ def check(o: Mapping[str, Any]) -> None:
             raise InvalidSpec(why, hint=f"stoker run --rehearse {o['rehearse']} train.py")
     if o["resume"] == "auto":
         raise InvalidSpec(
-            "A rehearsal is short and is never recorded; remove --resume auto.",
+            "A rehearsal is never recorded; remove --resume auto.",
             hint=f"stoker run --rehearse {o['rehearse']} train.py",
         )
     if o["rehearse"] > MOST:

@@ -29,15 +29,16 @@ EPILOG = """Put Stoker's options before the command; everything after its first 
   stoker run -d --name base --time 2h --restarts 3 -- python train.py
   stoker run --copy --gpus 1 train.py
 
-A .py file runs with the active environment, else with .venv in this folder, else with python from PATH.
-The exit code is the run's own (128 + N when signal N killed it),
-125 when Stoker itself failed. If Ctrl-C kills the run, `stoker run` also dies of it, so that a shell loop ends.
+A .py file runs with the Python of the active environment, else with .venv in this folder, else with python from PATH.
+The exit code is the run's own (128 + N if signal N killed the run), or 125 if Stoker itself failed.
+If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that a shell loop ends.
 
-As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. INT, TERM, QUIT, USR1 and USR2 are
-passed on. Ctrl-C goes to the run; the third within three seconds ends it. Ctrl-C cancels a run that has not started.
+As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. Stoker passes on INT, TERM, QUIT,
+USR1 and USR2. Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-C cancels a run
+that has not started.
 
-The run continues when you press Ctrl-Z (exit code 0), when the terminal is closed (129), or when the reader of the
-output exits, as with `| head` (141). To return: stoker attach
+The run continues if you press Ctrl-Z (exit code 0), if the terminal is closed (129), or if the program that reads the
+output exits, such as `| head` (141). To return: stoker attach
 """
 
 
@@ -60,7 +61,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--name", default="", metavar="NAME", 
               help="Name of the run. If an unfinished run has this name and command, it continues.")
 @click.option("--time", "time_s", type=Duration(), metavar="2h", help="Stop after this much running time, summed over attempts.")
-@click.option("--memory", type=Size(), metavar="8GB", help="End the run when its processes together use more memory than this.")
+@click.option("--memory", type=Size(), metavar="8GB", help="End the run if all its processes together use more memory than this.")
 @click.option("--stall", type=Stall(), metavar="10m[:stop|:restart]",
               help="Warn, stop or restart after this long without a step, output, read or write.")
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
@@ -78,9 +79,9 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
-              help="Set a variable for the run. KEY alone passes on its value here, for --on. May be given again.")
+              help="Set a variable for the run. KEY alone uses its value here, for --on. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
-              help="Set the variables in FILE, as python-dotenv reads it.")
+              help="Set the variables in FILE, in the format of python-dotenv.")
 @click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Read standard input from FILE.")
@@ -90,7 +91,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="First signal of a stop. [default: TERM if the script handles it, else INT]")
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
               help="Send a signal this long before the time limit, if the script handles that signal.")
-@click.option("--tty/--no-tty", default=None, help="Use a terminal, or pipes. [default: a terminal if this is one]")
+@click.option("--tty/--no-tty", default=None, help="Use a terminal, or pipes. [default: a terminal if stoker has one]")
 @click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
               help="Record a training script, so that `stoker start` resumes it exactly, without changes to it.")
 @click.option("--audit", is_flag=True, help="Check images during the training, on a spare core.")
@@ -100,7 +101,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Find mistakes of a GPU script: run a few steps on the CPU, in a copy, with N simulated GPUs.")
 @click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
               help="Run a script written for this library on Stoker's engine, without the library.")
-@click.option("--strict", is_flag=True, help="Exit with 7 when a training ends without an error, but made no step.")
+@click.option("--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step.")
 @click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")

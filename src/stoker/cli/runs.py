@@ -46,10 +46,11 @@ UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot 
 def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: Any) -> None:
     """Print the output of a run: standard output and standard error in one text. Without RUN: the newest run.
 
-    Prints the newest attempt, and with -f the attempts that follow. If the run resumed exactly, prints the output of all attempts as one
+    Prints the newest attempt, and with -f also later attempts. If the run resumed exactly, prints the output of all attempts as one
     text. Prints only the last frame of a progress bar.
 
-    If the connection to the machine is cut, the output continues at the next byte. After two minutes without success: exit code 5.
+    If the connection to the machine is lost, stoker connects again, and the output continues at the next byte. If this fails for two
+    minutes, stoker gives up with exit code 5.
     """
     run = find(ref) if ref else newest_run()
     stream = only or "both"
@@ -157,7 +158,7 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
 def attach(ref: str, no_input: bool) -> int:
     """Return to a run: see its output and type input.
 
-    Ctrl-C goes to the run; the third within three seconds ends it. Ctrl-Z detaches. The exit code is the run's own.
+    Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-Z detaches. The exit code is the run's own.
     """
     from stoker.cli.follow import Follower
 
@@ -167,7 +168,7 @@ def attach(ref: str, no_input: bool) -> int:
         raise StateError(f"{output.shown(run['name'])} ended: {run.get('sentence') or run['state']}",
                          hint=f"Output: stoker logs {output.type_ref(run)}   Start again: stoker start {output.type_ref(run)}")
     if output.is_terminal(sys.stderr):
-        output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C goes to the run, Ctrl-Z detaches"))
+        output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C is sent to the run, Ctrl-Z detaches"))
     return Follower(run, offsets=log_tail(run), take_input=not no_input, visiting=True).follow()
 
 
@@ -181,9 +182,9 @@ def log_tail(run: dict) -> tuple[int, int]:
 @refs_argument()
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
-    """Wait until all these runs have ended. The exit code is the run's; of several runs, the first that is not 0.
+    """Wait until all these runs have ended. Ends with the run's exit code; for several runs, with the first exit code that is not 0.
 
-    @TAG stands for all runs with a tag, such as those of a sweep.
+    @TAG means all runs with a tag, such as the runs of a sweep.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
@@ -237,11 +238,11 @@ def tell_end(run: dict) -> None:
 @click.option("--no-wait", is_flag=True, help="Return at once; do not wait for the end.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
-    """Stop runs, gracefully first, then by force. They can be started again.
+    """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
 
-    A recorded training saves an image first, for at most half the grace. Then SIGTERM where the script handles it, else SIGINT; then
-    SIGTERM to every process of the run, then SIGKILL. Ctrl-C ends only the waiting; the runs are stopped anyway. @TAG stands for all runs
-    with a tag.
+    If the training is recorded, saves an image first, for at most half the grace. Then sends SIGTERM if the script handles it, else SIGINT;
+    then SIGTERM to every process of the run; then SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
+    @TAG means all runs with a tag.
     """
     def ask(ref: str) -> dict:
         return plane().stop(find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force)
@@ -262,7 +263,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     silent = [] if no_wait else [run for run in stopped if not State(run["state"]).final]
     for run in silent:
         output.print_error(TargetError(f"{output.shown(run['name'])} is not stopped yet: {output.shown(run['target'])} cannot be reached.",
-                                       hint=f"It is stopped when the machine answers: stoker wait {output.type_ref(run)}"))
+                                       hint=f"Stoker stops the run when the machine answers: stoker wait {output.type_ref(run)}"))
     return TargetError.exit_code if silent else code
 
 
@@ -288,9 +289,9 @@ def _until_stopped(run_id: str, force: bool) -> dict:
 
 def _silent_line(run: dict) -> str:
     if run["reachability"] == "unseen":
-        return ("no sign of life. Stoker's processes in the run's container or on its node will stop the run. "
-                f"If that is gone: stoker stop --force {output.type_ref(run)}")
-    return f"{output.shown(run['target'])} cannot be reached. The run is stopped when the machine answers"
+        return ("no sign of life. If the run's container or node still exists, Stoker's processes there will stop the run. "
+                f"If it is gone: stoker stop --force {output.type_ref(run)}")
+    return f"{output.shown(run['target'])} cannot be reached. Stoker stops the run when the machine answers"
 
 
 def ladder_line(stage: dict) -> str:
@@ -383,7 +384,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept.
 
-    @TAG stands for all runs with a tag.
+    @TAG means all runs with a tag.
     """
     found, code = _each(spread(refs), _the_only)
     if not force and (active := next((run for run in found if not State(run["state"]).final), None)):

@@ -102,7 +102,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     if run.get("reachability") == "unreachable":
         yield "reachable", "no: its machine does not answer; these facts may be old"
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
-        yield "reachable", "its folder is, its processes are not: they were started in another container or on another node"
+        yield "reachable", "its folder yes, its processes no: they were started in another container or on another node"
     if run.get("target") != "local":
         yield "target", str(run.get("target"))
     if run.get("pinned"):
@@ -147,7 +147,7 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
     if resume.get("starts_again"):
         yield "programs", output.shown(resume["starts_again"])
     if resume.get("edited"):
-        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}, after that image; started now, the run restarts from scratch")
+        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}, after this image; a start now begins from scratch")
     if resume.get("not_taken"):
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):
@@ -255,7 +255,7 @@ def _use(run: dict) -> Iterator[tuple[str, str]]:
 def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
     files = sorted(files, key=lambda entry: bool(entry.get("uncertain")))
     for entry in files[:FILES_SHOWN]:
-        doubt = "  uncertain: not seen to be written by this run" if entry.get("uncertain") else ""
+        doubt = "  uncertain: Stoker did not see which program wrote it" if entry.get("uncertain") else ""
         text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{doubt}"
         yield output.shown(str(entry.get("path"))), text.rstrip()
     if len(files) > FILES_SHOWN:

@@ -21,15 +21,15 @@ EPILOG = """Put Stoker's options before the command; everything after its first 
   stoker sweep --param lr=1e-5..1e-1:log --param width=64..512 --random 40 --gpus 1 -- train.py
   stoker sweep --param lr=0.1,0.01 -- train.py optim.lr={lr}
 
-A value is added to the command as `--lr 0.1`. Where the command contains {lr}, it stands there instead.
-NAME=1,2,3 is a list. 0.0..0.5:6 are six values, 1e-4..1:log5 five with equal ratios, 1..8 whole numbers.
-A range without a number is for --random. Each run has a frozen copy of the folder.
+Stoker adds a value to the command as `--lr 0.1`. If the command contains {lr}, Stoker puts the value there instead.
+NAME=1,2,3 is a list. 0.0..0.5:6 means six values at equal distances, 1e-4..1:log5 five values with equal ratios.
+A range without a number of values, such as 1..8, needs --random. Each run has a frozen copy of the folder.
 
 \b
   stoker ps --tag sweep-1      list its runs
   stoker wait @sweep-1         wait for all of them; stop, start and rm take @sweep-1 too
 
-The same command with the same --name again continues a sweep: ended runs that failed or were stopped start again.
+To continue a sweep, type the same command with its --name: runs that failed or were stopped start again.
 """
 OF_RUN = ("time_s", "memory", "stall", "restarts", "backoff", "gpus", "ranks", "slots", "priority", "mount", "home", "env", "env_file",
           "python", "cwd", "grace", "stop_signal", "resume", "no_hooks", "no_settings", "compat", "target")
@@ -41,7 +41,7 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
 @click.command("sweep", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter and its values. May be given again.")
-@click.option("--random", "draws", type=click.IntRange(1, grid.RUNS_MAX), metavar="N", help="Run N combinations drawn at random, not all.")
+@click.option("--random", "draws", type=click.IntRange(1, grid.RUNS_MAX), metavar="N", help="Run only N combinations, drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Random seed of --random.")
 @click.option("--name", default="", metavar="NAME", help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
@@ -111,7 +111,7 @@ class _Sweep:
         """A run that this sweep has already: left alone, or started again if it did not reach its end. Raises StateError."""
         if list(there["command"]) != list(spec["command"]):
             raise StateError(f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
-                             hint=f"Continue the sweep with the command it began with, or give another name: --name {self.name}b")
+                             hint=f"Continue the sweep with its first command, or give another name: --name {self.name}b")
         if State(there["state"]) in (State.FAILED, State.STOPPED):
             return self._client.start(there["id"])
         return there

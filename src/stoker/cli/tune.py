@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from stoker.tune.search import Report
     from stoker.tune.trial import Command
 
-EPILOG = """Stoker starts the script several times in this folder, a few seconds each. Its files go to a scratch folder that
-is removed afterwards. Stoker measures where the time of a step goes, and compares promising settings with the unchanged
-script. The best settings are confirmed in fresh processes and kept: `stoker run` then applies them; your files do not change.
-Ctrl-C ends the search and reports what is known so far.
+EPILOG = """Stoker starts the script several times in this folder, for a few seconds each. Files that the script writes go
+to a scratch folder, which Stoker removes afterwards. Stoker measures where the time of a step goes, and compares promising
+settings with the unchanged script. It confirms the best settings in fresh processes and keeps them for `stoker run`. Your
+files do not change. Ctrl-C ends the search, and Stoker reports the results so far.
 
 \b
   stoker tune train.py --epochs 90
@@ -35,14 +35,14 @@ Ctrl-C ends the search and reports what is known so far.
   stoker tune --fail-if "data wait > 10%" train.py
   stoker tune --show train.py                  show kept settings;  --forget  deletes them
 
-Exit codes: 0 tuned or nothing to gain, 8 the condition of --fail-if is true, 9 tuning was not possible.
+Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 9 tuning was not possible.
 """
 
 
 @click.command("tune", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
-              help="Search for at most this long; accuracy checks come on top.")
+              help="Search for at most this long; accuracy checks take extra time.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
               help="Also try bfloat16 and TF32; kept only if the training reaches the same loss.")
 @click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if this condition is true, for CI.")

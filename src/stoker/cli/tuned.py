@@ -28,8 +28,8 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
     if settings.get("compile") and spec.get("resume") == "auto":
         rest = {name: value for name, value in settings.items() if name != "compile"}
         settings = rest if keep.words(rest) else {}
-        left = [*left, "without torch.compile, which stoker tune found faster: a compiled training cannot resume exactly "
-                       "(--resume off allows it)"]
+        left = [*left, "without torch.compile: stoker tune found it faster, but compiled code cannot resume exactly "
+                       "(to use it: --resume off)"]
     told = [output.shown(line) for line in left]
     if settings:
         spec["settings"] = settings

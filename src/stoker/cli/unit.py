@@ -63,7 +63,7 @@ def disable() -> str:
     path.unlink(missing_ok=True)
     with contextlib.suppress(StokerError):
         _systemctl("daemon-reload")
-    return "The server will not start at boot any more; the next command that needs it starts it."
+    return "The server no longer starts at boot; the next command that needs the server starts it."
 
 
 def _linger() -> str:

@@ -27,17 +27,17 @@ from stoker.cli.lives import whole_log
 from stoker.cli.options import Duration, json_option, plane
 from stoker.cli.run import choose_python, make_spec, run_env
 
-EPILOG = """The script runs in frozen copies of this folder, which are deleted afterwards; your files do not change. It runs once
-plainly, once recorded, then once per kill: SIGKILL at a random moment, then `stoker start`. At the end Stoker compares weights,
-buffers, optimizer state, printed text and written files. A script that takes longer than --for is compared at the step that it
-has reached by then.
+EPILOG = """The script runs in frozen copies of this folder, which Stoker deletes afterwards; your files do not change. The script
+runs once without recording, once recorded, and then once per kill: SIGKILL at a random moment, then `stoker start`. At the end
+Stoker compares weights, buffers, optimizer state, printed text and written files. If the script takes longer than --for, Stoker
+compares at the step that the script has reached by then.
 
 \b
   stoker verify-resume train.py
   stoker verify-resume --kills 20 --for 5m -- python train.py --epochs 1
   stoker verify-resume --resume-args "--resume last.pt" train.py    test the script's own resume
 
-Exit codes: 0 all trials were equal, 1 a trial was not equal, 125 nothing could be compared.
+Exit codes: 0 all trials were equal; 1 a trial was not equal; 125 nothing could be compared.
 """
 SETTLE_S = 0.2
 SOONER = 3  # tries to meet a run alive
@@ -150,10 +150,10 @@ class _Bench:
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: it restarted from scratch with its "
-                                "old files present, and ended different", notes, 1, trials)
+            return self._report(f"not resumable in {len(trials) - len(same)} of {len(trials)} kills: the script restarted from scratch "
+                                "with its old files present, and the results differ", notes, 1, trials)
         if self._own is None and not came_back:
-            return self._report(f"not resumable in {len(trials)} kills: each time it restarted from scratch, and ended equal",
+            return self._report(f"not resumable in {len(trials)} kills: each time the script restarted from scratch, with equal results",
                                 notes, 1, trials)
         from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch"
         from_image = from_image if len(came_back) < len(trials) else ""

@@ -311,9 +311,15 @@ def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
 
 
 def test_carried_variables_are_named(made):
-    text = usual().replace("for epoch in", "best, losses, kept, names = 0.0, [], 0, {}\nfor epoch in").replace(
-        "        if DIE", "        losses.append(1)\n        temporary = a.sum()\n        best = max(best, float(temporary))\n        kept = engine.keep(kept=kept + 1)\n        if DIE")
-    assert "not saved: best, losses" in made(text).good()
+    text = usual(tail="    print(temporary, mean, rare)").replace("for epoch in", "best, losses, kept, mean, names = 0.0, [], 0, 0.0, {}\nfor epoch in").replace(
+        "        if DIE", """        losses.append(1)
+        temporary = a.sum()  # set in each pass, and read after the loop
+        best = max(best, float(temporary))
+        mean = 0.9 * mean + 0.1 * float(temporary)
+        if engine.steps % 5 == 2: rare = 1  # not set again by a resume after it
+        kept = engine.keep(kept=kept + 1)
+        if DIE""")
+    assert "not saved: best, mean, rare, losses\n" in made(text).good()
 
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(

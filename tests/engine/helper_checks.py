@@ -135,6 +135,7 @@ def a_damaged_checkpoint_leaves_the_one_before(tmp_path):
     with contextlib.redirect_stderr(heard):
         assert stoker.load_checkpoint(tmp_path, 0, model, moving) == 2
     assert "skipped: tensors.safetensors has a different size" in heard.getvalue()
+    assert (tmp_path / "latest").read_text() == "step-000000001\n"  # what names the newest one follows
 
 
 def nothing_is_changed_when_something_does_not_fit(tmp_path):

@@ -41,7 +41,10 @@ def test_a_kill_during_a_save_leaves_a_whole_checkpoint_and_the_same_end(nursery
     assert codes == [-signal.SIGKILL], one.text()
     saved, _ = checkpoint.newest(one.root)
     assert saved is not None
+    if point == "renamed":  # the next start trains no more step before it ends
+        assert one.live(path, STOKER_CRASH_AT="checkpoint-renamed:12") == [-signal.SIGKILL], one.text()
     assert one.live(path) == [0], one.text()
+    assert (one.root / "latest").read_text() == (straight.root / "latest").read_text()
     assert one.text().splitlines()[-1] == straight.text().splitlines()[-1]
 
 
@@ -85,6 +88,15 @@ def test_the_newest_and_the_best_stay(tmp_path):
         write(tmp_path, step)
         checkpoint.prune(tmp_path, 2, best=2)
     assert sorted(p.name for p in tmp_path.glob("step-*")) == [f"step-{n:09d}" for n in (2, 5, 6)]
+
+
+def test_a_damaged_checkpoint_that_is_newer_costs_no_whole_one(tmp_path):
+    os.truncate(write(tmp_path, 9) / "manifest.json", 20)
+    for step in (3, 4):
+        write(tmp_path, step)
+        checkpoint.prune(tmp_path, 1, best=None)
+    assert sorted(p.name for p in tmp_path.glob("step-*")) == ["step-000000004", "step-000000009"]
+    assert checkpoint.newest(tmp_path)[0].step == 4
 
 
 def test_a_full_disk_leaves_the_ones_before(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 
 import pytest
 from enginekit import Training
@@ -252,6 +253,48 @@ def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     assert one.end() == straight
 
 
+WORKERS = """
+SIGNAL = os.environ.get("SIGNAL")
+class Rows(Dataset):
+    def __len__(self): return 160
+    def __getitem__(self, i): return data[i % 40]
+class Flow(torch.utils.data.IterableDataset):
+    def __iter__(self): return map(Rows().__getitem__, range(160))
+def began(worker): open(f"worker.{{os.getpid()}}", "w").close()
+if __name__ == "__main__":
+    engine = stoker.Engine(folder="run", save="1h", accumulate=10)
+    model = nn.Linear(6, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    train = DataLoader({dataset}(), batch_size=8, worker_init_fn=began, {more})
+    engine.setup(model, opt, train)
+    for epoch in engine.epochs(2):
+        for number, (a, b) in enumerate(engine.batches(train)):
+            if SIGNAL and engine.steps == 1 and number == 10:  # a step needs more batches than the workers have made ready
+                subprocess.run(["kill", f"-{{SIGNAL}}", "--", f"{{os.getpid() if SIGNAL == 'KILL' else -os.getpid()}}"])
+            engine.step(F.cross_entropy(model(a), b))
+    print("END", engine.steps)
+"""
+
+
+@pytest.mark.parametrize(("signal_name", "dataset", "more"), [
+    ("TERM", "Rows", "num_workers=2, shuffle=True"), ("INT", "Rows", "num_workers=2, persistent_workers=True"),
+    ("TERM", "Rows", "num_workers=1, multiprocessing_context='spawn'"), ("TERM", "Flow", "num_workers=1"), ("KILL", "Rows", "num_workers=2")],
+    ids=["fork", "persistent", "spawn", "stream", "killed alone"])
+def test_a_signal_to_all_processes_saves_though_it_reaches_the_workers(made, signal_name, dataset, more):
+    one = made("import subprocess\n" + WORKERS.format(dataset=dataset, more=more))
+    code, said = one.start(SIGNAL=signal_name)
+    assert code in (-signal.Signals[f"SIG{signal_name}"], 130), said
+    pids = [int(path.suffix[1:]) for path in one.folder.glob("worker.*")]
+    assert pids
+    deadline = time.monotonic() + 60  # torch's workers look every 5 s whether their training is still there
+    while alive := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+        assert time.monotonic() < deadline, f"still alive: {alive}"
+        time.sleep(0.02)
+    if signal_name != "KILL":
+        assert "saved at step 2" in said
+        assert "at step 2, " in one.good()
+
+
 def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
     one = made(usual('folder="run", save="1step"', tail="import helper").replace("        if DIE", "        import helper\n        if DIE"))
     helper = one.folder / "helper.py"
@@ -268,9 +311,15 @@ def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
 
 
 def test_carried_variables_are_named(made):
-    text = usual().replace("for epoch in", "best, losses, kept, names = 0.0, [], 0, {}\nfor epoch in").replace(
-        "        if DIE", "        losses.append(1)\n        temporary = a.sum()\n        best = max(best, float(temporary))\n        kept = engine.keep(kept=kept + 1)\n        if DIE")
-    assert "not saved: best, losses" in made(text).good()
+    text = usual(tail="    print(temporary, mean, rare)").replace("for epoch in", "best, losses, kept, mean, names = 0.0, [], 0, 0.0, {}\nfor epoch in").replace(
+        "        if DIE", """        losses.append(1)
+        temporary = a.sum()  # set in each pass, and read after the loop
+        best = max(best, float(temporary))
+        mean = 0.9 * mean + 0.1 * float(temporary)
+        if engine.steps % 5 == 2: rare = 1  # not set again by a resume after it
+        kept = engine.keep(kept=kept + 1)
+        if DIE""")
+    assert "not saved: best, mean, rare, losses\n" in made(text).good()
 
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(

@@ -37,9 +37,14 @@ def _training_loops(node: ast.AST) -> list[ast.For]:
     """The loops over epochs and batches in a piece of source, without those under `with engine.eval(...)`: no save is made in these."""
     if isinstance(node, ast.With) and any(isinstance(i.context_expr, ast.Call) and _method(i.context_expr) == "eval" for i in node.items):
         return []
-    calls = [n for n in ast.walk(node.iter) if isinstance(n, ast.Call)] if isinstance(node, ast.For) else []
-    own = [node] if any(_method(call) in ("epochs", "batches") for call in calls) else []
+    own = [node] if isinstance(node, ast.For) and _of_engine(node) else []
     return [*own, *(loop for child in ast.iter_child_nodes(node) for loop in _training_loops(child))]
+
+
+def _of_engine(loop: ast.For) -> bool:
+    """Does it go through epochs or batches of an engine?"""
+    calls = [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
+    return any(_method(call) in ("epochs", "batches") for call in calls)
 
 
 def _tree(frame: FrameType) -> ast.Module | None:
@@ -121,7 +126,10 @@ class _Reader(ast.NodeVisitor):
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
         self.visit(node.target)
-        self._maybe(node.body)
+        if _of_engine(node):  # has a batch left in every pass: no save is made after the last one
+            self.block(node.body)
+        else:
+            self._maybe(node.body)
 
     def visit_While(self, node: ast.While) -> None:
         self.visit(node.test)

@@ -2,10 +2,12 @@
 
 A checkpoint is a folder `step-000000123` with `state.json`, `tensors.safetensors` and `manifest.json` (size and SHA-256 of both). It is
 written under another name, synced, renamed; then `latest` names it. A folder whose manifest does not match is skipped and reported.
+A kill before `latest` is written leaves it with an older name: what reads the folder to resume goes by the folders and corrects it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -86,6 +88,17 @@ def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
     return final
 
 
+def correct_latest(saved: Saved | None) -> None:
+    """Let `latest` name the newest whole checkpoint, which was just read. Only the owner of the folder calls this."""
+    if saved is None:
+        return
+    path = saved.path.with_name(LATEST)
+    name = f"{saved.path.name}\n".encode()
+    with contextlib.suppress(OSError):  # a folder that can only be read is read all the same
+        if not path.exists() or path.read_bytes() != name:
+            write_whole(path, name)
+
+
 def _write_bytes(path: Path, data: bytes) -> dict[str, object]:
     file = safefile.Writer(path)
     try:
@@ -158,7 +171,9 @@ def remove_unfinished(root: Path) -> int:
 
 
 def prune(root: Path, keep: int, best: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one (a step)."""
-    for folder in _folders(root)[keep:]:
+    """Remove all but the newest `keep` checkpoints and the best one (a step). What is newer than `latest` is damaged and does not count."""
+    latest = (root / LATEST).read_text().strip()
+    whole = [folder for folder in _folders(root) if int(folder.name[5:]) <= int(latest[5:])]
+    for folder in whole[keep:]:
         if int(folder.name[5:]) != best:
             shutil.rmtree(folder, ignore_errors=True)

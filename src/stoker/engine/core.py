@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from stoker.base.rundir import write_whole
-from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds
+from stoker.engine import checkpoint, dist, grade, metrics, place, precision, seeds, workers
 from stoker.engine.ahead import Ahead
 from stoker.engine.carried import carried
 from stoker.engine.config import Config
@@ -248,6 +248,7 @@ class Core:
     def _stop(self) -> None:
         if self.world.rank == 0:
             say(f"stopped by signal {self.signals.wanted or '(another rank)'}; saved at step {self.steps:,}")
+        workers.end()
         self.signals.wanted = self.signals.wanted or 15
         self.signals.act()
 

@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, default_collate
 
-from stoker.engine import seeds
+from stoker.engine import seeds, workers
 from stoker.engine.dist import World
 from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.order import Indices, index_batches, plain_values
@@ -185,7 +185,7 @@ class Loader(Feed):
             self._inner = _with_workers(self.source, self.seeded, self._queue)
         self._queue.orders = orders
         waiting = self._queue.waiting = deque()
-        for batch in self._inner:
+        for batch in workers.started(self._inner):
             yield waiting.popleft(), batch
 
     def begin(self, epoch: int) -> None:
@@ -265,7 +265,7 @@ class Stream(Feed):
         seeds.seed_own(self.source, seeds.mix(place, 0))
         fetch = seeds.mix(place, 1)
         seeds.seed_cpu(seeds.mix(place, 0))
-        iterator = iter(self.source)
+        iterator = workers.started(self.source)
         at = skip if self._restored else 0
         self._restored = False
         began = told = time.monotonic()

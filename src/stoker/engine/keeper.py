@@ -79,6 +79,7 @@ class Keeper:
         left = checkpoint.remove_unfinished(root)
         self.said += [f"{left} unfinished save{'s were' if left > 1 else ' was'} removed"] if left else []
         self.saved, skipped = checkpoint.newest(root)
+        checkpoint.correct_latest(self.saved)
         self.said += skipped
         self.extending = self.extending and place.finished(root)
         self._compare_code(root)

@@ -45,7 +45,7 @@ def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: 
         say("save_checkpoint always replaces a checkpoint safely")
     states = _states(modules, optimizers, more)
     root = _folder(path)
-    if os.environ.get("RANK", "0") != "0":
+    if _other_rank():
         return
     tensors: dict[str, torch.Tensor] = {}
     try:
@@ -83,6 +83,8 @@ def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, opti
             say(f"{root} has no checkpoint: beginning with epoch {default_epoch}")
         return default_epoch
     body = saved.doc["objects"]
+    if not _other_rank():
+        checkpoint.correct_latest(saved)
     missing = [name for name in states if name not in body] + [name for name in body if name not in states]
     if missing:
         raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
@@ -146,6 +148,11 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
             raise InvalidSpec(f"{name} is a {type(value).__name__}, which cannot be restored in place.",
                               hint=f"Put it into a dict: extra={{'{name}': {name}}}.")
     return {**states, "random": ObjectState("random", _Random())}
+
+
+def _other_rank() -> bool:
+    """Is the folder written by another process?"""
+    return os.environ.get("RANK", "0") != "0"
 
 
 def _folder(path: str | Path) -> Path:

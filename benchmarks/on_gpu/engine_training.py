@@ -82,6 +82,25 @@ model, opt, sched, train, test = engine.setup(model, opt, sched, train, test, co
 ema = engine.setup(AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99), use_buffers=True))
 if not OPTIONS["ahead"]:
     engine._core.moves = False  # to compare: no batch is read ahead, none is copied on a second stream
+
+
+class Confusion:
+    """A metric of its own, on the device."""
+
+    def __init__(self):
+        self.counts = torch.zeros(10, dtype=torch.int64, device=engine.device)
+
+    def add(self, found):
+        self.counts = self.counts + torch.bincount(found, minlength=10)
+
+    def state_dict(self):
+        return {"counts": self.counts}
+
+    def load_state_dict(self, state):
+        self.counts = state["counts"]
+
+
+confusion, history = engine.keep(confusion=Confusion(), history=[])
 best = engine.keep(best=0.0)
 begun = False
 for _ in engine.epochs(OPTIONS["epochs"]):
@@ -99,10 +118,13 @@ for _ in engine.epochs(OPTIONS["epochs"]):
     right = count = 0
     with engine.eval(model):
         for x, y in engine.batches(test):
-            right += (model(x.to(engine.device)).argmax(1) == y.to(engine.device)).sum()
+            found = model(x.to(engine.device)).argmax(1)
+            confusion.add(found)
+            right += (found == y.to(engine.device)).sum()
             count += len(x)
     score = engine.average(float(right) / count, count)
     best = engine.keep(best=max(best, score))
+    history.append(loss.detach())
     engine.log(score=score)
 after = torch.randn(4, device=engine.device), torch.randn(4)
 with open("run/metrics.jsonl") as f:
@@ -110,4 +132,5 @@ with open("run/metrics.jsonl") as f:
 print("RESULT " + json.dumps({
     "weights": digest(model.state_dict()), "optimizer": digest(opt.state_dict()), "average": digest(ema.state_dict()),
     "schedule": digest(sched.state_dict()), "precision": digest(engine._core.precision.state_dict()), "curve": digest(curve),
-    "lines": len(curve), "steps": engine.steps, "score": best, "drawn": digest(after)}), flush=True)
+    "lines": len(curve), "steps": engine.steps, "score": best, "drawn": digest(after),
+    "confusion": digest(confusion.counts), "history": digest(torch.stack(history))}), flush=True)

@@ -148,6 +148,14 @@ def test_values_come_back_as_they_were(value):
         assert list(found) == list(value)
 
 
+def test_tensors_go_back_to_the_device_that_they_were_on():
+    body = tree.encode({"here": torch.ones(2), "there": [torch.ones(2, device="meta")]}, {}, "p")
+    read = {"p.here": torch.ones(2), "p.there.0": torch.ones(2)}
+    found = tree.decode(body, read, torch.device("meta"))
+    assert (found["here"].device.type, found["there"][0].device.type) == ("cpu", "meta")
+    assert tree.decode(body, read)["there"][0] is read["p.there.0"]
+
+
 def test_tensors_under_keys_that_read_alike_stay_apart():
     tensors = {}
     body = tree.encode({1: torch.ones(1), "1": torch.zeros(1)}, tensors, "p")

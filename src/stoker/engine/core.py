@@ -45,7 +45,7 @@ class Core:
         self.seed_all = seeds.seeder(self.device)
         self.moves = self.device.type != "cpu"
         self.keeper = Keeper(config, self.world)
-        self.objects = Objects()
+        self.objects = Objects(self.device)
         self.position = Position(None, None)
         self.signals = Signals()
         self.exit = Exit()

@@ -157,9 +157,17 @@ def join(device: torch.device) -> World:
 
 
 def device_of(asked: str | None) -> torch.device:
-    """The device of this rank: the one that was asked for, else the GPU with the rank's number, else the CPU."""
-    if asked is not None:
-        return torch.device(asked)
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", (_number("LOCAL_RANK") or 0) % torch.cuda.device_count())
+    """The device of this rank: the one that was asked for, else the GPU with the rank's number, else the CPU.
+
+    A GPU becomes the current one, so generators, streams and pinned memory are its own. Raises InvalidSpec for a GPU that is not there.
+    """
+    device = torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count()
+    if (device.index or 0) >= count:
+        raise InvalidSpec(f"Engine(device={asked!r}): torch sees {count} GPUs.",
+                          hint="stoker doctor says which GPUs there are, and whether torch can use them.")
+    number = (_number("LOCAL_RANK") or 0) % count if device.index is None else device.index
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)

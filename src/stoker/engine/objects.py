@@ -23,7 +23,9 @@ STATEFUL = "Give it a state_dict of plain values and tensors, or save values wit
 class Objects:
     """The registry. Names count per kind: model1, optimizer1, optimizer2, ..."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
+        """device: where tensors of objects and kept values go back to, if they were not on the CPU."""
+        self.device = device
         self.models: list[nn.Module] = []
         self.optimizers: list[Optimizer] = []
         self.feeds: dict[int, data.Feed] = {}
@@ -123,7 +125,8 @@ class Objects:
             if name not in doc["objects"]:
                 raise StateError(f"The checkpoint has no {name}: this script sets up different objects than at the start of the run.",
                                  hint=OTHER)
-            self._states[name].restore(tree.decode(doc["objects"][name], tensors))
+            state = self._states[name]
+            state.restore(tree.decode(doc["objects"][name], tensors, self.device if isinstance(state, ObjectState) else None))
 
     def restore_all(self, doc: dict, tensors: dict[str, torch.Tensor]) -> None:
         """Put everything back; each object of the checkpoint has to be set up. Raises StateError."""
@@ -136,7 +139,7 @@ class Objects:
         """The kept values of a rank by name; those of rank 0 for a rank that was not there."""
         rank = rank if rank < len(doc["kept"]) else 0
         mine = {name.partition("/")[2]: t for name, t in tensors.items() if name.startswith(f"kept{rank}/")}
-        return {name: tree.decode(body, mine) for name, body in doc["kept"][rank].items()}
+        return {name: tree.decode(body, mine, self.device) for name, body in doc["kept"][rank].items()}
 
 
 def _pack(body: dict, tensors: dict[str, torch.Tensor]) -> bytes:

@@ -89,10 +89,16 @@ def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, opti
     if missing:
         raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
                          f"{missing[0]} is in one of them only.")
-    _all_or_nothing(states, {name: tree.decode(each, saved.tensors) for name, each in body.items()})
+    _all_or_nothing(states, {name: tree.decode(each, saved.tensors, _home(states[name])) for name, each in body.items()})
     if verbose:
         say(f"loaded epoch {saved.doc['epoch']} from {saved.path}")
     return saved.doc["epoch"] + 1
+
+
+def _home(state: object) -> torch.device | None:
+    """Where tensors that were on a GPU go. Models and optimizers copy theirs from the CPU to their own place."""
+    copies = isinstance(state, ModelState | OptimizerState) or not torch.cuda.is_available()
+    return None if copies else torch.device("cuda", torch.cuda.current_device())
 
 
 def _all_or_nothing(states: dict[str, object], values: dict[str, object]) -> None:

@@ -45,7 +45,8 @@ def seed_cpu(seed: int) -> None:
 def seed_gpu(seed: int) -> None:
     """`seed_cpu`, and the generator of this process's GPU."""
     seed_cpu(seed)
-    torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
+    number = torch.cuda.current_device()  # first: it starts CUDA, and that makes the generators
+    torch.cuda.default_generators[number].manual_seed(seed)
 
 
 def seeder(device: torch.device) -> object:

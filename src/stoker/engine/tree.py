@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 
 import numpy
 import torch
@@ -23,7 +24,8 @@ def encode(value: object, tensors: dict[str, torch.Tensor], path: str) -> object
     if type(value) is float:
         return value if math.isfinite(value) else {MARK: "float", "v": repr(value)}
     if isinstance(value, torch.Tensor):
-        return {MARK: "tensor", "v": _put(value.detach(), tensors, path)}
+        away = {} if value.device.type == "cpu" else {"on": value.device.type}
+        return {MARK: "tensor", "v": _put(value.detach(), tensors, path), **away}
     if type(value) is list:
         return [encode(each, tensors, f"{path}.{n}") for n, each in enumerate(value)]
     if isinstance(value, dict) and type(value) in _DICTS:
@@ -65,39 +67,44 @@ def _encode_dict(value: dict, tensors: dict[str, torch.Tensor], path: str) -> di
     return {MARK: _DICTS[type(value)], "v": pairs}
 
 
-def decode(body: object, tensors: dict[str, torch.Tensor]) -> object:
-    """What `encode` was given. Tensors are those of `tensors`, not copies."""
+def decode(body: object, tensors: dict[str, torch.Tensor], device: torch.device | None = None) -> object:
+    """What `encode` was given. Tensors are those of `tensors`, not copies; those that were not on the CPU are copied to `device`."""
+    def inner(part: object) -> object:
+        return decode(part, tensors, device)
+
     if isinstance(body, list):
-        return [decode(each, tensors) for each in body]
+        return [inner(each) for each in body]
     if not isinstance(body, dict):
         return body
     if MARK not in body:
-        return {name: decode(each, tensors) for name, each in body.items()}
-    return _DECODE[body[MARK]](body, tensors)
+        return {name: inner(each) for name, each in body.items()}
+    if body[MARK] == "array":
+        return tensors[body["v"]].numpy().copy()
+    if body[MARK] == "tensor":
+        return tensors[body["v"]].to(device if "on" in body else None)
+    return _DECODE[body[MARK]](body, inner)
 
 
-def _pairs(body: dict, tensors: dict) -> list[tuple]:
-    return [(decode(name, tensors), decode(each, tensors)) for name, each in body["v"]]
+def _pairs(body: dict, inner: Callable[[object], object]) -> list[tuple]:
+    return [(inner(name), inner(each)) for name, each in body["v"]]
 
 
-def _row(body: dict, tensors: dict) -> list:
-    return [decode(each, tensors) for each in body["v"]]
+def _row(body: dict, inner: Callable[[object], object]) -> list:
+    return [inner(each) for each in body["v"]]
 
 
 _DECODE = {
     "float": lambda body, _: float(body["v"]),
-    "tensor": lambda body, tensors: tensors[body["v"]],
-    "array": lambda body, tensors: tensors[body["v"]].numpy().copy(),
     "numpy": lambda body, _: numpy.frombuffer(base64.b64decode(body["v"]), dtype=body["d"])[0],
     "bytes": lambda body, _: base64.b64decode(body["v"]),
     "dtype": lambda body, _: getattr(torch, body["v"]),
     "device": lambda body, _: torch.device(body["v"]),
-    "dict": lambda body, tensors: dict(_pairs(body, tensors)),
-    "ordered": lambda body, tensors: OrderedDict(_pairs(body, tensors)),
-    "counter": lambda body, tensors: Counter(dict(_pairs(body, tensors))),
-    "tuple": lambda body, tensors: tuple(_row(body, tensors)),
-    "set": lambda body, tensors: set(_row(body, tensors)),
-    "frozenset": lambda body, tensors: frozenset(_row(body, tensors)),
-    "deque": lambda body, tensors: deque(_row(body, tensors), body["maxlen"]),
-    "size": lambda body, tensors: torch.Size(_row(body, tensors)),
+    "dict": lambda body, inner: dict(_pairs(body, inner)),
+    "ordered": lambda body, inner: OrderedDict(_pairs(body, inner)),
+    "counter": lambda body, inner: Counter(dict(_pairs(body, inner))),
+    "tuple": lambda body, inner: tuple(_row(body, inner)),
+    "set": lambda body, inner: set(_row(body, inner)),
+    "frozenset": lambda body, inner: frozenset(_row(body, inner)),
+    "deque": lambda body, inner: deque(_row(body, inner), body["maxlen"]),
+    "size": lambda body, inner: torch.Size(_row(body, inner)),
 }

@@ -199,6 +199,14 @@ class Own(Flow):
     assert "Own gives rank 1 other batches than rank 0." in training.text()
 
 
+def test_a_gpu_that_is_not_there_is_refused():
+    from stoker.engine.dist import device_of
+    from stoker.engine.errors import InvalidSpec
+
+    with pytest.raises(InvalidSpec, match=r"cuda:99.*torch sees \d+ GPU"):
+        device_of("cuda:99")
+
+
 def test_importing_stoker_loads_no_torch():
     code = "import sys, stoker; assert 'torch' not in sys.modules; stoker.Engine; assert 'torch' in sys.modules; assert not __import__('torch').cuda.is_initialized()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

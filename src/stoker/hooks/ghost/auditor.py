@@ -120,7 +120,7 @@ def _hear(event: str, args: tuple) -> None:
 
 
 def _any_port(event: str, args: tuple) -> bool:
-    """A socket at a port that the system chooses takes nothing from the run: urllib3 asks so, when it is imported, whether there is IPv6."""
+    """A socket at a port that the system chooses takes nothing from the run. urllib3 opens one to see whether there is IPv6."""
     return event == "socket.bind" and type(args[1]) is tuple and args[1][1] == 0
 
 

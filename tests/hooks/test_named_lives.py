@@ -3,6 +3,7 @@ The killed life and the one that ends the run are recorded, and what came of the
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -28,6 +29,21 @@ OUTCOMES = dict.fromkeys((
     "written_to_a_duplicate",
 ), "refused")
 BEHIND = {"collected_in_a_comprehension": 9, "sampler_that_tells": 3, "waits_to_be_collected": 2}  # which image is waited for, where it is not the first
+TO = """import time, torch
+from torch import nn
+torch.manual_seed(0)
+m = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1)).to("cpu")
+o = torch.optim.Adam(m.parameters(), 1e-2)
+for i in range(900):
+    x = torch.randn(16, 8).to("cpu")
+    loss = (m(x).squeeze(1) - x.sum(1)).pow(2).mean()
+    o.zero_grad()
+    loss.backward()
+    o.step()
+    time.sleep(0.002)
+    if i % 25 == 0:
+        print(i, loss.item(), flush=True)
+"""
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -37,3 +53,18 @@ def test_killed_behind_an_image(name, short_tmp):
     assert straight.rc == 0, straight.err.decode()
     trial = stage.trial([Kill("image", 0.1, BEHIND.get(name, 1))], straight)
     assert trial.outcome == OUTCOMES[name], trial.line()
+
+
+def test_the_clock_times_copies_once_the_script_uses_a_gpu(short_tmp):
+    """It stands around `Tensor.to` from the middle of the training on. There is no GPU: its part that asks for one is left out."""
+    hooks = vendored(short_tmp / "hooks")
+    device = next(hooks.rglob("clock/device.py"))
+    text = device.read_text()
+    without = re.sub(r"    if not torch\.cuda\.is_available.*?\n    marks\.device = [^\n]*\n", "", text, flags=re.S)
+    assert without != text
+    device.write_text(without)
+    (short_tmp / "script.py").write_text(TO)
+    stage = Stage(read(short_tmp / "script.py"), short_tmp / "run", hooks=hooks, every="60steps")
+    trial = stage.trial([Kill("image", 0.1, 3)], stage.plain())
+    assert trial.outcome == "exact" and trial.resumes == 1, trial.line()
+    assert "torch.Tensor" not in str([life.said.get("points_passed") for life in trial.lives])

@@ -48,3 +48,19 @@ def test_a_plain_loop_with_the_helpers_survives_kills_also_during_a_save(nursery
     assert killed.live(path, STOKER_CRASH_AT="checkpoint-renamed")[0] != 0
     assert killed.live(path) == [0], killed.text()
     assert killed.text().splitlines()[-1] == straight.text().splitlines()[-1]
+
+
+def test_on_a_gpu_a_resume_is_bit_exact_only_with_deterministic_kernels():
+    torch = pytest.importorskip("torch")
+    from stoker.engine import grade
+
+    gpu = torch.device("cuda")
+    assert not grade.of_kernels(torch.device("cpu"))
+    assert [each for each, _ in grade.of_kernels(gpu)] == [grade.SAMPLE]
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        assert grade.of_kernels(gpu)
+        torch.use_deterministic_algorithms(True)
+        assert not grade.of_kernels(gpu)
+    finally:
+        torch.use_deterministic_algorithms(False)

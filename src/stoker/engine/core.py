@@ -435,6 +435,7 @@ class Core:
         return names
 
     def _announce(self, names: list[str]) -> None:
+        self._doubts += grade.of_kernels(self.device)
         self._doubts += [(grade.STATE, feed.doubt) for feed in self.objects.feeds.values() if feed.doubt]
         saved = self.keeper.saved
         if saved:

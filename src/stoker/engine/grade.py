@@ -37,6 +37,14 @@ def _cpu() -> str:
         return platform.machine()
 
 
+def of_kernels(device: torch.device) -> list[tuple[str, str]]:
+    """(grade, reason) where a GPU may add numbers up in another order each time, so that two undisturbed runs differ."""
+    firm = torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    if device.type == "cpu" or firm:
+        return []
+    return [(SAMPLE, "the kernels of the GPU may round differently each time; for bit-exact: torch.use_deterministic_algorithms(True)")]
+
+
 def compare(then: dict[str, object], now: dict[str, object]) -> list[tuple[str, str]]:
     """(grade, reason) for each fact that changed."""
     found = []

@@ -50,6 +50,28 @@ def test_a_plain_loop_with_the_helpers_survives_kills_also_during_a_save(nursery
     assert killed.text().splitlines()[-1] == straight.text().splitlines()[-1]
 
 
+COMPILED = """
+import functools
+nn.Module.compile = functools.partialmethod(nn.Module.compile, backend="eager")  # all but the C compiler
+engine = stoker.Engine(folder="run", save="1h", precision="bf16")
+model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+model, opt = engine.setup(model, opt, compile=True)
+for epoch in engine.epochs(2):
+    for a, b in engine.batches(DataLoader(data, batch_size=8)):
+        loss = F.cross_entropy(model(a), b)
+        engine.step(loss)
+    with engine.eval(model):
+        print("OUT", model(a).dtype, math.isfinite(loss.item()))
+"""
+
+
+def test_a_compiled_model_computes_in_bfloat16(nursery, tmp_path):
+    training = Training(nursery, tmp_path, {})
+    assert training.live(script(tmp_path, "import math\n" + COMPILED)) == [0], training.text()
+    assert training.text().count("OUT torch.float32 True") == 2
+
+
 def test_on_a_gpu_a_resume_is_bit_exact_only_with_deterministic_kernels(monkeypatch):
     torch = pytest.importorskip("torch")
     from stoker.engine import grade

@@ -124,7 +124,7 @@ class Core:
         model.to(self.device)
         self.world.same_everywhere([*model.parameters(), *model.buffers()])
         self.gradients.buffers += list(model.buffers())
-        self.precision.prepare(model)
+        self.precision.prepare(model, compiled)
         if compiled:
             model.compile()
 

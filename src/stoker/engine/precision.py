@@ -15,7 +15,7 @@ class Precision:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def prepare(self, model: nn.Module) -> None:
+    def prepare(self, model: nn.Module, compiled: bool) -> None:
         """Called once for each module that is set up."""
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
@@ -56,7 +56,7 @@ class Mixed(Precision):
 
     dtype = torch.bfloat16
 
-    def prepare(self, model: nn.Module) -> None:
+    def prepare(self, model: nn.Module, compiled: bool) -> None:
         contexts: list[torch.autocast] = []
 
         def enter(*_: object) -> None:
@@ -68,6 +68,8 @@ class Mixed(Precision):
             contexts.pop().__exit__(None, None, None)
             return _to_float(out)
 
+        if compiled:  # the compiler would take the context apart, and cannot end it in another function
+            enter, leave = torch.compiler.disable(enter), torch.compiler.disable(leave)
         model.register_forward_pre_hook(enter, prepend=True)
         model.register_forward_hook(leave, always_call=True)
 

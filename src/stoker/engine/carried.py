@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import ast
 import linecache
+from collections import deque
 from types import FrameType
 
-CHANGES = {"append", "extend", "add", "update", "insert", "appendleft", "remove", "pop"}
-CONTAINERS = (list, dict, set)
+import numpy
+import torch
+
+CHANGES = {"append", "extend", "add", "update", "insert", "appendleft", "remove", "pop", "add_", "mul_", "copy_", "lerp_"}
+CONTAINERS = (list, dict, set, deque, torch.Tensor, numpy.ndarray)
+MAKES = {"list", "dict", "set", "deque", "defaultdict", "Counter", "zeros", "ones", "empty", "full", "tensor", "zeros_like"}
 
 
 def carried(frame: FrameType) -> list[str]:
@@ -24,11 +29,13 @@ def carried(frame: FrameType) -> list[str]:
     kept = {word for call in ast.walk(loop) if isinstance(call, ast.Call) and _method(call) == "keep" for word in _names_of_keep(call)}
     kept |= {word for call in _calls_before(frame, loop) if _method(call) == "keep" for word in _names_of_keep(call)}
     found: dict[str, None] = {}
+    containers: set[str] = set()
+    made = _containers_made(loop)
     for inner in _training_loops(loop):
         seen = _Reader()
         seen.block(inner.body)
         found |= dict.fromkeys(name for name in seen.carried)
-    containers = {name for name in _changed(loop) if isinstance(frame.f_locals.get(name), CONTAINERS)}
+        containers |= {name for name in _changed(inner) if name in made or isinstance(frame.f_locals.get(name), CONTAINERS)}
     names = [*found, *sorted(containers)]
     return [name for name in dict.fromkeys(names) if name not in kept]
 
@@ -74,6 +81,25 @@ def _method(call: ast.Call) -> str:
 def _names_of_keep(call: ast.Call) -> list[str]:
     values = [word.value.id for word in call.keywords if isinstance(word.value, ast.Name)]
     return [*(word.arg for word in call.keywords if word.arg), *values]
+
+
+def _containers_made(loop: ast.For) -> set[str]:
+    """Names that the loop sets to a container: no frame has them yet."""
+    displays = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+
+    def makes(value: ast.expr) -> bool:
+        called = value.func if isinstance(value, ast.Call) else None
+        return isinstance(value, displays) or getattr(called, "attr", getattr(called, "id", "")) in MAKES
+
+    pairs = [pair for n in ast.walk(loop) if isinstance(n, ast.Assign) for target in n.targets for pair in _pairs(target, n.value)]
+    return {target.id for target, value in pairs if isinstance(target, ast.Name) and makes(value)}
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """(name, value) of an assignment; `a, b = [], 0` has two."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _changed(loop: ast.For) -> set[str]:

@@ -253,6 +253,45 @@ def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     assert one.end() == straight
 
 
+SAMPLER = """
+class Hard(torch.utils.data.Sampler):
+    def __init__(self): self.table, self.rounds = torch.ones(40), 0
+    def __len__(self): return 40
+    def __iter__(self):
+        {draw}
+    def state_dict(self): return {{"table": self.table, "rounds": self.rounds}}
+    def load_state_dict(self, state): self.table, self.rounds = state["table"], state["rounds"]
+class Rows(Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, i): return i, *data[i]
+engine = stoker.Engine(folder="run", save="3step")
+model = nn.Linear(6, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.3)
+sampler = Hard()
+train = DataLoader(Rows(), batch_size=8, sampler=sampler, num_workers=1)
+engine.setup(model, opt, train{more})
+for epoch in engine.epochs(4):
+    for ids, a, b in engine.batches(train):
+        loss = F.cross_entropy(model(a), b, reduction="none")
+        sampler.table[ids] = 9 * loss.detach()
+        engine.step(loss.mean())
+        if DIE == str(engine.steps): die()
+print("END", engine.steps, weights(model), sampler.table.tolist(), sampler.rounds)
+"""
+
+
+@pytest.mark.parametrize(("draw", "more"), [
+    ("return iter(torch.multinomial(self.table, 40, True).tolist())", ""), ("return iter(torch.multinomial(self.table, 40, True).tolist())", ", sampler"),
+    ("for n in range(40): self.rounds += 1; yield int(torch.multinomial(self.table, 1))", ", sampler")], ids=["table", "set up", "one by one"])
+def test_a_sampler_that_the_loop_changes_draws_what_it_drew_and_keeps_the_change(made, draw, more):
+    text = SAMPLER.format(draw=draw, more=more)
+    straight = made(text, "straight").end()
+    one = made(text)
+    assert one.start(DIE="8")[0] == -signal.SIGKILL
+    assert one.start(DIE="14")[0] == -signal.SIGKILL
+    assert one.end() == straight
+
+
 WORKERS = """
 SIGNAL = os.environ.get("SIGNAL")
 class Rows(Dataset):
@@ -318,8 +357,13 @@ def test_carried_variables_are_named(made):
         mean = 0.9 * mean + 0.1 * float(temporary)
         if engine.steps % 5 == 2: rare = 1  # not set again by a resume after it
         kept = engine.keep(kept=kept + 1)
-        if DIE""")
-    assert "not saved: best, mean, rare, losses\n" in made(text).good()
+        own = []
+        own.append(1)
+        of_epoch.append(1)
+        total[0] += 1
+        known.append(1)
+        if DIE""").replace("    for a, b", "    of_epoch, total, known = [], torch.zeros(2), engine.keep(known=[])\n    for a, b")
+    assert "not saved: best, mean, rare, losses, of_epoch, total\n" in made(text).good()
 
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(

@@ -350,7 +350,7 @@ def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
 
 
 def test_carried_variables_are_named(made):
-    text = usual(tail="    print(temporary, mean, rare)").replace("for epoch in", "best, losses, kept, mean, names = 0.0, [], 0, 0.0, {}\nfor epoch in").replace(
+    text = usual(tail="    print(temporary, mean, rare)").replace("for epoch in", "import random\ndraws = random.Random(1)\nbest, losses, kept, mean, names = 0.0, [], 0, 0.0, {}\nfor epoch in").replace(
         "        if DIE", """        losses.append(1)
         temporary = a.sum()  # set in each pass, and read after the loop
         best = max(best, float(temporary))
@@ -361,9 +361,10 @@ def test_carried_variables_are_named(made):
         own.append(1)
         of_epoch.append(1)
         total[0] += 1
-        known.append(1)
-        if DIE""").replace("    for a, b", "    of_epoch, total, known = [], torch.zeros(2), engine.keep(known=[])\n    for a, b")
-    assert "not saved: best, mean, rare, losses, of_epoch, total\n" in made(text).good()
+        known.append(1 + number + draws.random())
+        if DIE""").replace("    for a, b in engine.batches(train)", "    for number, (a, b) in enumerate(engine.batches(train))").replace(
+        "    for number", "    of_epoch, total, known = [], torch.zeros(2), engine.keep(known=[])\n    for number")
+    assert "not saved: best, mean, rare, number, draws, losses, of_epoch, total\n" in made(text).good()
 
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(

@@ -1,12 +1,14 @@
 """Variables that a training loop carries from one pass to the next, found by reading its source: what `engine.keep` should hold.
 
-A variable is carried if a pass reads it before it sets it, or changes a container that was made outside of the loop.
+A variable is carried if a pass reads it before it sets it, or changes a container or a generator that was made outside of the loop.
+So is the number that `enumerate` gives: it begins at 0 again in a resumed epoch.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import random
 from collections import deque
 from types import FrameType
 
@@ -15,6 +17,7 @@ import torch
 
 CHANGES = {"append", "extend", "add", "update", "insert", "appendleft", "remove", "pop", "add_", "mul_", "copy_", "lerp_"}
 CONTAINERS = (list, dict, set, deque, torch.Tensor, numpy.ndarray)
+GENERATORS = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
 MAKES = {"list", "dict", "set", "deque", "defaultdict", "Counter", "zeros", "ones", "empty", "full", "tensor", "zeros_like"}
 
 
@@ -35,7 +38,9 @@ def carried(frame: FrameType) -> list[str]:
         seen = _Reader()
         seen.block(inner.body)
         found |= dict.fromkeys(name for name in seen.carried)
+        found |= dict.fromkeys(_numbered(inner))
         containers |= {name for name in _changed(inner) if name in made or isinstance(frame.f_locals.get(name), CONTAINERS)}
+        containers |= {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(frame.f_locals.get(n.id), GENERATORS)}
     names = [*found, *sorted(containers)]
     return [name for name in dict.fromkeys(names) if name not in kept]
 
@@ -52,6 +57,16 @@ def _of_engine(loop: ast.For) -> bool:
     """Does it go through epochs or batches of an engine?"""
     calls = [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
     return any(_method(call) in ("epochs", "batches") for call in calls)
+
+
+def _numbered(loop: ast.For) -> list[str]:
+    """The number of `for number, batch in enumerate(engine.batches(...))`, if the body reads it."""
+    counts = isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "enumerate"
+    if not counts or not isinstance(loop.target, ast.Tuple) or not isinstance(loop.target.elts[0], ast.Name):
+        return []
+    number = loop.target.elts[0].id
+    reads = {n.id for statement in loop.body for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return [number] if number in reads else []
 
 
 def _tree(frame: FrameType) -> ast.Module | None:

@@ -242,6 +242,16 @@ def test_a_kill_after_the_last_step_of_an_epoch_leaves_the_loops_variables(made)
     assert one.end() == straight
 
 
+def test_a_kill_after_the_loops_leaves_what_is_kept(made):
+    text = usual(tail="    mean = engine.keep(mean=a.mean().item())\nif DIE == 'late': die()\nprint(mean)").replace("for epoch in", "mean = engine.keep(mean=0.0)\nfor epoch in")
+    straight = made(text, "straight").good().splitlines()[-2:]
+    one = made(text)
+    assert one.start(DIE="late")[0] == -signal.SIGKILL
+    again = one.good()
+    assert again.splitlines()[-2:] == straight
+    assert "epoch 1/3" not in again
+
+
 @pytest.mark.parametrize(("signal_number", "step"), [(signal.SIGTERM, 7), (signal.SIGINT, 7), (signal.SIGTERM, 10)])
 def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     text = usual('folder="run", save="1h"').replace("            die()", "            os.kill(os.getpid(), int(os.environ['SIGNAL']))")

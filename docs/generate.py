@@ -62,12 +62,13 @@ def engine_page() -> str:
         lines += _docstring(cls) if kind == "Config" else [line for part in cls.body for line in _engine_verb(part)]
     for name, title in ENGINE_PARTS.items():
         tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
-        lines += [f"## {title}", "", *(line for node in tree.body for line in _public(node))]
+        of = "stoker.sched" if name == "sched" else "stoker"
+        lines += [f"## {title}", "", *(line for node in tree.body for line in _public(node, of))]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _public(node: ast.AST) -> Iterator[str]:
-    """A function of a module, or a class with its methods."""
+def _public(node: ast.AST, of: str) -> Iterator[str]:
+    """A function of a module, or a class with its methods. of: where users find the function."""
     if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
         made = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
         yield f"### `{node.name}({_arguments(made) if made else ''})`"
@@ -77,7 +78,7 @@ def _public(node: ast.AST) -> Iterator[str]:
         for part in node.body:
             yield from _engine_verb(part, node.name.lower(), "####")
     elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in INSIDE:
-        yield from _engine_verb(node, "stoker", "###")
+        yield from _engine_verb(node, of, "###")
 
 
 def _arguments(node: ast.FunctionDef) -> str:

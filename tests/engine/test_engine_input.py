@@ -189,14 +189,39 @@ def test_each_kind_of_data_has_its_grade(nursery, tmp_path, dataset, accumulate)
     assert [line.partition(",")[0] for line in read_again] == wanted
 
 
-def test_a_stream_that_is_another_on_each_rank_is_refused(nursery, tmp_path):
-    text = DATA + """
+OTHERS = {"Own": """
 class Own(Flow):
     def __iter__(self): return (item for n, item in enumerate(super().__iter__()) if n % 2 == int(os.environ["RANK"]))
-""" + SET.replace("DataLoader(data, ", "DataLoader(Own(), ") + "engine.setup(model, opt, train)" + LOOP.format(body="engine.step(loss)")
+train = DataLoader(Own(), batch_size=8)
+""", "Part": """
+class Part(torch.utils.data.Sampler):
+    def __len__(self): return 20
+    def __iter__(self): return iter(range(int(os.environ["RANK"]), 40, 2))
+train = DataLoader(data, batch_size=8, sampler=Part())
+"""}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_data_that_are_others_on_each_rank_are_refused(nursery, tmp_path, what):
+    text = DATA + SET + OTHERS[what] + "engine.setup(model, opt, train)" + LOOP.format(body="engine.step(loss)")
     training = Training(nursery, tmp_path, {"ranks": 2})
     assert training.live(script(tmp_path, text)) == [1, 1], training.text()
-    assert "Own gives rank 1 other batches than rank 0." in training.text()
+    assert f"{what} gives rank 1 other batches than rank 0." in training.text()
+
+
+def test_no_thread_of_the_ranks_is_left_when_python_ends(nursery, tmp_path):
+    """One that is there while Python takes itself apart aborts the process, and torchrun then ends the other ranks."""
+    text = """
+for name in [name for name in sys.modules if name.startswith("torch.distributed.nn")]:
+    del sys.modules[name]  # as in a process that has just started
+""" + SET + "engine.setup(model, opt, train)" + LOOP.format(body="engine.step(loss)") + """
+import torch.distributed.nn.functional  # the first optimizer does it
+engine._core.shut(True)
+print("LEFT", [name for task in os.listdir("/proc/self/task") if "gloo" in (name := open(f"/proc/self/task/{task}/comm").read())])
+"""
+    training = Training(nursery, tmp_path, {"ranks": 2})
+    assert training.live(script(tmp_path, text)) == [0, 0], training.text()
+    assert "LEFT []" in training.text()
 
 
 def test_a_gpu_that_is_not_there_is_refused():

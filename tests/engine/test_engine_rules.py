@@ -242,6 +242,16 @@ def test_a_kill_after_the_last_step_of_an_epoch_leaves_the_loops_variables(made)
     assert one.end() == straight
 
 
+def test_a_kill_after_the_loops_leaves_what_is_kept(made):
+    text = usual(tail="    mean = engine.keep(mean=a.mean().item())\nif DIE == 'late': die()\nprint(mean)").replace("for epoch in", "mean = engine.keep(mean=0.0)\nfor epoch in")
+    straight = made(text, "straight").good().splitlines()[-2:]
+    one = made(text)
+    assert one.start(DIE="late")[0] == -signal.SIGKILL
+    again = one.good()
+    assert again.splitlines()[-2:] == straight
+    assert "epoch 1/3" not in again
+
+
 @pytest.mark.parametrize(("signal_number", "step"), [(signal.SIGTERM, 7), (signal.SIGINT, 7), (signal.SIGTERM, 10)])
 def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     text = usual('folder="run", save="1h"').replace("            die()", "            os.kill(os.getpid(), int(os.environ['SIGNAL']))")
@@ -250,6 +260,45 @@ def test_a_signal_saves_at_the_next_step_and_ends(made, signal_number, step):
     code, said = one.start(DIE=str(step), SIGNAL=str(int(signal_number)))
     assert code in (-signal_number, 130), said
     assert f"saved at step {step}" in said
+    assert one.end() == straight
+
+
+SAMPLER = """
+class Hard(torch.utils.data.Sampler):
+    def __init__(self): self.table, self.rounds = torch.ones(40), 0
+    def __len__(self): return 40
+    def __iter__(self):
+        {draw}
+    def state_dict(self): return {{"table": self.table, "rounds": self.rounds}}
+    def load_state_dict(self, state): self.table, self.rounds = state["table"], state["rounds"]
+class Rows(Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, i): return i, *data[i]
+engine = stoker.Engine(folder="run", save="3step")
+model = nn.Linear(6, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.3)
+sampler = Hard()
+train = DataLoader(Rows(), batch_size=8, sampler=sampler, num_workers=1)
+engine.setup(model, opt, train{more})
+for epoch in engine.epochs(4):
+    for ids, a, b in engine.batches(train):
+        loss = F.cross_entropy(model(a), b, reduction="none")
+        sampler.table[ids] = 9 * loss.detach()
+        engine.step(loss.mean())
+        if DIE == str(engine.steps): die()
+print("END", engine.steps, weights(model), sampler.table.tolist(), sampler.rounds)
+"""
+
+
+@pytest.mark.parametrize(("draw", "more"), [
+    ("return iter(torch.multinomial(self.table, 40, True).tolist())", ""), ("return iter(torch.multinomial(self.table, 40, True).tolist())", ", sampler"),
+    ("for n in range(40): self.rounds += 1; yield int(torch.multinomial(self.table, 1))", ", sampler")], ids=["table", "set up", "one by one"])
+def test_a_sampler_that_the_loop_changes_draws_what_it_drew_and_keeps_the_change(made, draw, more):
+    text = SAMPLER.format(draw=draw, more=more)
+    straight = made(text, "straight").end()
+    one = made(text)
+    assert one.start(DIE="8")[0] == -signal.SIGKILL
+    assert one.start(DIE="14")[0] == -signal.SIGKILL
     assert one.end() == straight
 
 
@@ -311,15 +360,21 @@ def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
 
 
 def test_carried_variables_are_named(made):
-    text = usual(tail="    print(temporary, mean, rare)").replace("for epoch in", "best, losses, kept, mean, names = 0.0, [], 0, 0.0, {}\nfor epoch in").replace(
+    text = usual(tail="    print(temporary, mean, rare)").replace("for epoch in", "import random\ndraws = random.Random(1)\nbest, losses, kept, mean, names = 0.0, [], 0, 0.0, {}\nfor epoch in").replace(
         "        if DIE", """        losses.append(1)
         temporary = a.sum()  # set in each pass, and read after the loop
         best = max(best, float(temporary))
         mean = 0.9 * mean + 0.1 * float(temporary)
         if engine.steps % 5 == 2: rare = 1  # not set again by a resume after it
         kept = engine.keep(kept=kept + 1)
-        if DIE""")
-    assert "not saved: best, mean, rare, losses\n" in made(text).good()
+        own = []
+        own.append(1)
+        of_epoch.append(1)
+        total[0] += 1
+        known.append(1 + number + draws.random())
+        if DIE""").replace("    for a, b in engine.batches(train)", "    for number, (a, b) in enumerate(engine.batches(train))").replace(
+        "    for number", "    of_epoch, total, known = [], torch.zeros(2), engine.keep(known=[])\n    for number")
+    assert "not saved: best, mean, rare, number, draws, losses, of_epoch, total\n" in made(text).good()
 
 
 BOARD = usual('folder="run", save="2step", log="tensorboard"').replace(

@@ -1,16 +1,24 @@
 """Variables that a training loop carries from one pass to the next, found by reading its source: what `engine.keep` should hold.
 
-A variable is carried if a pass reads it before it sets it, or changes a container that was made outside of the loop.
+A variable is carried if a pass reads it before it sets it, or changes a container or a generator that was made outside of the loop.
+So is the number that `enumerate` gives: it begins at 0 again in a resumed epoch.
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import random
+from collections import deque
 from types import FrameType
 
-CHANGES = {"append", "extend", "add", "update", "insert", "appendleft", "remove", "pop"}
-CONTAINERS = (list, dict, set)
+import numpy
+import torch
+
+CHANGES = {"append", "extend", "add", "update", "insert", "appendleft", "remove", "pop", "add_", "mul_", "copy_", "lerp_"}
+CONTAINERS = (list, dict, set, deque, torch.Tensor, numpy.ndarray)
+GENERATORS = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
+MAKES = {"list", "dict", "set", "deque", "defaultdict", "Counter", "zeros", "ones", "empty", "full", "tensor", "zeros_like"}
 
 
 def carried(frame: FrameType) -> list[str]:
@@ -24,11 +32,15 @@ def carried(frame: FrameType) -> list[str]:
     kept = {word for call in ast.walk(loop) if isinstance(call, ast.Call) and _method(call) == "keep" for word in _names_of_keep(call)}
     kept |= {word for call in _calls_before(frame, loop) if _method(call) == "keep" for word in _names_of_keep(call)}
     found: dict[str, None] = {}
+    containers: set[str] = set()
+    made = _containers_made(loop)
     for inner in _training_loops(loop):
         seen = _Reader()
         seen.block(inner.body)
         found |= dict.fromkeys(name for name in seen.carried)
-    containers = {name for name in _changed(loop) if isinstance(frame.f_locals.get(name), CONTAINERS)}
+        found |= dict.fromkeys(_numbered(inner))
+        containers |= {name for name in _changed(inner) if name in made or isinstance(frame.f_locals.get(name), CONTAINERS)}
+        containers |= {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(frame.f_locals.get(n.id), GENERATORS)}
     names = [*found, *sorted(containers)]
     return [name for name in dict.fromkeys(names) if name not in kept]
 
@@ -45,6 +57,16 @@ def _of_engine(loop: ast.For) -> bool:
     """Does it go through epochs or batches of an engine?"""
     calls = [n for n in ast.walk(loop.iter) if isinstance(n, ast.Call)]
     return any(_method(call) in ("epochs", "batches") for call in calls)
+
+
+def _numbered(loop: ast.For) -> list[str]:
+    """The number of `for number, batch in enumerate(engine.batches(...))`, if the body reads it."""
+    counts = isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "enumerate"
+    if not counts or not isinstance(loop.target, ast.Tuple) or not isinstance(loop.target.elts[0], ast.Name):
+        return []
+    number = loop.target.elts[0].id
+    reads = {n.id for statement in loop.body for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return [number] if number in reads else []
 
 
 def _tree(frame: FrameType) -> ast.Module | None:
@@ -74,6 +96,25 @@ def _method(call: ast.Call) -> str:
 def _names_of_keep(call: ast.Call) -> list[str]:
     values = [word.value.id for word in call.keywords if isinstance(word.value, ast.Name)]
     return [*(word.arg for word in call.keywords if word.arg), *values]
+
+
+def _containers_made(loop: ast.For) -> set[str]:
+    """Names that the loop sets to a container: no frame has them yet."""
+    displays = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+
+    def makes(value: ast.expr) -> bool:
+        called = value.func if isinstance(value, ast.Call) else None
+        return isinstance(value, displays) or getattr(called, "attr", getattr(called, "id", "")) in MAKES
+
+    pairs = [pair for n in ast.walk(loop) if isinstance(n, ast.Assign) for target in n.targets for pair in _pairs(target, n.value)]
+    return {target.id for target, value in pairs if isinstance(target, ast.Name) and makes(value)}
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """(name, value) of an assignment; `a, b = [], 0` has two."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _changed(loop: ast.For) -> set[str]:

@@ -27,7 +27,7 @@ class Every:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The arguments of `Engine`.
+    """The arguments of `Engine`, all by keyword: `stoker.Engine(folder="runs/first", seed=1)`.
 
     folder: folder for checkpoints; by default the run's folder, or a folder in runs/ named after the script and its arguments.
     seed: random seed for sample order, augmentation and dropout.

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Su
 from stoker.engine import seeds, workers
 from stoker.engine.dist import World
 from stoker.engine.errors import InvalidSpec, StateError
-from stoker.engine.order import Indices, index_batches, plain_values
+from stoker.engine.order import Indices, index_batches, own_order, plain_values
 from stoker.engine.progress import clock, say
 
 TOLD_S = 2.0  # between two lines about batches that are read again
@@ -127,7 +127,9 @@ class Loader(Feed):
         self.name = type(self.dataset).__name__
         self.batch_size = source.batch_size
         self.sampler = source.sampler if source.batch_sampler is None or hasattr(source.batch_sampler, "sampler") else source.batch_sampler
-        self._before: dict | None = None
+        self._own: seeds.Isolated | None = None  # what the sampler draws in this epoch
+        self._before: dict | None = None  # the sampler when the epoch began
+        self._resumed: dict | None = None  # the saved state of an epoch that goes on
         self._inner: DataLoader | None = None
         self._queue: _Queue | None = None
         whole = hasattr(self.dataset, "__getitems__") and not isinstance(self.dataset, Subset)
@@ -168,7 +170,20 @@ class Loader(Feed):
             return None
 
     def items(self, place: int, skip: int) -> Iterator[Indices]:
-        return index_batches(self.source, place, skip)
+        self._own = own_order(self.source, place)
+        if self._resumed is not None:
+            self._catch_up(self._resumed)
+        return index_batches(self.source, place, skip, self._own)
+
+    def _catch_up(self, saved: dict) -> None:
+        """Draw what was drawn. If the sampler is then another than the saved one, the script changed it meanwhile."""
+        self._resumed = None
+        self._own.pull(saved["drawn"])
+        if not same(self._now(), saved["now"]):
+            self._put(saved["now"])
+
+    def agreed(self, items: Iterator, world: World) -> Iterator:
+        return items if self._own is None else _same_first(items, world, type(self.sampler).__name__, "samples")
 
     def size(self, item: Indices) -> int:
         return 1 if isinstance(item, int) else len(item)
@@ -191,10 +206,12 @@ class Loader(Feed):
     def begin(self, epoch: int) -> None:
         if callable(getattr(self.sampler, "set_epoch", None)):
             self.sampler.set_epoch(epoch)
+        if self._resumed is not None:  # a sampler that was set up by itself is the one of the save
+            self._put(self._resumed)
         self._before = self._now()
 
     def end(self) -> None:
-        self._before = None
+        self._before = self._own = None
 
     def _now(self) -> dict:
         if callable(getattr(self.sampler, "state_dict", None)):
@@ -202,11 +219,19 @@ class Loader(Feed):
         return {"values": plain_values(self.sampler)}
 
     def state_dict(self) -> dict:
-        return self._now() if self._before is None else self._before
+        """Of the sampler: as the epoch began, since its order is drawn again from there, and as it is now."""
+        if self._before is None or self._own is None:
+            return self._now()
+        return {**self._before, "now": self._now(), "drawn": self._own.pulled}
 
     def load_state_dict(self, state: dict) -> None:
+        going_on = "now" in state and self._before is None
+        self._resumed = state if going_on else None
+        self._put(state if going_on else state.get("now", state))
+
+    def _put(self, state: dict) -> None:
         if "sampler" in state and callable(getattr(self.sampler, "load_state_dict", None)):
-            self.sampler.load_state_dict(state["sampler"])
+            self.sampler.load_state_dict(copy.deepcopy(state["sampler"]))
         for name, value in state.get("values", {}).items():
             if name in getattr(self.sampler, "__dict__", {}):
                 self.sampler.__dict__[name] = value
@@ -284,15 +309,8 @@ class Stream(Feed):
             at += 1
 
     def agreed(self, items: Iterator, world: World) -> Iterator:
-        """Raises StateError if a rank gets another first batch than rank 0: then each would train on a part of its own part."""
         self._speaks = world.rank == 0
-        first = next(items, None)
-        found = world.gather(digest(first))
-        other = next((rank for rank, each in enumerate(found) if each != found[0]), None)
-        if other is not None:
-            raise StateError(f"{self.name} gives rank {other} other batches than rank 0.",
-                             hint="Give each rank the whole stream, in the same order: the engine distributes its batches over the ranks.")
-        return items if first is None else chain([first], items)
+        return _same_first(items, world, self.name, "stream")
 
     def ahead(self) -> bool:
         return self.holder is None  # its state would be that of the batch after
@@ -307,6 +325,17 @@ class Stream(Feed):
 
     def fingerprint(self) -> dict:
         return {"dataset": self.name, "batch": self.batch_size}
+
+
+def _same_first(items: Iterator, world: World, name: str, what: str) -> Iterator:
+    """The items. Raises StateError if a rank gets another first one than rank 0: then each would train on a part of its own part."""
+    first = next(items, None)
+    found = world.gather(digest(first))
+    other = next((rank for rank, each in enumerate(found) if each != found[0]), None)
+    if other is not None:
+        raise StateError(f"{name} gives rank {other} other batches than rank 0.",
+                         hint=f"Give each rank all {what}, in the same order: the engine distributes the batches over the ranks.")
+    return items if first is None else chain([first], items)
 
 
 class Seeded:

@@ -149,6 +149,7 @@ def join(device: torch.device) -> World:
     elif size is None or rank is None or size == 1:
         return World()
     else:
+        import torch.distributed.nn.functional  # noqa: F401  # has the group as defaults: imported later, it would keep the group and its threads
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         ours = True
     if size == 1:

@@ -47,7 +47,7 @@ class Engine:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps so far, over all starts of the run."""
+        """Optimizer steps so far, over all starts of the run. With several optimizers, one for each micro-batch in which one stepped."""
         return self._core.steps
 
     @property
@@ -95,6 +95,7 @@ class Engine:
         source: a DataLoader, a list of batches, or any iterable of batches.
         The sample order is derived from the seed and the epoch; random values of a sample from its position in the epoch.
         Inside `engine.eval`, every sample appears exactly once over all ranks.
+        A resumed epoch begins at the saved position, so `enumerate` counts from 0 there: count with `engine.steps`.
         """
         return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 

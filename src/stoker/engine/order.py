@@ -17,33 +17,52 @@ from stoker.engine import seeds
 Indices = torch.Tensor | list | int
 
 
-def index_batches(loader: DataLoader, place: int, skip: int) -> Iterator[Indices]:
-    """The indices of batch `skip` and of those after it, of a loader over a map-style dataset. place: what order is derived from."""
+def own_order(loader: DataLoader, place: int) -> seeds.Isolated | None:
+    """What the user's own sampler or batch sampler draws in an epoch; None where the order is that of torch's samplers."""
     seed = seeds.mix(place, 0)
     for holder in (loader, loader.sampler, loader.batch_sampler):
         seeds.seed_own(holder, seed)
-    if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
-        return islice(seeds.isolated(loader.batch_sampler, seed), skip, None)
-    whole = _whole_order(loader, seed)
+    if _own_batches(loader):
+        return seeds.Isolated(loader.batch_sampler, seed)
+    return seeds.Isolated(loader.sampler, seed) if _shuffled(loader) is None else None
+
+
+def _own_batches(loader: DataLoader) -> bool:
+    return loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler
+
+
+def index_batches(loader: DataLoader, place: int, skip: int, own: seeds.Isolated | None = None) -> Iterator[Indices]:
+    """The indices of batch `skip` and of those after it, of a loader over a map-style dataset.
+
+    place: what order is derived from. own: what `own_order` gave.
+    """
+    if own is not None and _own_batches(loader):
+        return islice(own, skip, None)
     size = 1 if loader.batch_sampler is None else loader.batch_sampler.batch_size
     drop = loader.batch_sampler is not None and loader.batch_sampler.drop_last
-    if whole is not None:
-        batches = _cut(whole, size, drop, skip)
+    if own is None:
+        batches = _cut(_whole_order(loader, seeds.mix(place, 0)), size, drop, skip)
     else:
-        batches = _cut_drawn(islice(seeds.isolated(loader.sampler, seed), skip * size, None), size, drop)
+        batches = _cut_drawn(islice(own, skip * size, None), size, drop)
     return (int(b[0]) for b in batches) if loader.batch_sampler is None else batches
 
 
-def _whole_order(loader: DataLoader, seed: int) -> torch.Tensor | None:
-    """The order of an epoch as one tensor, for the samplers of torch; None for others."""
+def _shuffled(loader: DataLoader) -> bool | None:
+    """Is an epoch each sample once, shuffled or in order, as the samplers of torch say it? None for others."""
     sampler = loader.sampler
-    count = len(loader.dataset)
-    shuffled = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == len(sampler.data_source) == count
     if type(sampler) is DistributedSampler:  # Engine shares out batches itself
-        shuffled = sampler.shuffle
-    elif type(sampler) is not SequentialSampler and not shuffled:
+        return sampler.shuffle
+    if type(sampler) is SequentialSampler:
+        return False
+    if type(sampler) is not RandomSampler or sampler.replacement:
         return None
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)) if shuffled else torch.arange(count)
+    return True if sampler.num_samples == len(sampler.data_source) == len(loader.dataset) else None
+
+
+def _whole_order(loader: DataLoader, seed: int) -> torch.Tensor:
+    """The order of an epoch as one tensor."""
+    count = len(loader.dataset)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)) if _shuffled(loader) else torch.arange(count)
 
 
 def _cut(order: torch.Tensor, size: int, drop: bool, skip: int) -> Iterator[torch.Tensor]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _random
 import random
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -77,25 +78,50 @@ def bubble(gpu: bool = False) -> Iterator[None]:
         _put_back(before)
 
 
-def isolated(items: object, seed: int, at_once: int = 256) -> Iterator:
+class Isolated:
     """The items of an iterable that draws random numbers, drawn from a stream of its own that begins at `seed`.
 
     Pulled `at_once` at a time: the stream is kept between the pulls, so the chunk size changes nothing.
     """
-    states = None
-    iterator = None
-    while True:
+
+    def __init__(self, items: object, seed: int, at_once: int = 256) -> None:
+        self.pulled = 0  # chunks
+        self._items = items
+        self._seed = seed
+        self._at_once = at_once
+        self._ready: deque = deque()
+        self._iterator: Iterator | None = None
+        self._states: tuple = ()
+        self._over = False
+
+    def __iter__(self) -> Isolated:
+        return self
+
+    def __next__(self) -> object:
+        if not self._ready:
+            self.pull()
+        if not self._ready:
+            raise StopIteration
+        return self._ready.popleft()
+
+    def pull(self, chunks: int = 1) -> None:
+        """Draw more, as far as there is more."""
+        for _ in range(chunks):
+            if not self._over:
+                self._draw()
+
+    def _draw(self) -> None:
         with bubble():
-            if states is None:
-                seed_cpu(seed)
-                iterator = iter(items)
+            if self._iterator is None:
+                seed_cpu(self._seed)
+                self._iterator = iter(self._items)
             else:
-                _put_back(states)
-            chunk = list(islice(iterator, at_once))
-            states = _states(False)
-        yield from chunk
-        if len(chunk) < at_once:
-            return
+                _put_back(self._states)
+            chunk = list(islice(self._iterator, self._at_once))
+            self._states = _states(False)
+        self.pulled += 1
+        self._ready.extend(chunk)
+        self._over = len(chunk) < self._at_once
 
 
 def seed_own(holder: object, seed: int) -> None:

@@ -44,6 +44,7 @@ class Trainer:
     callbacks: objects with any of the methods start(trainer), step(trainer), epoch(trainer, epoch), evaluate(trainer, scores),
     save(trainer), end(trainer). `step` comes after an optimizer step, `save` before each checkpoint, on every rank. One with
     state_dict and load_state_dict is saved and restored.
+    Attributes for callbacks: engine, task, epoch (from 0), epochs and steps (as given), scores (of the last evaluation), history.
     Raises InvalidSpec for bad arguments.
     """
 

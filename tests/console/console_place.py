@@ -15,10 +15,11 @@ from benchmarks.ground import Ground
 
 EVIL = "<img src=x onerror=alert(1)>"
 TRAIN = """
-import base64, os, sys
+import base64, sys
+scale = float(sys.argv[sys.argv.index("--lr") + 1]) if "--lr" in sys.argv else 1.0
 print("\\x1b[31mred\\x1b[0m <img src=x onerror=alert(1)> </pre>", flush=True)
 for epoch in range(int(sys.argv[1])):
-    print(f"Epoch {epoch + 1}/{sys.argv[1]} loss: {1 / (epoch + 1):.4f} val_loss: {1.1 / (epoch + 1):.4f}", flush=True)
+    print(f"Epoch {epoch + 1}/{sys.argv[1]} loss: {scale / (epoch + 1):.4f} val_loss: {1.1 * scale / (epoch + 1):.4f}", flush=True)
 open("note.txt", "w").write("<script>alert(1)</script>")
 open("a<b>&.txt", "w").write("odd name")
 open("dot.png", "wb").write(base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="))

@@ -160,15 +160,15 @@ def receive(pieces: Iterable[bytes], files: Sequence[dict], ground: Ground, prog
 
     What is there of a file when the stream breaks stays, and is continued by the next call.
     """
-    frames = _frames(pieces)
+    coming = frames(pieces)
     for file in files:
-        kind, body = next(frames, (b"", b""))
+        kind, body = next(coming, (b"", b""))
         if kind == b"e":
             yield file, "failed", json.loads(body).get("error") or "unreadable"
             continue
         if kind != b"h":
             return
-        yield _one(frames, file, json.loads(body), ground, progress)
+        yield _one(coming, file, json.loads(body), ground, progress)
 
 
 def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: Ground, progress: Callable[[dict, int], None]) -> tuple:
@@ -209,7 +209,7 @@ def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict, offset:
     raise TargetError("The connection was cut.")
 
 
-def _frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
     """(kind, payload) of each whole frame."""
     buffer = bytearray()
     for piece in pieces:

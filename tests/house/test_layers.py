@@ -22,10 +22,11 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
     "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),
+    "console": ({"client", "base"}, {"jinja2", "starlette", "anyio", "uvicorn"}),
     "engine": ({"base"}, {"torch", "numpy", "safetensors", "wandb"}),
     "compat": ({"engine", "base"}, {"torch", "numpy"}),
     "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
-    "cli": ({"client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg"}),
+    "cli": ({"console", "client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg"}),
 }
 OF_THE_USER = {"hooks", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
 BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it

@@ -1,0 +1,215 @@
+"""The pages of the console and their JSON twins: a route asks the source, a template shows the answer. Who may come in, door.py decides."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mimetypes
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import parse_qs, quote
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker import __version__
+from stoker.base.errors import Denied, NotFound, StokerError
+from stoker.base.state import State
+from stoker.client import Client
+from stoker.console import words
+from stoker.console.door import COOKIE_S, HEADERS, Door, refusal
+from stoker.console.source import Source
+
+HERE = Path(__file__).parent
+LANGUAGE = "stoker-language"  # the cookie
+OPEN = ("/enter", "/door", "/static/")  # paths that need no cookie
+
+
+class Locked(Denied):
+    """This page opens only by a link from your terminal."""
+
+    http_status = 401
+    default_hint = "To get a link: stoker ui"
+
+
+class Answer(Response):
+    """JSON; surrogate escapes, which stand for odd bytes, survive as \\udcXX."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content).encode("ascii")
+
+
+class Pages:
+    """Templates, filled with an answer."""
+
+    def __init__(self) -> None:
+        self._environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.ChainableUndefined, trim_blocks=True,
+            lstrip_blocks=True, extensions=["jinja2.ext.i18n"])
+        self._environment.filters.update({**words.FILTERS, "quoted": quoted})
+        self._environment.install_gettext_callables(lambda text: text, lambda one, many, n: one if n == 1 else many)
+        self._environment.globals.update(
+            version=__version__, languages=words.LANGUAGES, asset=asset, states=[state.value for state in State])
+
+    def page(self, request: Request, name: str, data: Mapping, status: int = 200) -> Response:
+        """The whole page."""
+        text = self._environment.get_template(name).render(self._about(request, data))
+        return _html(text, status)
+
+    def live(self, request: Request, name: str, data: Mapping) -> Response:
+        """The part of a page that changes; 204 if it is what the page shows already."""
+        template = self._environment.get_template(name)
+        text = "".join(template.blocks["live"](template.new_context(self._about(request, data))))
+        version = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+        if request.headers.get("x-seen") == version:
+            return Response(status_code=204)
+        return _html(text, 200, {"x-version": version})
+
+    def _about(self, request: Request, data: Mapping) -> dict:
+        spoken = words.language(request.cookies.get(LANGUAGE), request.headers.get("accept-language", ""))
+        return {**data, "_": spoken.gettext, "gettext": spoken.gettext, "ngettext": spoken.ngettext, "language": spoken.name,
+                "path": request.url.path, "query": request.url.query}
+
+
+def _html(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(text.encode("utf-8", "replace"), status, {"cache-control": "no-store", **(headers or {})}, "text/html; charset=utf-8")
+
+
+def quoted(text: str) -> str:
+    """Text for an address; odd bytes as the bytes they are."""
+    return quote(text, safe="", errors="surrogateescape")
+
+
+def asked(request: Request) -> dict[str, list[str]]:
+    """The query, odd bytes as surrogate escapes."""
+    return parse_qs(request.scope["query_string"].decode("latin-1"), errors="surrogateescape")
+
+
+def one(request: Request, name: str, default: str = "") -> str:
+    """The first value of a name in the query."""
+    return asked(request).get(name, [default])[0]
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the JSON twin is asked for."""
+    return request.url.path.endswith(".json") or one(request, "format") == "json" or request.headers.get("accept") == "application/json"
+
+
+def shown(name: str, ask: Callable[[Source, Request], dict]) -> Callable[[Request], Response]:
+    """The handler of a page: the answer of `ask` in the template `name`, as its changing part only, or as JSON."""
+    def handle(request: Request) -> Response:
+        data = ask(request.app.state.source, request)
+        if wants_json(request):
+            return Answer(data)
+        pages = request.app.state.pages
+        return pages.live(request, name, data) if one(request, "live") else pages.page(request, name, data)
+    return handle
+
+
+def asset(name: str) -> str:
+    """The address of a file in static/, another one when its content changes."""
+    return f"/static/{name}?{_asset(name)[1]}"
+
+
+_assets: dict[str, tuple[bytes, str]] = {}
+
+
+def _asset(name: str) -> tuple[bytes, str]:
+    if name not in _assets:
+        content = (HERE / "static" / name).read_bytes()
+        _assets[name] = content, hashlib.sha256(content).hexdigest()[:12]
+    return _assets[name]
+
+
+def static(request: Request) -> Response:
+    """A file of static/."""
+    name = request.path_params["name"]
+    if name not in {each.name for each in (HERE / "static").iterdir()}:
+        raise NotFound(f"There is no file {name}.")
+    kind = mimetypes.guess_type(name)[0] or "text/plain"
+    return Response(_asset(name)[0], 200, {"cache-control": "max-age=31536000, immutable"}, kind)
+
+
+def enter(request: Request) -> Response:
+    """Take the code of a link, give a cookie."""
+    door: Door = request.app.state.door
+    cookie = door.enter(one(request, "code"), time.time())
+    if cookie is None:
+        raise Locked("This link was used already, or is older than a minute.")
+    answer = RedirectResponse("/runs", 303, {"cache-control": "no-store"})
+    answer.set_cookie(door.cookie, cookie, max_age=COOKIE_S, httponly=True, samesite="strict", path="/")
+    return answer
+
+
+def proof(request: Request) -> Response:
+    """Answer another `stoker ui` of the same state folder, which asks whether this is its console."""
+    return Answer({"answer": request.app.state.door.answer(one(request, "question"))})
+
+
+def choose_language(request: Request) -> Response:
+    """Remember the language that was chosen."""
+    name = one(request, "to")
+    answer = RedirectResponse("/runs", 303)
+    if name in words.LANGUAGES:
+        answer.set_cookie(LANGUAGE, name, max_age=COOKIE_S * 12, httponly=True, samesite="strict", path="/")
+    return answer
+
+
+class Guard:
+    """Lets a request pass only by the rules of the door, and adds the headers that keep a page closed to others."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app, self._door = app, door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *((name.encode(), value.encode()) for name, value in HEADERS.items()
+                                                             if name.encode() not in there)]
+            await send(message)
+        request = Request(scope)
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        why = refusal(scope["method"], headers)
+        path = scope["path"]
+        if why is not None:
+            await Response(f"{why}\n", 403, media_type="text/plain")(scope, receive, guarded)
+        elif not path.startswith(OPEN) and not self._door.knows(request.cookies.get(self._door.cookie, ""), time.time()):
+            scope["app"] = self._app
+            await failed(request, Locked())(scope, receive, guarded)
+        else:
+            await self._app(scope, receive, guarded)
+
+
+def failed(request: Request, error: Exception) -> Response:
+    """The answer that tells of an error, as a page or as JSON."""
+    if isinstance(error, HTTPException):
+        error = NotFound(f"There is no page for {request.method} {request.url.path}.", hint="All runs: /runs")
+    if not isinstance(error, StokerError):
+        error = StokerError(f"Internal error of the console ({type(error).__name__}).")
+    told = {**error.to_json(), "away": error.code == "server_error"}
+    if wants_json(request) or "hx-request" in request.headers:
+        return Answer(told, status_code=error.http_status)
+    return request.app.state.pages.page(request, "error.html", {"error": told}, error.http_status)
+
+
+def create_app(client: Client, door: Door) -> ASGIApp:
+    """The console of the server that `client` reaches."""
+    from stoker.console.routes import ROUTES
+
+    own = [Route("/", lambda request: RedirectResponse("/runs")), Route("/enter", enter), Route("/door", proof),
+           Route("/language", choose_language), Route("/static/{name}", static)]
+    app = Starlette(routes=[*own, *ROUTES], exception_handlers={StokerError: failed, HTTPException: failed, Exception: failed})
+    app.state.source, app.state.door, app.state.pages = Source(client), door, Pages()
+    return Guard(app, door)

@@ -1,0 +1,115 @@
+"""A log as text for a page: from its end, earlier parts, and live. Positions are bytes of the log; escape codes are left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from stoker.base.errors import NotFound, StokerError
+from stoker.client import Client
+
+TAIL = 64 << 10  # bytes that a page begins with, and of each earlier part
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,256})?\Z")
+
+
+class Log:
+    """The log of one attempt of a run; the newest attempt by default."""
+
+    def __init__(self, client: Client, run: dict, attempt: int | None) -> None:
+        known = {each["attempt"]: each for each in run["attempts_detail"]}
+        self.attempt = attempt or run["attempts"]
+        if self.attempt not in known:
+            raise NotFound(f"{run['name']} has no attempt {self.attempt} with a log.", hint=f"stoker show {run['name']}")
+        told = known[self.attempt]
+        both = bool(run["spec"].get("split_stderr"))
+        self.stream = "both" if both else "out"
+        self.size = (told["out_bytes"] or 0) + ((told["err_bytes"] or 0) if both else 0)
+        self._client, self._id = client, run["id"]
+
+    def pieces(self, begin: int, *, follow: bool) -> Iterator[bytes]:
+        """Its bytes from a position, as `Client.logs` gives them: closable."""
+        return self._client.logs(self._id, attempt=self.attempt, stream=self.stream, offset=begin, follow=follow)
+
+    def part(self, begin: int | None, end: int | None) -> dict:
+        """`{"begin", "end", "text"}`: what comes after `begin`, or whole lines before `end` (its end by default); about TAIL bytes."""
+        upto = self.size if end is None else end
+        start = max(0, upto - TAIL) if begin is None else begin
+        limit = TAIL if begin is not None else upto - start
+        data = bytearray()
+        pieces = self.pieces(start, follow=False)
+        try:
+            for piece in pieces:
+                data += piece
+                if len(data) >= limit:
+                    break
+        finally:
+            pieces.close()
+        data = data[:limit]
+        if begin is None and start > 0:
+            cut = data.find(b"\n") + 1
+            start, data = start + cut, data[cut:]
+        whole = safe_end(data) if begin is not None else len(data)
+        return {"begin": start, "end": start + whole, "text": clean(data[:whole]), "attempt": self.attempt}
+
+
+class Live:
+    """Server-sent events of a log that grows: each has the position after it as its id. Closable from another thread."""
+
+    def __init__(self, log: Log, begin: int) -> None:
+        self._log, self._at = log, begin
+        self._pieces: Iterator[bytes] | None = None
+        self._closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"retry: 1000\n\n"
+        held = b""
+        try:
+            self._pieces = self._log.pieces(self._at, follow=True)
+            for piece in () if self._closed else self._pieces:
+                data = held + piece
+                whole = safe_end(data)
+                self._at, held = self._at + whole, data[whole:]
+                if whole:
+                    yield event(clean(data[:whole]), number=self._at)
+            if held:
+                yield event(clean(held), number=self._at + len(held))
+        except StokerError as e:
+            if not self._closed:
+                yield event(e.message, name="away")
+            return
+        if not self._closed:
+            yield event("", name="end")
+
+    def close(self) -> None:
+        self._closed = True
+        if self._pieces is not None:
+            self._pieces.close()
+
+
+def event(text: str, *, name: str = "", number: int | None = None) -> bytes:
+    """One server-sent event; its data is a string in JSON, so no text can end it."""
+    head = f"event: {name}\n" if name else ""
+    tail = f"id: {number}\n" if number is not None else ""
+    return f"{head}{tail}data: {json.dumps(text)}\n\n".encode("ascii")
+
+
+def safe_end(data: bytes | bytearray) -> int:
+    """How many bytes do not end within a character or an escape code."""
+    end = len(data)
+    for back in range(1, min(4, end + 1)):
+        byte = data[end - back]
+        if byte >= 0xC0:
+            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            end -= back if wanted > back else 0
+            break
+        if byte < 0x80:
+            break
+    begun = _OPEN_ESCAPE.search(data, max(0, end - 300), end)
+    return begun.start() if begun else end
+
+
+def clean(data: bytes | bytearray) -> str:
+    """The text without escape codes and other characters that nobody sees; line ends and carriage returns stay."""
+    return _ESCAPES.sub("", data.decode("utf-8", "replace"))

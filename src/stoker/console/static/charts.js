@@ -1,0 +1,140 @@
+// Draws the curves of a page with uPlot: one chart for each metric, smoothing and log scale, light and dark.
+"use strict";
+(() => {
+  const box = document.getElementById("charts");
+  if (!box) return;
+  const settings = document.getElementById("curve-settings");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const COLOURS = {
+    light: ["#1667b7", "#c2590c", "#1f8a4c", "#8e3fb5", "#b3261e", "#0f7c86", "#7a6a00", "#c2185b"],
+    dark: ["#6db3f2", "#f5a35b", "#6cd08a", "#c792ea", "#ff8f85", "#5fd0d9", "#d9c84a", "#f48fb1"],
+  };
+  const HIGH = 240;
+  let told = null, plots = [], all = false, busy = false, again = false, wait = 0;
+
+  function smoothed(values, weight) {  // as TensorBoard: an exponential mean without the bias of its start
+    let last = 0, seen = 0;
+    return values.map((value) => {
+      if (value === null || weight === 0) return value;
+      last = last * weight + (1 - weight) * value;
+      seen += 1;
+      return last / (1 - weight ** seen);
+    });
+  }
+
+  function aligned(curves, weight, log) {
+    const places = [...new Set(curves.flatMap((curve) => curve.points.map((point) => point[0])))].sort((a, b) => a - b);
+    const index = new Map(places.map((at, i) => [at, i]));
+    const columns = curves.map((curve) => {
+      const values = smoothed(curve.points.map((point) => point[1]), weight);
+      const column = new Array(places.length).fill(undefined);
+      curve.points.forEach((point, i) => {
+        const value = values[i];
+        column[index.get(point[0])] = value === null || (log && value <= 0) ? null : value;
+      });
+      return column;
+    });
+    return [places, ...columns];
+  }
+
+  function short(value) {
+    if (value === null || value === undefined) return "";
+    const size = Math.abs(value);
+    return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(+value.toPrecision(5));
+  }
+
+  const last = (plot) => plot.setLegend({ idx: plot.data[0].length - 1 });  // shown while no pointer is over the chart
+
+  function options(chart, width, log) {
+    const style = getComputedStyle(document.documentElement);
+    const text = style.getPropertyValue("--weak"), line = style.getPropertyValue("--line");
+    const colours = COLOURS[dark.matches ? "dark" : "light"];
+    const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
+    const few = chart.curves[0].points.length < 60;
+    return {
+      width, height: HIGH, scales: { x: { time: false }, y: { distr: log ? 3 : 1 } },
+      axes: [{ ...axis, label: chart.axis, labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", values: (_, ticks) => ticks.map(short) },
+        { ...axis, size: 62, values: (_, ticks) => ticks.map(short) }],
+      series: [{ label: chart.axis, value: (_, value) => short(value) }, ...chart.curves.map((curve, i) => ({
+        label: curve.label, stroke: colours[i % colours.length], dash: i >= colours.length ? [6, 4] : undefined, width: 1.6, spanGaps: false,
+        points: { show: few, size: 5 }, value: (_, value) => short(value) + (curve.unit === "%" && value != null ? " %" : ""),
+      }))],
+      cursor: { drag: { x: true, y: false } }, hooks: { ready: [last] },
+    };
+  }
+
+  function draw() {
+    const weight = Number(settings.elements.smooth.value), log = settings.elements.log.checked;
+    const width = (element) => Math.max(200, element.clientWidth - 22);
+    plots.forEach((plot) => plot.destroy());
+    plots = [];
+    const boxes = told.charts.map((chart) => {
+      const element = document.createElement("figure");
+      element.className = "chart";
+      const title = document.createElement("h3");
+      title.textContent = chart.title;
+      const place = document.createElement("div");
+      place.setAttribute("role", "img");
+      place.setAttribute("aria-label", chart.curves.map((curve) => {
+        const last = curve.points[curve.points.length - 1];
+        return `${curve.label}: ${last ? short(last[1]) : ""}`;
+      }).join("; "));
+      element.append(title, place);
+      return [element, place, chart];
+    });
+    box.replaceChildren(...boxes.map(([element]) => element));
+    if (!boxes.length) {
+      const empty = document.createElement("p");
+      empty.className = "why";
+      empty.textContent = box.dataset.empty;
+      box.replaceChildren(empty);
+    }
+    for (const [element, place, chart] of boxes) {
+      const plot = new uPlot(options(chart, width(element), log), aligned(chart.curves, weight, log), place);
+      plot.over.addEventListener("mouseleave", () => setTimeout(last, 0, plot));
+      plots.push(plot);
+    }
+    if (told.more) {
+      const button = document.createElement("button");
+      button.textContent = `${box.dataset.more} (+${told.more})`;
+      button.addEventListener("click", () => { all = true; load(); });
+      box.append(button);
+    }
+  }
+
+  function redraw() {  // new points in the same charts: no flicker, the zoom stays
+    const weight = Number(settings.elements.smooth.value), log = settings.elements.log.checked;
+    told.charts.forEach((chart, i) => plots[i].setData(aligned(chart.curves, weight, log), true));
+    plots.forEach((plot) => { if (plot.cursor.idx == null) last(plot); });
+  }
+
+  const shape = (answer) => JSON.stringify([answer.more > 0, answer.charts.map((chart) => [chart.title, chart.axis, chart.curves.map((c) => [c.label, c.points.length < 60])])]);
+
+  async function load() {
+    if (busy) { again = true; return; }
+    busy = true;
+    const began = performance.now();
+    try {
+      const answer = await fetch(box.dataset.src + (all ? "&all=1" : ""), { headers: { accept: "application/json" } });
+      if (answer.ok) {
+        const now = await answer.json();
+        const same = told !== null && plots.length && shape(now) === shape(told);
+        told = now;
+        if (same) redraw(); else draw();
+        box.dataset.drawn = String(told.charts.length);
+      }
+    } catch { /* the page says that the console is away, and asks again */ }
+    wait = Math.max(2000, 5 * (performance.now() - began));
+    setTimeout(() => { busy = false; if (again) { again = false; load(); } }, wait);
+  }
+
+  let size = 0;
+  new ResizeObserver(() => {
+    if (told && box.clientWidth !== size) { size = box.clientWidth; draw(); }
+  }).observe(box);
+  settings.addEventListener("input", () => { if (told) draw(); });
+  settings.addEventListener("submit", (event) => event.preventDefault());
+  dark.addEventListener("change", () => { if (told) draw(); });
+  document.addEventListener("stoker:key", load);
+  load();
+})();

@@ -1,0 +1,128 @@
+"""How the console speaks: values as people read them, and the languages. The catalogues are PO files beside; English is what stands in
+the templates."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from stoker.base.state import State
+from stoker.base.units import format_duration, format_size, from_iso
+
+LANGUAGES = {"en": "English", "zh": "中文"}
+FOLDER = Path(__file__).with_name("locale")
+
+
+class Language:
+    """gettext with one catalogue."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._texts = catalogue(name)
+
+    def gettext(self, text: str) -> str:
+        return self._texts.get(text, text)
+
+    def ngettext(self, one: str, many: str, count: int) -> str:
+        return self._texts.get(many, one if count == 1 else many)
+
+
+@cache
+def catalogue(name: str) -> dict[str, str]:
+    """English -> translation, out of NAME.po; empty where there is none."""
+    try:
+        lines = (FOLDER / f"{name}.po").read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    found: dict[str, str] = {}
+    key, value, into = "", "", ""
+    for line in [*lines, ""]:
+        word, _, rest = line.partition(" ")
+        if line.startswith('"'):
+            word, rest = into, line
+        if word == "msgid":
+            key = key + ast.literal_eval(rest) if line.startswith('"') else ast.literal_eval(rest)
+            into = "msgid"
+        elif word == "msgstr":
+            value = value + ast.literal_eval(rest) if line.startswith('"') else ast.literal_eval(rest)
+            into = "msgstr"
+        elif not line:
+            if key and value:
+                found[key] = value
+            key, value, into = "", "", ""
+    return found
+
+
+def language(cookie: str | None, accepts: str) -> Language:
+    """The language that was chosen, else the first known one that the browser accepts."""
+    wanted = [cookie or "", *(part.split(";")[0].strip()[:2].lower() for part in accepts.split(","))]
+    return _language(next((name for name in wanted if name in LANGUAGES), "en"))
+
+
+@cache
+def _language(name: str) -> Language:
+    return Language(name)
+
+
+def figure(value: float | str | None, unit: str = "") -> str:
+    """A value of a metric."""
+    if value is None:
+        return ""
+    number = float(value)
+    text = str(number) if not math.isfinite(number) else f"{number:.4g}"
+    return f"{text} %" if unit == "%" else text
+
+
+def point(told: Sequence | None, unit: str = "", axis: str | None = None) -> str:
+    """A value, and where it was."""
+    if not told:
+        return ""
+    where = f" ({axis} {figure(told[0])})" if axis in ("step", "epoch") and told[0] is not None else ""
+    return figure(told[1], unit) + where
+
+
+def said(value: object) -> str:
+    """A parameter."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def command(words: Sequence[str]) -> str:
+    """A command as one would type it."""
+    return shlex.join(words)
+
+
+def short_command(words: Sequence[str]) -> str:
+    """A command without the folders of its programs."""
+    return shlex.join([os.path.basename(word) if word.endswith((".py", ".sh")) or at == 0 else word for at, word in enumerate(words)])
+
+
+def moment(iso_time: str | None) -> str:
+    """An ISO time as the clock on the wall of this machine shows it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(from_iso(iso_time))) if iso_time else ""
+
+
+def since(run: Mapping) -> str:
+    """For how long a run has been in its state, the largest unit only."""
+    state = State(run["state"])
+    at = run["ended_at"] if state.final else run["created_at"] if state in (State.PENDING, State.STAGING) else run["started_at"]
+    seconds = max(0.0, time.time() - from_iso(at or run["created_at"]))
+    for size in (86400, 3600, 60, 10):  # steps of the text: a page that stands still is not sent anew each second
+        if seconds >= size:
+            return format_duration(seconds // size * size).split()[0]
+    return "0s"
+
+
+def share(value: float) -> str:
+    return f"{value * 100:.0f} %" if value >= 0.01 else "< 1 %"
+
+
+FILTERS = {"figure": figure, "point": point, "said": said, "command": command, "short_command": short_command, "moment": moment,
+           "since": since, "share": share, "duration": format_duration, "size": format_size}

@@ -1,0 +1,89 @@
+"""The console in a real Chromium: a sweep, a comparison, the best run, its log and picture, a killed server, stop and start again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from benchmarks.ground import Ground
+from console_place import EVIL, TRAIN, WAITS, start_console
+
+WIDTHS = (390, 1280, 2560)
+OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()
+WAIT_MS = 20_000
+CUT = """() => [...document.querySelectorAll("body *")].filter((each) => {
+  const box = each.getBoundingClientRect();
+  return box.width && box.right > innerWidth + 1 && !each.closest(".wide, .skip, .unseen, .text");
+}).map((each) => `${each.tagName}.${each.className}`)"""
+
+
+@pytest.fixture
+def chromium() -> Iterator[object]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.real("chromium")
+def test_a_sweep_is_compared_and_a_run_is_stopped_and_started_again(ground: Ground, chromium):
+    from playwright.sync_api import expect
+
+    ground.script("train.py", TRAIN)
+    ground.script("waits.py", WAITS)
+    sweep = ground.stoker("sweep", "--json", "--param", "lr=3,2", "--", "python", "train.py", "8").json()["runs"]
+    ground.detach("--name", "active", "--", "python", "waits.py")
+    ground.stoker("note", "active", EVIL).ok()
+    ground.stoker("wait", "@sweep-1").ok()
+    _, reader = start_console(ground)
+
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, locale="en-US")
+    context.set_default_timeout(WAIT_MS)
+    page, wrong = context.new_page(), []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    page.on("dialog", lambda dialog: dialog.accept() if dialog.type == "confirm" else wrong.append(dialog.message))
+
+    page.goto(reader.url)
+    for run in sweep:
+        page.get_by_role("checkbox", name=f"Compare {run['name']}").check()
+    page.get_by_role("button", name="Compare the chosen runs").click()
+    page.get_by_role("link", name="val_loss best").click()
+    expect(page.locator("#charts .u-over")).to_have_count(1)
+    best = page.locator("tbody tr").first
+    expect(best).to_contain_text(sweep[1]["name"])
+    best.get_by_role("link").click()
+    expect(page.locator("#log")).to_contain_text(EVIL)
+    expect(page.locator("#charts .u-over")).to_have_count(1)
+    page.get_by_role("link", name="dot.png", exact=True).click()
+    assert page.locator("img.picture").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 1
+
+    page.goto(f"http://{reader.host}/runs/active")
+    expect(page.locator("#log")).to_contain_text("one more\none more\n")
+    before = page.locator("#log span").count()
+    page.wait_for_function("(before) => document.querySelectorAll('#log span').length > before", arg=before)
+    ground.kill_server()
+    expect(page.locator("#away")).to_be_visible(timeout=WAIT_MS)
+    ground.stoker("ps").ok()
+    expect(page.locator("#away")).to_be_hidden(timeout=WAIT_MS)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    expect(page.locator("h1 .state")).to_have_text("stopped", timeout=WAIT_MS)
+    page.get_by_role("button", name="Start again").click()
+    expect(page.locator("h1 .state")).to_have_text("running", timeout=WAIT_MS)
+    expect(page.locator("#log")).to_contain_text("first line", timeout=WAIT_MS)
+    assert wrong == []
+
+    other = chromium.new_context(locale="zh-CN", storage_state=context.storage_state())
+    page = other.new_page()
+    for path in ("/runs", "/runs/active", "/compare?tag=sweep-1", "/sweeps", "/machines"):
+        page.goto(f"http://{reader.host}{path}")
+        if page.locator("#charts").count():
+            page.locator("#charts .u-over, #charts .why").first.wait_for()
+        assert page.locator("html").get_attribute("lang") == "zh"
+        for width, scheme in zip(WIDTHS, ("dark", "light", "dark"), strict=True):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function(f"() => document.documentElement.scrollWidth <= {width} && ({CUT})().length === 0")

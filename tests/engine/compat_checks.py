@@ -76,7 +76,7 @@ def an_old_module_with_old_words():
         module = Old(Namespace(rate=0.2))
         trainer.fit(module)
     assert "Stoker splits them over ranks" in heard.getvalue()
-    assert "precision 16 on a CPU is bfloat16" in heard.getvalue()
+    assert "on a CPU, precision 16 means bfloat16" in heard.getvalue()
     assert trainer.global_step == 4 * 3
     assert module.calls == [3] * 4
     assert trainer.task.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.2 * 0.5 ** 3)
@@ -315,7 +315,7 @@ def words_that_cannot_be_followed_are_refused():
     for words, message in (({"nb_gpu_nodes": 2}, "trains on one node"), ({"strategy": "deepspeed"}, "strategy='deepspeed'"), ({"precision": 64}, "precision is"),
                            ({"max_epohcs": 3}, "max_epohcs=...): this argument is not known"), ({"accumulate_grad_batches": {4: 2}}, "a whole number"),
                            ({"gradient_clip_algorithm": "value"}, "by their norm only"), ({"resume_from_checkpoint": "old.ckpt"}, "reads its own checkpoints"),
-                           ({"min_epochs": 3}, "does not wait"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "here are auto"),
+                           ({"min_epochs": 3}, "does not wait"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "supports auto"),
                            ({"limit_val_batches": 1.5}, "a share from 0.0 to 1.0"), ({"limit_train_batches": 0}, "trains nothing")):
         with pytest.raises(InvalidSpec, match=message.replace("(", r"\(").replace(")", r"\)")):
             pl.Trainer(**words)

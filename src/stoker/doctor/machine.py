@@ -99,7 +99,7 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
     counted, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     if quota is not None and quota < mine - 0.01:
-        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are available to you, but programs count {counted}: one worker per counted CPU "
+        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are available to you, but programs see {counted}: one worker per counted CPU "
                       "is too many.", f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}")
     elif mine < counted:
         yield Finding("note", "cpus", f"{mine} of {counted} CPUs are available to you; os.cpu_count() returns {counted}.",
@@ -113,7 +113,7 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
         limited = bool(limit and (not total or limit < total))
         why = f"; the machine has {format_size(total)}, but this container is limited" if limited and total else ""
         text = f"{format_size(ours)} of memory{why}."
-        low = "Above the limit the kernel kills the run; smaller batches and fewer workers use less memory." if ours < _MEMORY_WARN else ""
+        low = "If a run needs more, the kernel kills it; smaller batches and fewer workers use less memory." if ours < _MEMORY_WARN else ""
         yield Finding("warn" if low else "note" if limited else "ok", "memory", text, low)
 
 

@@ -159,7 +159,7 @@ class Engine:
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
         """Return the mean of `value` over all ranks, weighted by `weight`, for example samples. Call on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
-            raise InvalidSpec("engine.average inside an evaluation loop: the ranks have different numbers of batches there.",
+            raise InvalidSpec("engine.average cannot work inside an evaluation loop: the ranks have different numbers of batches.",
                               hint="Sum in the loop, then call engine.average(total / count, weight=count).")
         total, weights = self._core.world.add([float(value) * float(weight), float(weight)])
         return total / weights if weights else float("nan")

@@ -136,7 +136,7 @@ class Gradients:
                 return f"{self.names.get(p, 'A parameter')} is not finite."
         for p in reversed(parameters):
             if p.grad is not None and not p.grad.isfinite().all():
-                return f"Starting from the loss, the first bad gradient is that of {self.names.get(p, 'a parameter')}."
+                return f"Starting from the loss, the first bad gradient is at {self.names.get(p, 'a parameter')}."
         return "All parameters and gradients are finite."
 
     names: dict[torch.Tensor, str] = {}  # noqa: RUF012  # replaced by the engine's own

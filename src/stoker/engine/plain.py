@@ -62,7 +62,7 @@ def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: 
         checkpoint.write(root, doc, {name: t.cpu().contiguous() for name, t in tensors.items()})
     except OSError as e:
         raise StateError(f"The checkpoint of epoch {epoch} could not be written to {root} ({e.strerror or e}).",
-                         hint="The one before it is whole.") from e
+                         hint="The checkpoint before it is complete.") from e
     checkpoint.prune(root, KEPT, None)
 
 
@@ -88,7 +88,7 @@ def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, opti
     missing = [name for name in states if name not in body] + [name for name in body if name not in states]
     if missing:
         raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
-                         f"{missing[0]} is in one of them only.")
+                         f"only one of the two has {missing[0]}.")
     _all_or_nothing(states, {name: tree.decode(each, saved.tensors, _home(states[name])) for name, each in body.items()})
     if verbose:
         say(f"loaded epoch {saved.doc['epoch']} from {saved.path}")

@@ -56,7 +56,7 @@ class Schedule:
     def _measure(self, steps_per_epoch: int, samples_per_step: int) -> None:
         for name, (number, unit) in self._asked.items():
             if (unit == "epochs" and not steps_per_epoch) or (unit == "samples" and not samples_per_step):
-                raise InvalidSpec(f"The schedule's {name} is in {unit}, and the loader does not say how many there are.",
+                raise InvalidSpec(f"The schedule's {name} is in {unit}, but the loader does not report their number.",
                                   hint='Give it in steps, as "500step".')
             steps = {"steps": number, "epochs": number * steps_per_epoch, "samples": number / max(samples_per_step, 1)}[unit]
             self._lengths[name] = math.ceil(steps - 1e-9)
@@ -72,7 +72,7 @@ class Schedule:
     def step(self) -> None:
         """Count one optimizer step and set the rates. Raises InvalidSpec if a length is in epochs or samples and `bind` was not called."""
         if not self.bound:
-            raise InvalidSpec("The schedule has a length in epochs or samples and does not know how long an epoch is.",
+            raise InvalidSpec("The schedule has a length in epochs or samples, but does not know the length of an epoch.",
                               hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).")
         self.steps += 1
         self._apply()

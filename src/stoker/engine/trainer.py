@@ -52,9 +52,9 @@ class Trainer:
                  log: str | list[str] | None = None, eval_every: int = 1, callbacks: Iterable[object] = (),
                  engine: dict[str, object] | None = None) -> None:
         if (epochs is None) == (steps is None):
-            raise InvalidSpec("Trainer needs one of epochs and steps.", hint="stoker.Trainer(epochs=10)")
+            raise InvalidSpec("Trainer needs either epochs or steps.", hint="stoker.Trainer(epochs=10)")
         if not isinstance(eval_every, int) or eval_every < 1:
-            raise InvalidSpec(f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations is at least 1.")
+            raise InvalidSpec(f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations must be at least 1.")
         self.callbacks = list(callbacks)
         for each in self.callbacks:
             if not any(callable(getattr(each, moment, None)) for moment in MOMENTS):

@@ -272,7 +272,7 @@ def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
         return SAFE, f"{knob} trains as well ({numbers})"
     if c.harmful:
         return HARMFUL, f"{knob} trains worse ({numbers})"
-    return UNSHOWN, f"{knob} is not shown to train as well ({numbers})"
+    return UNSHOWN, f"{knob} may not train equally well ({numbers})"
 
 
 def _lines(path: Path) -> list[dict]:

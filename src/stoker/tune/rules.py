@@ -69,7 +69,7 @@ def noise(view: View) -> str:
         middle = sorted(each)[len(each) // 2]
         spread = (max(each) - min(each)) / middle
         if spread > _SPREAD and not (view.facts.get("growth") or {}).get("backward"):
-            return f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one window to the next."
+            return f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one measurement to the next."
     return ""
 
 
@@ -92,7 +92,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     head = ", ".join(p for p in (step, side) if p)
     untried = [a for a in offered if a.cure == "setting" and _foreseen(a)]
     best = min(untried, key=lambda a: a.ratio.value, default=None)
-    most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
+    most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast (forecast)." if best else ""
     if total is not None:
         faster = f"{1 / max(total.value, 0.01):.2f} times as fast"
         most = f" Confirmed: with the settings below, a step is {faster}." if total.value < 0.98 else ""

@@ -93,7 +93,7 @@ OPENED_PAST = "{path} is opened for writing without open(), so a resume cannot b
 PRINTS_ELSEWHERE = "the script prints without sys.stdout and sys.stderr (a second file on their descriptor, /dev/stdout, faulthandler)"
 UNKNOWN_MAP = "{path} is a writable memory map"
 FOREIGN_TRACE = "a debugger, a profiler or a coverage tool traces this process"
-OTHER_POINT = "{what} differs (at the image: {then}; now: {now})"
+OTHER_POINT = "the script is at a different {what} (at the image: {then}; now: {now})"
 
 # -- data loaders
 LOADER_THREAD = "a background thread reads a DataLoader"
@@ -108,7 +108,7 @@ LOADER_DRAWS = "a sampler or an iterable data set draws too many numbers from a 
 LOADER_CHANGES_ITSELF = "{what} changes while the iterable data set is read, so the data set cannot be read again from its start"
 LOADER_CHANGED = "{what} was changed, but loader workers still use its old value"
 LOADER_OTHERS = "the loaders differ from those of the recording"
-LOADER_GONE = "iterator number {n} over a DataLoader is gone"
+LOADER_GONE = "iterator number {n} over a DataLoader no longer exists"
 LOADER_ENDED = "the script uses an iterator over a DataLoader after dropping it"
 LOADER_OTHER_DATA = "a data set, or an object that it uses, has changed after its workers started"
 LOADER_OTHER_INDICES = "a loader returns different samples than in the recording"

@@ -18,12 +18,12 @@ class EMA:
         with ema.applied():      # the model computes with the averages inside
             ...
 
-    The decay of update n is at most (1 + n) / (10 + n), so early averages follow fast (TensorFlow's ExponentialMovingAverage).
+    The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that early averages follow fast.
     Parameters and floating-point buffers are averaged; other buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        """decay: from 0 to below 1, the share that the average keeps at each update. Raises InvalidSpec for another value."""
+        """decay: the share that the average keeps at each update, at least 0 and below 1. Raises InvalidSpec for another value."""
         if not 0 <= decay < 1:
             raise InvalidSpec(f"EMA(decay={decay!r}): decay must be at least 0 and below 1.")
         self.model = model

@@ -157,7 +157,7 @@ class Engine:
             self._core.spent.evaluation += perf_counter() - began - (self._core.spent.total() - before)
 
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
-        """Return the mean of `value` over all ranks, weighted by `weight` (such as a number of samples). Call on every rank, after a loop."""
+        """Return the mean of `value` over all ranks, weighted by `weight` (a number of samples). Call on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
             raise InvalidSpec("engine.average cannot work inside an evaluation loop: the ranks have different numbers of batches.",
                               hint="Sum in the loop, then call engine.average(total / count, weight=count).")

@@ -143,7 +143,7 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         text = f"Collating a batch takes {collate * batch * 1e3:.3g} ms, preparing its samples {sample * batch * 1e3:.3g} ms."
         yield Cause("collate", text, _part(stall, collate / whole), "differencing", *place)
     if wait >= _WAITS * sample:
-        yield Cause("storage", f"A sample waits {wait * 1e3:.3g} ms and works {work * 1e3:.2g} ms: the storage is slow.",
+        yield Cause("storage", f"A sample takes {wait * 1e3:.3g} ms of waiting and {work * 1e3:.2g} ms of work: the storage is slow.",
                     _part(stall, sample / whole), "differencing", *place)
         return
     share = _part(stall, sample / whole)

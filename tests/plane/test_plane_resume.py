@@ -56,7 +56,7 @@ def test_programs_that_each_life_starts():
     assert resume.starts_again(state) is None
     told = resume.starts_again({**state, "lives": [{"attempt": 1}, {"attempt": 2}]})
     assert told == resume.starts_again({**state, "state": "resumable"})
-    assert told == "its setup starts tensorboard (train.py:12) in each attempt; text that they append to a file appears twice after a kill"
+    assert told == "its setup starts tensorboard (train.py:12) in each attempt; if a program appends text to a file, the text appears twice after a kill"
 
 
 def test_a_run_that_came_back():

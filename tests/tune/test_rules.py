@@ -245,7 +245,7 @@ def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_not
 
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
     verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
-    assert "bf16 would gain 9% by forecast, with your consent: --allow precision." in verdict
+    assert "bf16 may gain 9% (forecast), but needs your consent: --allow precision." in verdict
 
 
 @pytest.mark.parametrize(("state", "total", "after"), [("kept", 0.8, 0.8), ("no gain", None, 1.0), ("needs consent: --allow precision", None, 1.0)])

@@ -164,7 +164,7 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_
             as_json: bool) -> None:
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
-    Runs that differ only in their seed form a group, with mean and spread. A difference within the spread makes no run better.
+    Runs that differ only in their seed form a group, with mean and spread. A difference within the spread does not count.
     @TAG means all runs with a tag, such as the runs of a sweep.
     """
     from stoker.cli import comparison

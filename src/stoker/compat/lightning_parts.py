@@ -99,7 +99,7 @@ def only_loader(loaders: object, use: str = "evaluate") -> Iterable | None:
     several = list(loaders.values()) if isinstance(loaders, dict) else loaders
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):
         if len(several) > 1:
-            raise InvalidSpec(f"There are {len(several)} loaders to {use} with; Stoker's Trainer takes one.",
+            raise InvalidSpec(f"The script passes {len(several)} loaders to {use} with; Stoker's Trainer supports one.",
                               hint="torch.utils.data.ConcatDataset joins datasets.")
         return several[0]
     return loaders

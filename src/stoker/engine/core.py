@@ -94,7 +94,7 @@ class Core:
         if made.get("accumulate") == self.config.accumulate and made["window"] != self.window:
             self.window = made["window"]
             if self.window < self.world.size:
-                raise StateError(f"The run started with {self.window} micro-batches per step; {self.world.size} ranks cannot share them.",
+                raise StateError(f"The run started with {self.window} micro-batches per step; {self.world.size} ranks are too many.",
                                  hint=f"Use at most {self.window} ranks.")
         if saved:
             self.resuming = True
@@ -116,7 +116,7 @@ class Core:
         name = self.config.precision
         if name == "auto":
             name, why = (made["precision"], "as at the first start") if made.get("precision") else precision.choose(self.device)
-            self.keeper.said.append(f'precision="auto" is {name}: {why}')
+            self.keeper.said.append(f'precision="auto" chose {name}: {why}')
         self.precision = self.gradients.precision = precision.precision(name, self.device)
 
     def prepare(self, model: nn.Module, compiled: bool) -> None:

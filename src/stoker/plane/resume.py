@@ -180,7 +180,9 @@ def starts_again(state: dict | None) -> str | None:
     programs = () if state.get("state") == "ended" and len(state.get("lives") or ()) < 2 else state.get("again") or ()
     told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
     listed = ", ".join(told)
-    return f"its setup starts {listed} in each attempt; text that they append to a file appears twice after a kill" if told else None
+    if not told:
+        return None
+    return f"its setup starts {listed} in each attempt; if a program appends text to a file, the text appears twice after a kill"
 
 
 def not_taken(state: dict | None) -> list[str]:
@@ -235,7 +237,7 @@ def _why_not(command: list[str]) -> str | None:
     for word in words[1:]:
         if not word.startswith("-"):
             break
-        for flag, means in (("I", "isolated"), ("E", "ignoring the environment"), ("S", "without site")):
+        for flag, means in (("I", "isolated"), ("E", "without the environment"), ("S", "without site")):
             if not word.startswith("--") and flag in word[1:]:
                 return f"python {word} starts {means}, so Stoker's hooks cannot load"
     return "no Python process loaded Stoker's hooks; does the command clear PYTHONPATH?"

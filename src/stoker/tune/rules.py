@@ -98,7 +98,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
         most = f" Confirmed: with the settings below, a step is {faster}." if total.value < 0.98 else ""
     asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
     if asks:
-        most += f" {asks.name} would gain {asks.gain:.0%} by forecast, with your consent{asks.state[len(ASKS):]}."
+        most += f" {asks.name} may gain {asks.gain:.0%} (forecast), but needs your consent{asks.state[len(ASKS):]}."
     if found:
         return f"{head}. {found[0].text}{most}"
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):

@@ -303,7 +303,7 @@ class _Restore:
             if saved.tobytes() == array.tobytes():
                 continue
             if not array.flags.writeable:
-                self.differs(path, "a read-only array", "one with other numbers")
+                self.differs(path, "a read-only array", "an array with different values")
             array[...] = saved
 
     def _find(self, path: str):

@@ -36,8 +36,8 @@ class Config:
     clip: maximum norm of all gradients of one update, or None.
     save: time between two saves: "30s", "5min", "200step", "1ep".
     keep_last: number of newest checkpoints to keep, in addition to the best.
-    nan: action for a loss or gradient that is not finite: "stop" raises an error; "skip" drops the step; "back" drops the step,
-        restores models, optimizers and schedulers from the last checkpoint, and continues with the next batch.
+    nan: action for a loss or gradient that is not finite. "stop" raises an error. "skip" drops the step. "back" also restores
+        models, optimizers and schedulers from the last checkpoint, and continues with the next batch.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
     log: where numbers go in addition to metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the checkpoints), "wandb"
         (offline without an API key), a list of both, or None.

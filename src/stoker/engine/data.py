@@ -253,7 +253,7 @@ class Stream(Feed):
         self._restored = False
         self._speaks = True
         if self.holder is None:
-            self.doubt = f"{self.name} has no state_dict, so a resume reads its batches again up to the saved position"
+            self.doubt = f"{self.name} has no state_dict, so a resume reads it from its start to the saved position"
 
     def length(self) -> int | None:
         try:

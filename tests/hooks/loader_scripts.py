@@ -598,7 +598,7 @@ def script_attribute_between_epochs():
         yield from loader
 
 
-@expect("dataset.epoch was changed while")
+@expect("dataset.epoch was changed, but loader workers")
 def script_attribute_within_epoch():
     dataset = Called(None)
     dataset.epoch = 0

@@ -154,7 +154,7 @@ def _print_facts(facts: dict) -> None:
             ("disk", _of(facts.get("disk_free_bytes"), facts.get("disk_bytes"))),
             ("/dev/shm", format_size(facts["shm_bytes"]) if facts.get("shm_bytes") else "-"),
             ("python", f"{python.get('version', '-')}  {python.get('executable', '')}".rstrip()),
-            ("torch", facts.get("torch") or "not found beside this python"),
+            ("torch", facts.get("torch") or "not installed for this Python"),
             *((f"GPU {gpu.get('index')}", _gpu(gpu, facts)) for gpu in facts.get("gpus") or ())]
     if not facts.get("gpus"):
         rows.append(("GPUs", "none"))

@@ -25,7 +25,7 @@ FAILED = "failed"
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     """Copy the files that a run made or changed into the folder where you typed `stoker run`.
 
-    Works for runs on other machines, and for runs with --copy. FILES are paths, folders or patterns such as '*.pt'; the default is all files.
+    Works for runs on other machines, and for runs with --copy. FILES are paths, folders or patterns ('*.pt'); the default is all files.
     If you have changed a local file, pull does not replace it: it writes the run's file to the folder runs/ID/outputs in the state folder,
     and says so. If the transfer is interrupted, type the command again: it continues from there.
     """

@@ -23,7 +23,7 @@ _ADVICE = {
     "repeated_work": "Prepare the samples once and keep the result.",
     "collate": "Build the batch from whole rows, not from single values.",
     "duplicates": "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
-    "unshuffled": "Set shuffle=True for the training loader on every branch.",
+    "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
     "sync": "Sum on the device and fetch the value every N steps.",
     "ping_pong": "Keep the values on the device.",
     "cleanup": "Remove it from the loop: PyTorch reuses memory without it.",

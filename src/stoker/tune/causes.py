@@ -94,8 +94,8 @@ def _machine(view: View) -> Iterator[Cause]:
         fewer = [(r, p) for p in view.phases if p.startswith("threads=") and int(p[8:]) < threads and (r := view.ratio(p))]
         if fewer:
             ratio, phase = min(fewer, key=lambda f: f[0].value)
-            yield Cause("threads", f"torch computes with {threads} threads on {view.cores:g} cores; with {phase[8:]}, a step takes "
-                        f"{ratio.value:.0%} of its current time.", gained(ratio), "differencing")
+            yield Cause("threads", f"torch computes with {threads} threads on {view.cores:g} cores; with {phase[8:]} threads, a step "
+                        f"takes {ratio.value:.0%} of its current time.", gained(ratio), "differencing")
 
 
 # --- the computation ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
         clean = os.path.normpath(pattern)
         meant = [f for f in files if fnmatch.fnmatchcase(f["path"], clean) or f["path"].startswith(f"{clean}/") or clean == "."]
         if not meant:
-            raise NotFound(f"{name} made or changed no file '{pattern}'.", hint="See its files: stoker show RUN")
+            raise NotFound(f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN")
         taken.update((f["path"], f) for f in meant)
     return list(taken.values())
 

@@ -132,7 +132,7 @@ def _tell(told: dict) -> None:
     here = f"{_count(by['here'])} already in {output.shown(told['folder'])}" if by["here"] else ""
     brought = f"{_count(by['brought'])} ({size}) copied to {output.shown(told['folder'])}" if by["brought"] else ""
     if not told["files"]:
-        output.say(f"{name} made or changed no files")
+        output.say(f"{name} did not make or change any file")
     if brought or here:
         output.say(f"{name}: {'; '.join(filter(None, (brought, here)))}")
     if by["kept"]:

@@ -102,7 +102,7 @@ class _Judge:
             return tip
         copy = self.view.copy
         if copy is not None:
-            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step is copies that do not overlap with computing.", 0.0)
+            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step is spent on copies that do not overlap computing.", 0.0)
         return Tip("pin_memory", "NOT TESTED", "The copies could not be measured.")
 
     def prefetch(self) -> Tip:

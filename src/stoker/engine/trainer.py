@@ -36,7 +36,7 @@ MOMENTS = ("start", "step", "epoch", "evaluate", "save", "end")
 
 
 class Trainer:
-    """Trains and evaluates a task, and saves it as Engine does: type the same command again to resume bit-exactly.
+    """Trains, evaluates and saves a task. Type the same command again to resume bit-exactly, as with Engine.
 
     folder, seed, precision, accumulate, clip, save, log: as for Engine. engine: other arguments of Engine, as a dict: {"nan": "skip"}.
     epochs or steps: length of the training; steps counts optimizer steps.

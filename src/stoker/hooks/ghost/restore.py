@@ -231,7 +231,7 @@ class _Restore:
                 continue
             in_a_module = ("._parameters[" in path or "._buffers[" in path) and not path.endswith(".grad")
             if in_a_module or self._has_array(tensor):
-                self.differs(path, "memory of its own", "memory that it shares in another way")
+                self.differs(path, "separate memory", "memory that other objects share")
 
     def _has_array(self, tensor) -> bool:
         storage = tensor.untyped_storage()

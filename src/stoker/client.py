@@ -373,7 +373,7 @@ class _Cut(Exception):
 
 def _path(ref: str, verb: str = "") -> str:
     if not ref:
-        raise NotFound("No run was named.")
+        raise NotFound("The name of the run is empty.")
     return "/v1/runs/" + _quoted(ref) + (f"/{verb}" if verb else "")
 
 

@@ -34,7 +34,7 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
         clean = os.path.normpath(pattern)
         meant = [f for f in files if fnmatch.fnmatchcase(f["path"], clean) or f["path"].startswith(f"{clean}/") or clean == "."]
         if not meant:
-            raise NotFound(f"{name} made or changed no file '{pattern}'.", hint="See its files: stoker show RUN")
+            raise NotFound(f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN")
         taken.update((f["path"], f) for f in meant)
     return list(taken.values())
 
@@ -71,7 +71,7 @@ class Ground:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StateError("Another stoker pull of this run is at work.", hint="Wait for it, then try again.") from None
+                raise StateError("Another stoker pull of this run is active.", hint="Wait for it, then try again.") from None
             yield
 
     def verdict(self, file: dict) -> str:
@@ -180,7 +180,7 @@ def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: 
     changed = (head["size"], head["mtime_ns"]) != (file["size"], file["mtime_ns"]) or not end.get("whole")
     if changed or end.get("sha256") != digest:
         part.unlink()
-        return file, "failed", "it was written to meanwhile" if changed else "its checksum does not match"
+        return file, "failed", "the run wrote to it during the copy" if changed else "its checksum does not match"
     try:
         return (file, *ground.settle(file, part, head["mode"], digest))
     except OSError as e:
@@ -206,7 +206,7 @@ def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict, offset:
             f.write(body)
             digest.update(body)
             progress(file, count)
-    raise TargetError("The connection was cut.")
+    raise TargetError("The connection was lost.")
 
 
 def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:

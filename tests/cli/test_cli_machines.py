@@ -28,7 +28,7 @@ def test_a_machine_is_added_checked_used_and_removed(ground: Ground, sshd: Sshd)
     ground.stoker("run", "--on", "far", "--name", "one", "x.py").ok()
     assert [(each["name"], each["active"], each["ended"]) for each in ground.stoker("machine", "ls", "--json").json()] == [("local", 0, 0), ("far", 0, 1)]
     kept = ground.stoker("machine", "rm", "far")
-    assert kept.code == 2 and "1 ended runs are on far" in kept.err and "stoker machine rm --yes far" in kept.err
+    assert kept.code == 2 and "far has 1 ended run. " in kept.err and "stoker machine rm --yes far" in kept.err
     ground.stoker("rm", "--yes", "one").ok()
     ground.stoker("machine", "rm", "far").ok()
     assert [each["name"] for each in ground.stoker("machine", "ls", "--json").json()] == ["local"]

@@ -75,7 +75,7 @@ def test_a_picture_has_round_ticks_names_and_no_place_for_what_is_not_finite():
         lines = chart.draw(chart.Chart("loss", "step", curves), columns, colour=False).split("\n")
         assert max(map(len, lines[:-1])) <= columns
         assert any(line.endswith("train/loss") for line in lines) and "\x1b" not in "".join(lines)
-        assert "2 values are nan, infinite or beyond 1e300" in lines[-1]
+        assert "2 values not drawn: nan, infinite or beyond 1e300" in lines[-1]
     assert chart.ticks(0, 1, 5) == [0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]
     assert chart.draw(chart.Chart("loss", "step", [chart.Curve("a", [(1, float("nan"))])]), 80, colour=False) == "loss: no value is finite"
 

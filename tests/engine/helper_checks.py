@@ -48,7 +48,7 @@ def linear_and_steps():
 def lengths_are_converted_to_steps():
     for warmup, steps in (("2step", 2), ("0.5ep", 2), ("30sample", 3), ("31sample", 4)):
         schedule = stoker.sched.linear(optimizer(), "2ep", warmup=warmup)
-        with pytest.raises(InvalidSpec, match="does not know how long an epoch is"):
+        with pytest.raises(InvalidSpec, match="does not know the length of an epoch"):
             schedule.step()
         schedule.bind(torch.utils.data.DataLoader(range(23), batch_size=5), window=2)  # 5 batches: 3 steps an epoch of 10 samples at most
         assert schedule.get_last_lr() == [pytest.approx(1 / steps)]
@@ -91,7 +91,7 @@ def averages_follow_and_are_put_in_for_an_evaluation():
     twin.load_state_dict(ema.state_dict())
     with twin.applied():
         assert twin.model[0].weight[0, 0].item() == pytest.approx(wanted)
-    with pytest.raises(InvalidSpec, match=r"of another model: 0\.weight"):
+    with pytest.raises(InvalidSpec, match=r"belong to a different model: 0\.weight"):
         stoker.EMA(nn.Sequential(nn.Linear(3, 2))).load_state_dict(ema.state_dict())
 
 
@@ -147,7 +147,7 @@ def nothing_is_changed_when_something_does_not_fit(tmp_path):
     with pytest.raises(StateError, match="optimizer1"):
         stoker.load_checkpoint(tmp_path, 0, other, wrong)
     assert other.weight.equal(before)
-    with pytest.raises(StateError, match=r"more\.schedule is in one of them only"):
+    with pytest.raises(StateError, match=r"only one of the two has more\.schedule"):
         stoker.load_checkpoint(tmp_path, 0, other, moved, schedule=torch.optim.lr_scheduler.StepLR(moved, 2))
     assert other.weight.equal(before)
     assert not moved.state

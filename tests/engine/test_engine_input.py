@@ -37,9 +37,9 @@ REFUSED = {
     "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "it does not depend on any parameter"),
     "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); it must be a scalar."),
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
-    "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "update(SGD) without a backward before it."),
+    "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "update(SGD) needs a backward before it."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
-                                  "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is that of model1.bias. Samples of its last micro-batch: 16, 17,"),
+                                  "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is at model1.bias. Samples of its last micro-batch: 16, 17,"),
     "state that cannot be saved": (SET + "class S:\n    def state_dict(self): return {'f': open}\n    def load_state_dict(self, s): pass\n" +
                                    "engine.setup(model, opt, S())" + LOOP.format(body="engine.step(loss)"), "object1.f is a builtins.builtin_function_or_method"),
     "a negative number of epochs": (SET + "engine.epochs(-1)", "the number of epochs must be an integer"),
@@ -93,7 +93,7 @@ def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(
     steps = {int(line.split()[1]): line.split()[2:] for line in output.splitlines() if line.startswith("STEP")}
     for bad, saved in ((8, 6), (15, 12)):
         assert steps[bad][0] != steps[bad][1] == steps[saved][1]
-        assert f"step {bad} is not finite and is skipped; models and optimizers are those of step {saved} again." in output
+        assert f"step {bad} is not finite and is skipped; models and optimizers are restored from step {saved}." in output
     assert steps[8][2] == steps[7][2]  # the schedule too: of step 6, and one on
     assert live(nursery, tmp_path / "killed", text, DIE="9")[0] == -9
     assert live(nursery, tmp_path / "killed", text)[1].splitlines()[-1] == output.splitlines()[-1]
@@ -102,7 +102,7 @@ def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(
 def test_a_run_that_goes_back_again_and_again_is_ended(nursery, tmp_path):
     code, output = live(nursery, tmp_path, "BAD = range(4, 99)\n" + BACK.replace("3step", "1h"))
     assert code == 1
-    assert "Step 8 is not finite, and 3 times before it went back to step 0. Starting from the loss, the first bad gradient is that of model1.bias." in output
+    assert "Step 8 is not finite, and the run has gone back 3 times to step 0. Starting from the loss, the first bad gradient is at model1.bias." in output
     assert "Samples of its last micro-batch: 28, 29, 30, 31." in output
 
 
@@ -162,8 +162,8 @@ class Kept(Flow):
 """
 GRADES = {
     "Private()": ("state-only (two fetches of one sample of Private differ: the data set uses its own random generator)", False),
-    "Whole()": ("Whole fetches whole batches, so random numbers are derived per batch", True),
-    "Flow()": ("state-only (Flow has no state_dict, so its batches are read again up to the position)", True),
+    "Whole()": ("Whole fetches whole batches, so Engine sets seeds per batch, not per sample", True),
+    "Flow()": ("state-only (Flow has no state_dict, so a resume reads it from its start to the saved position)", True),
     "Kept()": ("a resume will be bit-exact", True),
     "torch.utils.data.Subset(data, range(3, 30))": ("a resume will be bit-exact", True),
 }

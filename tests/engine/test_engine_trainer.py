@@ -135,7 +135,7 @@ except stoker.base.errors.StateError as e:
 
 
 REFUSED = {
-    "needs one of epochs and steps": "stoker.Trainer('run')",
+    "needs either epochs or steps": "stoker.Trainer('run')",
     "the number of epochs between two evaluations": "stoker.Trainer('run', epochs=1, eval_every=0)",
     "The callback int has none of the methods": "stoker.Trainer('run', epochs=1, callbacks=[3])",
     "Engine has no argument 'nun'": "stoker.Trainer('run', epochs=1, engine={'nun': 'skip'})",

@@ -598,7 +598,7 @@ def script_attribute_between_epochs():
         yield from loader
 
 
-@expect("dataset.epoch was changed while")
+@expect("dataset.epoch was changed, but loader workers")
 def script_attribute_within_epoch():
     dataset = Called(None)
     dataset.epoch = 0
@@ -611,7 +611,7 @@ def script_attribute_within_epoch():
             yield batch
 
 
-@expect("was changed while")
+@expect("was changed, but loader workers")
 def script_shared_within_epoch():
     dataset = Flagged(mp.Value("d", 1.0))
     for epoch in range(2):
@@ -650,7 +650,7 @@ def script_sampler_draws_for_workers():
     return by_workers(Augmented(), sampler=Lazy(), persistent_workers=True)
 
 
-@expect("uses a random generator too often")
+@expect("draws too many numbers from a random generator")
 def script_sampler_draws_too_often():
     return read(DataLoader(Augmented(), 1, sampler=Lazy(1020)), 1)
 

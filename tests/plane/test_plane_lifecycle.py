@@ -278,7 +278,7 @@ def test_admission():
 
 def test_gpus_of_a_run_found_again_are_learnt_and_none_is_given_away_until_then():
     lost = a_run(gpus=1, gpu_uuids=())
-    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: not known yet which GPUs train uses"
+    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: Stoker does not know yet which GPUs train uses"
     seen = seen_of("running", 2)
     seen.telemetry = {"gpus": [{"uuid": "GPU-b", "index": 1}]}
     assert facts_of(decide(lost, seen, NOW))["gpu_uuids"] == ("GPU-b",)

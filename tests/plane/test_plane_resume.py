@@ -56,7 +56,7 @@ def test_programs_that_each_life_starts():
     assert resume.starts_again(state) is None
     told = resume.starts_again({**state, "lives": [{"attempt": 1}, {"attempt": 2}]})
     assert told == resume.starts_again({**state, "state": "resumable"})
-    assert told == "its setup starts tensorboard (train.py:12) in each attempt; text that they append to a file appears twice after a kill"
+    assert told == "its setup starts tensorboard (train.py:12) in each attempt; if a program appends text to a file, the text appears twice after a kill"
 
 
 def test_a_run_that_came_back():
@@ -68,28 +68,28 @@ def test_a_run_that_came_back():
 
 def test_a_run_that_began_anew():
     lives = [{"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 0, "out_bytes": 0}]
-    left = "Its files were as attempt 1 left them"
+    left = "It found the files as they were at the end of attempt 1"
     assert resume.began_anew({"lives": lives}) == f"attempt 2 restarted from scratch: there was no image. {left}"
     assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 restarted from scratch: no image was usable. {left}"
     assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
     assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
     assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert resume.began_anew(lost).endswith("left them, except for a (Permission denied): their content is in resume/aside/2")
+    assert resume.began_anew(lost).endswith("at the end of attempt 1, except for a (Permission denied): their content is in resume/aside/2")
     third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
-    assert resume.began_anew(third).endswith("Its files were as attempt 2 found them, before it restored files of an image")
+    assert resume.began_anew(third).endswith("It found the files as they were before attempt 2 restored files of an image")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
 def test_a_run_that_was_cut_short_on_its_way_back():
     assert resume.given_back({}, False, 2, "t") is None
     returned = {"given_back": [{"attempt": 2, "aside": 2}]}
-    assert "Its changes to files were undone" in resume.given_back(returned, False, 2, "t")
+    assert "Stoker undid its changes to files" in resume.given_back(returned, False, 2, "t")
     assert resume.given_back(returned, False, 3, "t") is None
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert "Not restored: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
     told = resume.given_back({}, True, 2, "t")
-    assert "the folder has older files" in told and "to restore them: stoker start t or stoker rm t" in told
+    assert "your folder has the older files of an image" in told and "to restore them: stoker start t or stoker rm t" in told
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
@@ -113,7 +113,7 @@ def test_a_run_that_was_audited():
     many = [audit(step) for step in (1, 2, 3, 4, 5)]
     assert resume.audits({**state, "audited": many}) == "audited 5 times, last at steps 2, 3, 4 and 5: bit-exact"
     assert resume.audits({**state, "audited": [audit(7), audit(9, "not audited", "no memory")]}) == "audited at step 7: bit-exact; last audit failed: no memory"
-    assert resume.audits({**state, "audited": [audit(7, spare=False)]}).endswith("(no spare core: audits took time from training)")
+    assert resume.audits({**state, "audited": [audit(7, spare=False)]}).endswith("(no spare core: audits slowed the training)")
 
 
 def test_a_run_whose_audit_came_to_something_else():
@@ -172,5 +172,5 @@ def test_a_way_back_that_is_dear_says_so():
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
     assert told(204.0, 600.0) == ("that is 34 % of the 10m of training that it saves; the script's own checkpoints may be faster "
-                                  "(stoker run with its arguments to resume)")
-    assert told(700.0, 600.0) == "the run has trained 10m so far: a new run reaches this step sooner (stoker run)"
+                                  "(stoker run with the script's arguments to resume)")
+    assert told(700.0, 600.0) == "a new run reaches this step sooner (stoker run): the run has trained only 10m so far"

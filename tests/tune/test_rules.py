@@ -228,7 +228,7 @@ def test_what_was_kept_is_never_called_already_good():
 
 def test_what_was_tried_is_no_forecast_any_more():
     told = _told("fused", "no gain", ms=8.5)
-    assert "lready good" in told.verdict and "by forecast" not in told.verdict
+    assert "lready good" in told.verdict and "(forecast)" not in told.verdict
     tip = next(each for each in told.tips if each.name == "optimizer")
     assert tip.state == "NO EFFECT" and "no gain" in tip.text
 
@@ -245,7 +245,7 @@ def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_not
 
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
     verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
-    assert "bf16 would gain 9% by forecast, with your consent: --allow precision." in verdict
+    assert "bf16 may gain 9% (forecast), but needs your consent: --allow precision." in verdict
 
 
 @pytest.mark.parametrize(("state", "total", "after"), [("kept", 0.8, 0.8), ("no gain", None, 1.0), ("needs consent: --allow precision", None, 1.0)])
@@ -271,7 +271,7 @@ def test_a_forecast_that_may_be_no_gain_at_all_helps_nowhere():
     unsure = tuple(dataclasses.replace(a, ratio=Range(0.9, 0.7, 1.1)) for a in found.actions)
     told = rules.told_again(dataclasses.replace(found, actions=unsure), made, CARD)
     assert tip(told, "precision").state == "NOT TESTED" and "+11% is uncertain" in tip(told, "precision").text
-    assert "Best setting" not in told.verdict and "would gain" not in told.verdict
+    assert "Best setting" not in told.verdict and "may gain" not in told.verdict
     assert sum(s.after_ms for s in told.stages) == pytest.approx(sum(s.now_ms for s in told.stages), rel=0.01)
 
 

@@ -57,7 +57,7 @@ class Denied(StokerError):
     code = "denied"
     exit_code = 4
     http_status = 403
-    default_hint = "Check the owner of the folder that is named."
+    default_hint = "Check the owner of this folder."
 
 
 class TargetError(StokerError):

@@ -49,7 +49,7 @@ def add(where: Home, machine: TargetConfig) -> None:
     lines = [f"[targets.{machine.name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     text = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
     if _targets_in(text) != {**_targets_in(before), machine.name: values}:
-        raise InvalidSpec(f"No table can be added to {where.config} as it is written.", hint=f"Edit {where.config}.")
+        raise InvalidSpec(f"Stoker cannot add a table to {where.config}.", hint=f"Add [targets.{machine.name}] yourself in {where.config}.")
     make_home(where)
     _write(where, text)
 
@@ -62,7 +62,7 @@ def remove(where: Home, name: str) -> None:
         raise InvalidSpec(f"There is no machine {name} in {where.config}.", hint="All machines: stoker machine ls")
     text = _without(_text(where), name)
     if _targets_in(text) != {each: table for each, table in before.items() if each != name}:
-        raise InvalidSpec(f"{where.config} does not hold {name} as a table of its own.", hint=f"Edit {where.config}.")
+        raise InvalidSpec(f"{name} does not have its own table in {where.config}.", hint=f"Edit {where.config}.")
     _write(where, text)
 
 

@@ -36,7 +36,7 @@ FINAL = frozenset({State.DONE, State.FAILED, State.STOPPED})
 HOLDING = frozenset({State.STAGING, State.STARTING, State.RUNNING, State.STOPPING})  # these hold compute
 
 STATE_SENTENCES = {
-    State.PENDING: "waiting for its turn",
+    State.PENDING: "waiting to start",
     State.STAGING: "preparing its files",
     State.STARTING: "starting, or waiting to restart",
     State.RUNNING: "running",
@@ -154,7 +154,7 @@ def resuming(back: dict | None, attempt: int) -> str | None:
         return None
     if back.get("of") is None:
         return f"repeating the steps after the image, at step {back['step']:,}"
-    return f"step {back['step']:,} of {back['of']:,} on the way back to its image"
+    return f"resuming: step {back['step']:,} of {back['of']:,}, up to its image"
 
 
 def _fields(evidence: dict) -> dict:

@@ -88,7 +88,7 @@ def draw(chart: Chart, columns: int, *, colour: bool, rows: int = ROWS) -> str:
     lines += _below((x0, x1), left, wide, columns, chart.axis)
     odd = sum(not _drawable(value) for curve in chart.curves for _, value in curve.points)
     if odd:
-        lines.append(" " * (left + 2) + f"{odd:,} value{'s are' if odd > 1 else ' is'} nan, infinite or beyond 1e300, and not drawn")
+        lines.append(" " * (left + 2) + f"{odd:,} value{'s' if odd > 1 else ''} not drawn: nan, infinite or beyond 1e300")
     return "\n".join(lines)
 
 

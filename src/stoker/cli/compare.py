@@ -103,7 +103,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     for form in sorted((here.keys() | there.keys()) - known.forms):
         mine, theirs = here.get(form, []), there.get(form, [])
         if len(mine) != len(theirs):
-            wrong.append(f"{form}: {len(theirs)} of them, {len(mine)} in the baseline run")
+            wrong.append(f"{form}: {len(theirs)} here, {len(mine)} in the baseline run")
         elif form not in known.contents and mine != theirs:
             wrong.append(form)
     return found + [f"file {name}" for name in wrong[:5]]

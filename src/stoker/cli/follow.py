@@ -245,7 +245,7 @@ class Follower:
                 return
             output.close_stdout()
             if isinstance(e, BrokenPipeError):
-                raise Left(output.SIGPIPE_CODE, f"The reader of the output is gone; {self._how_it_goes_on()}") from e
+                raise Left(output.SIGPIPE_CODE, f"The program that reads the output has ended; {self._how_it_goes_on()}") from e
             raise Left(EXIT_OWN_FAILURE, f"The output cannot be written ({e.strerror}); the run continues. "
                        f"Return with: {self._come_back}") from e
         self._fresh_line = data.endswith(b"\n")

@@ -53,7 +53,7 @@ def parse(text: str) -> Param:
     if not made.low < made.high or not math.isfinite(made.high - made.low):
         raise InvalidSpec(f"--param {name}: {low} is not smaller than {high}.", hint=_EXAMPLES)
     if made.log and made.low <= 0:
-        raise InvalidSpec(f"--param {name}: a logarithmic range begins above 0.", hint=_EXAMPLES)
+        raise InvalidSpec(f"--param {name}: a logarithmic range must begin above 0.", hint=_EXAMPLES)
     if count is None:
         return made
     if not 2 <= int(count) <= RUNS_MAX:

@@ -132,7 +132,8 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
         raise StateError(f"{output.shown(name)} has {len(active)} active runs, {output.shown(active[0]['name'])} among them.",
                          hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}")
     if runs and not yes:
-        told = f"{len(runs)} ended runs are on {output.shown(name)}; without it, their logs and files cannot be read."
+        count = f"{len(runs)} ended run{'' if len(runs) == 1 else 's'}"
+        told = f"{output.shown(name)} has {count}. If you remove it, you cannot read their logs and files."
         if not output.can_ask():
             raise InvalidSpec(told, hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...")
         if not output.ask(f"{told} Remove it?", default=False):
@@ -153,7 +154,7 @@ def _print_facts(facts: dict) -> None:
             ("disk", _of(facts.get("disk_free_bytes"), facts.get("disk_bytes"))),
             ("/dev/shm", format_size(facts["shm_bytes"]) if facts.get("shm_bytes") else "-"),
             ("python", f"{python.get('version', '-')}  {python.get('executable', '')}".rstrip()),
-            ("torch", facts.get("torch") or "not found beside this python"),
+            ("torch", facts.get("torch") or "not installed for this Python"),
             *((f"GPU {gpu.get('index')}", _gpu(gpu, facts)) for gpu in facts.get("gpus") or ())]
     if not facts.get("gpus"):
         rows.append(("GPUs", "none"))

@@ -155,7 +155,7 @@ def _point(point: list | None, unit: str = "") -> str:
 
 @click.command("compare")
 @refs_argument()
-@click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four of them]")
+@click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four metrics]")
 @click.option("--sort", metavar="NAME", help="Best value of this metric first, or smallest value of this parameter.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all parameters and metrics as CSV.")
 @click.option("--html", metavar="FILE", help="Write the comparison as an HTML file.")
@@ -164,7 +164,7 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_
             as_json: bool) -> None:
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
-    Runs that differ only in their seed form a group, with mean and spread. A difference within the spread makes no run better.
+    Runs that differ only in their seed form a group, with mean and spread. A difference within the spread does not count.
     @TAG means all runs with a tag, such as the runs of a sweep.
     """
     from stoker.cli import comparison

@@ -25,7 +25,7 @@ FAILED = "failed"
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     """Copy the files that a run made or changed into the folder where you typed `stoker run`.
 
-    For runs on other machines, and for runs with --copy. FILES are paths, folders or patterns such as '*.pt'; the default is all files.
+    Works for runs on other machines, and for runs with --copy. FILES are paths, folders or patterns ('*.pt'); the default is all files.
     If you have changed a local file, pull does not replace it: it writes the run's file to the folder runs/ID/outputs in the state folder,
     and says so. If the transfer is interrupted, type the command again: it continues from there.
     """
@@ -132,7 +132,7 @@ def _tell(told: dict) -> None:
     here = f"{_count(by['here'])} already in {output.shown(told['folder'])}" if by["here"] else ""
     brought = f"{_count(by['brought'])} ({size}) copied to {output.shown(told['folder'])}" if by["brought"] else ""
     if not told["files"]:
-        output.say(f"{name} made or changed no files")
+        output.say(f"{name} did not make or change any file")
     if brought or here:
         output.say(f"{name}: {'; '.join(filter(None, (brought, here)))}")
     if by["kept"]:

@@ -342,7 +342,7 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
 def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start what has this tag and did not reach its end, oldest first. Raises InvalidSpec with --attach."""
     if follow:
-        raise InvalidSpec(f"--attach follows one run, and {output.shown(ref)} stands for several.", hint="Leave out --attach.")
+        raise InvalidSpec(f"--attach follows one run, and {output.shown(ref)} means several runs.", hint="Leave out --attach.")
     ended = [run["id"] for run in reversed(tagged(ref[1:])) if State(run["state"]) in (State.FAILED, State.STOPPED)]
     started, code = _each(ended, lambda run_id: plane().start(run_id, edited=edited))
     if as_json:

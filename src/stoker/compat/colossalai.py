@@ -40,8 +40,8 @@ from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.progress import say
 
 NOT_ONE = ("pipeline", "tensor")  # parts of `parallel` that split a model
-NO_LOOP = ("the loop over epochs is not over a number of epochs of the configuration: nothing is saved, and a restart begins again. "
-           "`for epoch in range(gpc.config.NUM_EPOCHS)` can be resumed")
+NO_LOOP = ("this loop over epochs does not use a number of epochs of the configuration, so it saves nothing, and a restart begins again. "
+           "To make it resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`")
 
 
 class AMP_TYPE(enum.Enum):  # ColossalAI's name
@@ -113,7 +113,7 @@ def launch_from_torch(config: str | Path | dict, host: object = None, port: obje
     sizes = [part.get("size", 1) if isinstance(part, dict) else part for part in (split.get(name, 1) for name in NOT_ONE)]
     if any(size and size > 1 for size in sizes) or "zero" in asked:
         raise InvalidSpec("The configuration splits the model (parallel or zero), which Stoker's engine does not do.",
-                          hint="Take `parallel` and `zero` out: each rank then trains the whole model on its part of the data.")
+                          hint="Remove `parallel` and `zero`: each rank then trains the whole model on its part of the data.")
     context.core = engines.Engine(seed=seed, precision="fp16" if asked.get("fp16") else "fp32", clip=asked.get("clip_grad_norm") or None,
                                   accumulate=asked.get("gradient_accumulation", 1), save=asked.get("stoker_save", "1min"))
     context.schedulers = []
@@ -219,7 +219,7 @@ class Engine:
     def criterion(self, *args: object) -> torch.Tensor:
         """The loss. Raises InvalidSpec if initialize was given none."""
         if self._criterion is None:
-            raise InvalidSpec("initialize was given no criterion.", hint="colossalai.initialize(model, optimizer, criterion, ...)")
+            raise InvalidSpec("initialize needs a criterion.", hint="colossalai.initialize(model, optimizer, criterion, ...)")
         return self._criterion(*args)
 
     def zero_grad(self) -> None:

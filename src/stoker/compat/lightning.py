@@ -159,7 +159,7 @@ class Trainer:
         train = train if train is not None else loader_of(source, "train_dataloader", "tng_dataloader")
         test = val_dataloaders if val_dataloaders is not None else loader_of(source, "val_dataloader")
         if train is None:
-            raise InvalidSpec(f"There is nothing to train {type(model).__name__} with: no train_dataloader.",
+            raise InvalidSpec(f"There is no train_dataloader to train {type(model).__name__} with.",
                               hint="trainer.fit(model, loader)")
         self._validates = test is not None and overrides(model, "validation_step") and self.plan.most_validated != 0
         self.task = _ModuleTask(self, model, "validation")
@@ -227,7 +227,7 @@ class Trainer:
         source = self._prepared(module, datamodule, "predict")
         loader = dataloaders if dataloaders is not None else loader_of(source, "predict_dataloader")
         if loader is None:
-            raise InvalidSpec("There is nothing to predict with: no predict_dataloader.", hint="trainer.predict(model, loader)")
+            raise InvalidSpec("There is no predict_dataloader.", hint="trainer.predict(model, loader)")
         step = module.predict_step if hasattr(module, "predict_step") else lambda batch, n: module(batch)
         with self.engine.eval(module):
             return [call_with(step, batch, n, 0) for n, batch in enumerate(self.engine.batches(only_loader(loader, "predict")))]

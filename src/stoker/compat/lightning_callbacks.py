@@ -81,7 +81,7 @@ class _Watches(Callback):
 
     def __init__(self, monitor: str | None, mode: str) -> None:
         if mode not in ("min", "max", "auto"):
-            raise InvalidSpec(f"{type(self).__name__}(mode={mode!r}): mode is min or max.")
+            raise InvalidSpec(f"{type(self).__name__}(mode={mode!r}): mode must be min or max.")
         self.monitor = monitor
         self.mode = mode if mode != "auto" else "max" if "acc" in (monitor or "") else "min"
         self.best: float | None = None

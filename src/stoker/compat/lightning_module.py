@@ -170,7 +170,7 @@ class LightningModule(Remembers, nn.Module):
         module = cls(**hparams)
         said = start_from(Path(checkpoint_path), [module])
         if strict and "not taken" in said:
-            raise StateError(f"The checkpoint is of another {cls.__name__}: {said}.")
+            raise StateError(f"The checkpoint is from a different {cls.__name__}: {said}.")
         return module
 
     # what a module may define; by default nothing

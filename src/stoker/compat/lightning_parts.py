@@ -18,7 +18,7 @@ REPLACED = ("optimizer_step", "optimizer_zero_grad", "backward", "lr_scheduler_s
             "transfer_batch_to_device", "training_end", "training_step_end", "validation_step_end", "test_step_end", "configure_callbacks",
             "configure_model", "configure_sharded_model")  # parts of a loop that is Stoker's here
 CALLED = {name for name in dir(Callback) if name.startswith("on_")}
-TAKE_IT_OUT = "Take it out, or write the loop with stoker.Engine."
+TAKE_IT_OUT = "Remove it, or write the loop with stoker.Engine."
 
 
 def split(found: object) -> tuple[list[Optimizer], list[dict]]:
@@ -27,7 +27,7 @@ def split(found: object) -> tuple[list[Optimizer], list[dict]]:
         return [found], []
     if isinstance(found, dict):
         if found.get("frequency", 1) != 1:
-            raise InvalidSpec("configure_optimizers: optimizers that take turns by `frequency` are not followed.",
+            raise InvalidSpec("configure_optimizers: Stoker does not support `frequency` (optimizers that take turns).",
                               hint="Set automatic_optimization = False and step them in training_step.")
         own = found.get("lr_scheduler")
         return [found["optimizer"]], [] if own is None else [_entry(own, found.get("monitor"))]
@@ -36,8 +36,8 @@ def split(found: object) -> tuple[list[Optimizer], list[dict]]:
     if isinstance(found, list | tuple) and found:
         parts = [split(each) for each in found]
         return [each for optimizers, _ in parts for each in optimizers], [each for _, entries in parts for each in entries]
-    raise InvalidSpec(f"configure_optimizers returned {type(found).__name__}: it returns an optimizer, a list of them, "
-                      "or lists of optimizers and schedulers.")
+    raise InvalidSpec(f"configure_optimizers returned {type(found).__name__}: it must return an optimizer, a list of optimizers, "
+                      "or two lists (optimizers, schedulers).")
 
 
 def _entry(given: object, monitor: str | None) -> dict:
@@ -99,7 +99,7 @@ def only_loader(loaders: object, use: str = "evaluate") -> Iterable | None:
     several = list(loaders.values()) if isinstance(loaders, dict) else loaders
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):
         if len(several) > 1:
-            raise InvalidSpec(f"There are {len(several)} loaders to {use} with; Stoker's Trainer takes one.",
+            raise InvalidSpec(f"The script passes {len(several)} loaders to {use} with; Stoker's Trainer supports one.",
                               hint="torch.utils.data.ConcatDataset joins datasets.")
         return several[0]
     return loaders

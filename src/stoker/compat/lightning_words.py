@@ -96,15 +96,15 @@ def plan(given: dict[str, object]) -> Plan:
     made.logger = loggers[0] if loggers else Logger()
     made.log = [sink for kind, sink in SINKS.items() if any(isinstance(each, kind) for each in loggers)]
     if take("val_check_interval", 1.0) not in (1.0, None):
-        say("val_check_interval: evaluations come at the end of epochs")
+        say("val_check_interval is ignored: evaluations come at the end of epochs")
     if take("gradient_clip_algorithm", "norm") not in ("norm", None):
         raise InvalidSpec("Trainer(gradient_clip_algorithm='value'): gradients are clipped by their norm only.")
     if take("overfit_batches", 0):
         raise InvalidSpec("Trainer(overfit_batches=...): give fit a small loader instead.")
     unknown = sorted(set(words) - WITHOUT_EFFECT)
     if unknown:
-        raise InvalidSpec(f"Trainer(... {unknown[0]}=...): this argument is not known here.",
-                          hint="Take it out, or run the script with Lightning itself.")
+        raise InvalidSpec(f"Trainer(... {unknown[0]}=...): Stoker's Trainer does not know this argument.",
+                          hint="Remove it, or run the script with Lightning itself.")
     return made
 
 
@@ -113,7 +113,8 @@ def _length(epochs: int | None, steps: int | None) -> tuple[int | None, int | No
     if epochs in (None, -1) and steps is None:
         return 1000, None
     if steps is not None and epochs not in (None, -1):
-        raise InvalidSpec("Trainer(max_epochs=..., max_steps=...): one of them.", hint="Take out the one that is not reached.")
+        raise InvalidSpec("Trainer(max_epochs=..., max_steps=...): Stoker supports only one of the two.",
+                          hint="Remove the limit that is reached later.")
     return (None, steps) if steps is not None else (epochs, None)
 
 
@@ -124,7 +125,7 @@ def _refuse_not_followed(words: dict[str, object]) -> None:
         one_of_one = name.startswith("min_") and value == 1
         alone = name == "sync_batchnorm" and os.environ.get("WORLD_SIZE", "1") == "1"
         if value and value != -1 and not one_of_one and not alone:
-            raise InvalidSpec(f"Trainer({name}={value!r}): {why}.", hint="Take it out, or run the script with Lightning itself.")
+            raise InvalidSpec(f"Trainer({name}={value!r}): {why}.", hint="Remove it, or run the script with Lightning itself.")
 
 
 def _limit(value: object, name: str) -> int | float | None:
@@ -133,7 +134,7 @@ def _limit(value: object, name: str) -> int | float | None:
         return None
     number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if not number and not (isinstance(value, float) and 0 <= value < 1):
-        raise InvalidSpec(f"Trainer({name}={value!r}): it is a number of batches, or a share from 0.0 to 1.0.")
+        raise InvalidSpec(f"Trainer({name}={value!r}): it must be a number of batches, or a share from 0.0 to 1.0.")
     return value
 
 
@@ -143,7 +144,7 @@ def _device(words: dict[str, object], accelerator: object) -> str | None:
         words.setdefault("strategy", accelerator)
         return "cpu" if accelerator == "ddp_cpu" else _device(words, None)
     if accelerator not in (None, *DEVICES):
-        raise InvalidSpec(f"Trainer(accelerator={accelerator!r}): here are {', '.join(DEVICES)}.")
+        raise InvalidSpec(f"Trainer(accelerator={accelerator!r}): Stoker supports {', '.join(DEVICES)}.")
     if accelerator in ("cpu", "mps"):
         return "cpu"
     if accelerator is not None or "gpus" not in words:
@@ -154,20 +155,20 @@ def _device(words: dict[str, object], accelerator: object) -> str | None:
 def _precision(asked: object, amp: object, device: str | None) -> str:
     name = PRECISIONS.get("16" if amp else str(asked))
     if name is None:
-        raise InvalidSpec(f"Trainer(precision={asked!r}): precision is {', '.join(PRECISIONS)}.")
+        raise InvalidSpec(f"Trainer(precision={asked!r}): Stoker supports {', '.join(PRECISIONS)}.")
     if name == "fp16" and (device == "cpu" or not torch.cuda.is_available()):
-        say("precision 16 on a CPU is bfloat16")
+        say("on a CPU, precision 16 means bfloat16")
         return "bf16"
     return name
 
 
 def _one_machine(nodes: object, strategy: object) -> None:
     if nodes not in (None, 1):
-        raise InvalidSpec(f"Trainer(num_nodes={nodes}): Stoker trains on one node.", hint="Take num_nodes out, or set it to 1.")
+        raise InvalidSpec(f"Trainer(num_nodes={nodes}): Stoker trains on one node.", hint="Remove num_nodes, or set it to 1.")
     if strategy is None:
         return
     if strategy not in ONE_MACHINE:
-        raise InvalidSpec(f"Trainer(strategy={strategy!r}): here are {', '.join(ONE_MACHINE)}.")
+        raise InvalidSpec(f"Trainer(strategy={strategy!r}): Stoker supports {', '.join(ONE_MACHINE)}.")
     if ONE_MACHINE[strategy]:
         say(ONE_MACHINE[strategy])
 
@@ -175,10 +176,10 @@ def _one_machine(nodes: object, strategy: object) -> None:
 def _tell_ranks(asked: object) -> None:
     count = len(asked) if isinstance(asked, list | tuple) else asked
     if isinstance(count, int) and count > 1 and os.environ.get("WORLD_SIZE", "1") == "1":
-        say(f"{count} devices are asked for, one rank trains: `stoker run --ranks {count}` starts {count}")
+        say(f"the script asks for {count} devices, but only one rank trains. To start {count} ranks: `stoker run --ranks {count}`")
 
 
 def _whole(value: object, name: str) -> int:
     if not isinstance(value, int) or value < 1:
-        raise InvalidSpec(f"Trainer({name}={value!r}): it is a whole number, at least 1.")
+        raise InvalidSpec(f"Trainer({name}={value!r}): it must be a whole number of at least 1.")
     return value

@@ -24,7 +24,7 @@ _TF_RANDOM = re.compile(r"^tensorflow\.(image\.random_|image\.stateless_random_|
 
 
 def unshuffled(training: Training) -> Iterator[ast.AST]:
-    """A training loader that is read for several epochs without shuffling, or is shuffled only where there is a GPU."""
+    """A training loader that is read for several epochs without shuffling, or is shuffled only if there is a GPU."""
     for loop in training.step_loops:
         if training.outer[loop]:
             yield from (call for call in training.loaders(loop) if _lacks_order(training, call))
@@ -119,7 +119,7 @@ def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple
 
 
 def duplicated_data(training: Training) -> Iterator[ast.AST]:
-    """An IterableDataset in this file of which each of several workers reads all samples."""
+    """An IterableDataset in this file that several workers read, each of them all samples."""
     program = training.program
     if _SPLITS.search(program.text):
         return

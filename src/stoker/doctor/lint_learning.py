@@ -240,7 +240,7 @@ def evaluation_grad(training: Training) -> Iterator[ast.AST]:
 
 
 def evaluation_mode(training: Training) -> Iterator[ast.AST]:
-    """Such a loop with a network that has dropout or batch norm, in a file that never calls eval()."""
+    """An evaluation loop with a network that has dropout or batch norm, in a file that never calls eval()."""
     if _NO_EVAL.search(training.program.text):
         return
     for loop, made in _evaluations(training):

@@ -224,7 +224,7 @@ def _code(training: Training) -> str:
 
 
 def sync_each_step(training: Training) -> Iterator[ast.AST]:
-    """`.item()`, `.cpu()` and float(loss) at each step of a script that may use an accelerator."""
+    """`.item()`, `.cpu()` or float(loss) at each step, in a script that may use an accelerator."""
     if not may_use_accelerator(training):
         return
     for loop in training.batch_loops:
@@ -351,7 +351,7 @@ def _into_memory(training: Training, call: ast.Call) -> bool:
 
 
 def retain_graph(training: Training) -> Iterator[ast.AST]:
-    """backward(retain_graph=True) where it is the only backward of a step."""
+    """backward(retain_graph=True), if it is the only backward of a step."""
     for loop in training.step_loops:
         backs = [(e, c) for e, c in training.calls(loop) if training.goes_back(c)]
         other = any(training.program.name(c.func) == "torch.autograd.grad" for _, c in training.calls(loop))
@@ -364,7 +364,7 @@ def retain_graph(training: Training) -> Iterator[ast.AST]:
 
 
 def data_parallel(training: Training) -> Iterator[ast.AST]:
-    """nn.DataParallel that is used, and not unwrapped at once by `.module`."""
+    """nn.DataParallel, unless the script only uses its `.module`."""
     program = training.program
     names = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
     for call in program.calls:

@@ -34,7 +34,7 @@ class Lint:
 
 
 LINTS = {lint.name: lint for lint in (
-    Lint("loss-graph", "warn", "The loss is kept with its graph, so memory grows at each step.",
+    Lint("loss-graph", "warn", "The script keeps the loss with its graph, so memory grows at each step.",
          "Add loss.detach() (or loss.item()) instead of loss.", lint_speed.loss_graph),
     Lint("sync-each-step", "note", "The CPU waits for a value from the device at each step; this matters only for short steps.",
          "Sum on the device (total += loss.detach()) and fetch the value every N steps.", lint_speed.sync_each_step),
@@ -48,10 +48,10 @@ LINTS = {lint.name: lint for lint in (
          "Save every N steps or minutes, as much work as you can afford to lose.", lint_speed.save_each_step),
     Lint("data-parallel", "note", "nn.DataParallel copies the network to each GPU at each step, and its single process is the bottleneck.",
          "Use DistributedDataParallel, started with torchrun.", lint_speed.data_parallel),
-    Lint("retain-graph", "warn", "retain_graph=True at the only backward of a step keeps its graph; if steps depend on each other, "
-         "each step is slower than the last.", "Remove it; if backward then fails, use detach() on values carried from step to step.",
-         lint_speed.retain_graph),
-    Lint("unshuffled", "warn", "The sample order is the same in each epoch (or on some machines only).",
+    Lint("retain-graph", "warn", "The step has only one backward, so retain_graph=True keeps its graph for nothing; if steps depend "
+         "on each other, each step is slower than the step before.", "Remove it; if backward then fails, use detach() on values "
+         "carried from step to step.", lint_speed.retain_graph),
+    Lint("unshuffled", "warn", "The sample order is the same in each epoch (on all machines, or on some).",
          "Set shuffle=True for the training loader, outside of any test for a GPU.", lint_data.unshuffled),
     Lint("duplicated-data", "warn", "Each worker reads the whole IterableDataset, so each sample appears once per worker.",
          "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().", lint_data.duplicated_data),
@@ -59,28 +59,28 @@ LINTS = {lint.name: lint for lint in (
          "Use at most num_workers=len(os.sched_getaffinity(0)), less with a CPU quota.", lint_data.too_many_workers),
     Lint("pin-without-gpu", "note", "pin_memory=True has no effect except a warning in a script that uses no GPU.", "Remove it.",
          lint_data.pin_without_gpu),
-    Lint("shuffle-before-cache", "warn", "cache() after shuffle() or after a random map() repeats the first epoch's order or images "
-         "in all others.",
+    Lint("shuffle-before-cache", "warn", "With cache() after shuffle() or after a random map(), every epoch repeats the order or images of "
+         "the first epoch.",
          "Put cache() first, then shuffle() and random maps.", lint_data.shuffle_before_cache),
     Lint("no-zero-grad", "warn", "The gradients are not cleared between two steps (or are cleared before they are used).",
          "Call optimizer.zero_grad() once a step, before backward().", lint_learning.no_zero_grad),
     Lint("accumulation-undivided", "warn", "Gradients of N batches are added without dividing the loss, "
          "so the learning rate is N times as large.",
          "Use (loss / N).backward().", lint_learning.accumulation_undivided),
-    Lint("scheduler-place", "warn", "The schedule counts epochs but is stepped per batch, or the reverse.",
-         "Step the schedule in its unit: after each epoch, or after each optimizer.step().", lint_learning.scheduler_place),
-    Lint("scheduler-order", "warn", "scheduler.step() comes before the optimizer's, so the first learning rate is never used.",
+    Lint("scheduler-place", "warn", "The schedule counts epochs but is stepped once per batch, or counts batches but is stepped once "
+         "per epoch.", "Step the schedule in its unit: after each epoch, or after each optimizer.step().", lint_learning.scheduler_place),
+    Lint("scheduler-order", "warn", "scheduler.step() comes before optimizer.step(), so the first learning rate is never used.",
          "Call scheduler.step() after optimizer.step().", lint_learning.scheduler_order),
     Lint("evaluation-grad", "note", "The evaluation builds an unused graph, which wastes time and memory.",
-         "Evaluate inside: with torch.no_grad():", lint_learning.evaluation_grad),
+         "Evaluate inside `with torch.no_grad():`.", lint_learning.evaluation_grad),
     Lint("evaluation-mode", "warn", "The network has dropout or batch norm, and is evaluated in training mode.",
          "Call model.eval() before evaluating, and model.train() after it.", lint_learning.evaluation_mode),
-    Lint("softmax-before-loss", "warn", "The loss applies softmax (or sigmoid) itself; applied twice, training is slow and poor.",
+    Lint("softmax-before-loss", "warn", "The loss applies softmax (or sigmoid) itself; applied twice, it makes the training slow and poor.",
          "Pass the raw outputs to the loss.", lint_learning.softmax_before_loss),
     Lint("seed-in-loop", "warn", "The same seed is set again in the loop, so each pass draws the same random numbers.",
          "Seed once before the loop.", lint_learning.seed_in_loop),
-    Lint("whole-model-saved", "note", "torch.save(model) stores the names of your classes and files; it breaks when they change.",
-         "Save model.state_dict().", lint_learning.whole_model_saved),
+    Lint("whole-model-saved", "note", "torch.save(model) stores the names of your classes and files; if they change, loading "
+         "fails.", "Save model.state_dict().", lint_learning.whole_model_saved),
 )}
 
 

@@ -99,8 +99,8 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
     counted, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     if quota is not None and quota < mine - 0.01:
-        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are available to you, but programs count {counted}: one worker per counted CPU "
-                      "is too many.", f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}")
+        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are available to you, but programs see {counted}: one worker per visible "
+                      "CPU is too many.", f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}")
     elif mine < counted:
         yield Finding("note", "cpus", f"{mine} of {counted} CPUs are available to you; os.cpu_count() returns {counted}.",
                       "Use len(os.sched_getaffinity(0)) for the number of workers.")
@@ -113,7 +113,7 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
         limited = bool(limit and (not total or limit < total))
         why = f"; the machine has {format_size(total)}, but this container is limited" if limited and total else ""
         text = f"{format_size(ours)} of memory{why}."
-        low = "Above the limit the kernel kills the run; smaller batches and fewer workers use less memory." if ours < _MEMORY_WARN else ""
+        low = "If a run needs more, the kernel kills it; smaller batches and fewer workers use less memory." if ours < _MEMORY_WARN else ""
         yield Finding("warn" if low else "note" if limited else "ok", "memory", text, low)
 
 
@@ -169,7 +169,7 @@ def clock(folder: Path, now: float | None = None) -> Iterator[Finding]:
                 at = entry.stat(follow_symlinks=False).st_mtime
                 newest, name = max((newest, name), (at, entry.name))
     if newest > now + 120:
-        yield Finding("warn", "clock", f"{name} was changed {int(newest - now)} s in the future: this machine's clock is or was wrong.",
+        yield Finding("warn", "clock", f"The time of {name} is {int(newest - now)} s in the future: this machine's clock is or was wrong.",
                       "To check the network time: timedatectl")
 
 

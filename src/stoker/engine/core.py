@@ -94,7 +94,7 @@ class Core:
         if made.get("accumulate") == self.config.accumulate and made["window"] != self.window:
             self.window = made["window"]
             if self.window < self.world.size:
-                raise StateError(f"The run started with {self.window} micro-batches per step; {self.world.size} ranks cannot share them.",
+                raise StateError(f"The run started with {self.window} micro-batches per step; {self.world.size} ranks are too many.",
                                  hint=f"Use at most {self.window} ranks.")
         if saved:
             self.resuming = True
@@ -116,7 +116,7 @@ class Core:
         name = self.config.precision
         if name == "auto":
             name, why = (made["precision"], "as at the first start") if made.get("precision") else precision.choose(self.device)
-            self.keeper.said.append(f'precision="auto" is {name}: {why}')
+            self.keeper.said.append(f'precision="auto" chose {name}: {why}')
         self.precision = self.gradients.precision = precision.precision(name, self.device)
 
     def prepare(self, model: nn.Module, compiled: bool) -> None:
@@ -289,12 +289,12 @@ class Core:
             step = saved.step if saved else -1
             self._went_back[step] = self._went_back.get(step, 0) + 1
             if saved is None or self._went_back[step] > MOST_BACK:
-                raise StateError(f"Step {self.steps + 1:,} is not finite, and {MOST_BACK} times before it went back to step {step:,}. "
+                raise StateError(f"Step {self.steps + 1:,} is not finite, and the run has gone back {MOST_BACK} times to step {step:,}. "
                                  f"{self.gradients.bad} {self._where()}", hint="A lower learning rate or clip=1.0 often prevents it.")
             names = [name for name in saved.doc["objects"] if not name.startswith("loader")]
             self.objects.restore(saved.doc, saved.tensors, names)
             self.precision.load_state_dict(saved.doc["precision"])
-            done = f"is skipped; models and optimizers are those of step {step:,} again"
+            done = f"is skipped; models and optimizers are restored from step {step:,}"
         if self.world.rank == 0:
             say(f"step {self.steps + 1:,} is not finite and {done}. {self.gradients.bad} {self._where()}")
 
@@ -356,7 +356,7 @@ class Core:
         if not self.objects.finite():
             bad = self.gradients.first_bad(list(self.objects.parameter_names))
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
-                             hint="The last checkpoint is older and not affected.")
+                             hint="The last checkpoint is not affected, because it is older.")
         if self.world.size > 1 and len(set(self.world.gather(self.objects.checksum()))) > 1:
             raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks ran code that "
                              "other ranks did not run.",
@@ -404,7 +404,7 @@ class Core:
 
     def _best_weights(self, name: str, wanted: list[str]) -> dict[str, torch.Tensor]:
         if self.keeper.best is None:
-            raise StateError("No checkpoint has a score yet.", hint="To score: engine.save(score=...), larger is better.")
+            raise StateError("No checkpoint has a score yet.", hint="Pass a score: engine.save(score=...); larger is better.")
         folder = self.keeper.root / f"step-{self.keeper.best['step']:09d}"
         why = checkpoint.fault(folder)
         if why:
@@ -431,7 +431,7 @@ class Core:
         names = [name for name in carried(frame) if not self.objects.knows(frame.f_locals.get(name)) and name not in self._told]
         self._told.update(names)
         if names and not quietly:
-            say(f"changes in the loop but is not saved: {', '.join(names)} (engine.keep)")
+            say(f"these variables change in the loop but are not saved: {', '.join(names)} (to save them: engine.keep)")
         return names
 
     def _announce(self, names: list[str]) -> None:

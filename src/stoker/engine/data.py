@@ -134,7 +134,7 @@ class Loader(Feed):
         self._queue: _Queue | None = None
         whole = hasattr(self.dataset, "__getitems__") and not isinstance(self.dataset, Subset)
         self.seeded = Seeded(self.dataset, source.collate_fn, source.batch_sampler is None, whole)
-        notes = [f"{self.name} fetches whole batches, so random numbers are derived per batch"] if whole else []
+        notes = [f"{self.name} fetches whole batches, so Engine sets seeds per batch, not per sample"] if whole else []
         if isinstance(source.sampler, DistributedSampler):
             notes.append("Engine distributes batches over the ranks; DistributedSampler is not used")
         self.notes = tuple(notes)
@@ -278,7 +278,7 @@ class Stream(Feed):
         self._restored = False
         self._speaks = True
         if self.holder is None:
-            self.doubt = f"{self.name} has no state_dict, so its batches are read again up to the position"
+            self.doubt = f"{self.name} has no state_dict, so a resume reads it from its start to the saved position"
 
     def length(self) -> int | None:
         try:

@@ -18,14 +18,14 @@ class EMA:
         with ema.applied():      # the model computes with the averages inside
             ...
 
-    The decay of update n is at most (1 + n) / (10 + n), so early averages follow fast (TensorFlow's ExponentialMovingAverage).
+    The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that early averages follow fast.
     Parameters and floating-point buffers are averaged; other buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        """decay: from 0 to below 1, the share that the average keeps at each update. Raises InvalidSpec for another value."""
+        """decay: the share that the average keeps at each update, at least 0 and below 1. Raises InvalidSpec for another value."""
         if not 0 <= decay < 1:
-            raise InvalidSpec(f"EMA(decay={decay!r}): decay is a number from 0 to below 1.")
+            raise InvalidSpec(f"EMA(decay={decay!r}): decay must be at least 0 and below 1.")
         self.model = model
         self.decay = decay
         self.updates = 0
@@ -72,7 +72,7 @@ class EMA:
         current = self._current()
         strangers = [name for name, value in state["averages"].items() if name not in current or current[name].shape != value.shape]
         if strangers:
-            raise InvalidSpec(f"The averages are of another model: {strangers[0]} is not in {type(self.model).__name__}, "
+            raise InvalidSpec(f"The averages belong to a different model: {strangers[0]} is not in {type(self.model).__name__}, "
                               "or has another shape.")
         self.updates = state["updates"]
         self._averages = {name: value.to(current[name].device) for name, value in state["averages"].items()}

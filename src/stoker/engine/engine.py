@@ -66,7 +66,7 @@ class Engine:
         things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict, in any order.
         compile: compile the models in place.
         Returns the same objects in the same order (a single object without a tuple).
-        Raises InvalidSpec for other types, StateError if the checkpoint has other objects.
+        Raises InvalidSpec for other types, StateError if the checkpoint has different objects.
         """
         core = self._core
         models = [thing for thing in things if isinstance(thing, nn.Module)]
@@ -80,7 +80,7 @@ class Engine:
         return things[0] if len(things) == 1 else things
 
     def epochs(self, count: int, name: str | None = None) -> Epochs:
-        """Iterate over epochs: `for epoch in engine.epochs(14)` yields 0 to 13, from the epoch that the run has reached.
+        """Iterate over epochs: `for epoch in engine.epochs(14)` yields 0 to 13, beginning with the epoch that the run has reached.
 
         name: name of the loop in checkpoints; by default its number in the script.
         Raises InvalidSpec for a negative count.
@@ -93,17 +93,17 @@ class Engine:
         """Iterate over micro-batches of this rank, on the device, from the position of the run: `for batch in engine.batches(loader)`.
 
         source: a DataLoader, a list of batches, or any iterable of batches.
-        The sample order is derived from the seed and the epoch; random values of a sample from its position in the epoch.
+        The seed and the epoch give the sample order. The position of a sample in the epoch gives its random values.
         Inside `engine.eval`, every sample appears exactly once over all ranks.
         A resumed epoch begins at the saved position, so `enumerate` counts from 0 there: count with `engine.steps`.
         """
         return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
-        """Run backward, and at the end of an accumulation step all optimizers. Returns True if the optimizers stepped.
+        """Run backward; at the end of an accumulation, also step all optimizers. Returns True if the optimizers stepped.
 
         loss: a scalar, the mean over the micro-batch; with `weight`, the sum over `weight` units, for example tokens.
-        Micro-batches count by their size, or their weight, so the step equals that of one large batch.
+        Each micro-batch counts by its size or weight, so the step equals the step of one large batch.
         Raises StateError if the loss is not finite.
         """
         optimizers = self._core.objects.optimizers
@@ -111,7 +111,7 @@ class Engine:
         return self._update(optimizers)
 
     def backward(self, loss: torch.Tensor, *optimizers: Optimizer, weight: float | None = None, retain_graph: bool = False) -> None:
-        """Add gradients of `loss`, as `step` does; with `optimizers`, only for their parameters, as a GAN needs."""
+        """Add the gradients of `loss`, as `step` does. With `optimizers`, only for the parameters of these optimizers (for GANs)."""
         into = list(optimizers) or self._core.objects.optimizers
         self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
@@ -140,7 +140,7 @@ class Engine:
     def eval(self, *models: nn.Module) -> Iterator[None]:
         """Evaluate inside `with engine.eval(model):`, in evaluation mode and without gradients. Default: all models.
 
-        Random numbers used inside do not change those outside.
+        Random numbers drawn inside do not change the random numbers outside.
         """
         began, before = perf_counter(), self._core.spent.total()
         modules = [m for model in models or self._core.objects.models for m in model.modules()]
@@ -158,9 +158,9 @@ class Engine:
             self._core.spent.evaluation += perf_counter() - began - (self._core.spent.total() - before)
 
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
-        """Return the mean of `value` over all ranks, weighted by `weight`, for example samples. Call on every rank, after a loop."""
+        """Return the mean of `value` over all ranks, weighted by `weight` (a number of samples). Call on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
-            raise InvalidSpec("engine.average inside an evaluation loop: the ranks have different numbers of batches there.",
+            raise InvalidSpec("engine.average cannot work inside an evaluation loop: the ranks have different numbers of batches.",
                               hint="Sum in the loop, then call engine.average(total / count, weight=count).")
         total, weights = self._core.world.add([float(value) * float(weight), float(weight)])
         return total / weights if weights else float("nan")
@@ -174,16 +174,16 @@ class Engine:
             self._core.keeper.want(None if score is None else float(score))
 
     def keep(self, **values: object) -> object:
-        """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`. Returns the value, or a tuple of several.
+        """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`. Returns the value; for several values, a tuple.
 
-        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. Numbers and text are replaced:
-        until a resumed run has reached its position, `keep` returns the saved value.
+        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. For numbers and text,
+        `keep` returns the saved value until a resumed run has reached its saved position.
         """
         found = tuple(self._core.kept_value(name, value) for name, value in values.items())
         return found[0] if len(found) == 1 else found
 
     def print(self, *values: object, **options: object) -> None:
-        """Print on rank 0 only. Prints nothing until a resumed run has reached its position."""
+        """Print on rank 0 only. Prints nothing until a resumed run has reached its saved position."""
         if self._core.world.rank == 0 and not self._core.resuming:
             self._core.progress.clear()
             builtins.print(*values, **{"flush": True, **options})
@@ -197,6 +197,6 @@ class Engine:
 
         model: the model to write; by default the first one given to setup.
         best: write the weights of the checkpoint with the best score instead of the current weights.
-        Raises StateError without a scored checkpoint, InvalidSpec for a model that was not given to setup.
+        Raises StateError if no checkpoint has a score, InvalidSpec for a model that was not passed to setup.
         """
         return self._core.write_weights(Path(path), model if model is not None else self._core.objects.models[0], best)

@@ -64,7 +64,7 @@ class Gradients:
         """
         for optimizer in optimizers:
             if id(optimizer) not in self.weights:
-                raise InvalidSpec(f"update({type(optimizer).__name__}) without a backward before it.",
+                raise InvalidSpec(f"update({type(optimizer).__name__}) needs a backward before it.",
                                   hint="engine.backward(loss, optimizer), then engine.update(optimizer).")
         weights = [self.weights[id(o)] for o in optimizers]
         for optimizer in optimizers:
@@ -136,7 +136,7 @@ class Gradients:
                 return f"{self.names.get(p, 'A parameter')} is not finite."
         for p in reversed(parameters):
             if p.grad is not None and not p.grad.isfinite().all():
-                return f"Starting from the loss, the first bad gradient is that of {self.names.get(p, 'a parameter')}."
+                return f"Starting from the loss, the first bad gradient is at {self.names.get(p, 'a parameter')}."
         return "All parameters and gradients are finite."
 
     names: dict[torch.Tensor, str] = {}  # noqa: RUF012  # replaced by the engine's own

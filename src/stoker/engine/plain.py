@@ -34,12 +34,12 @@ Optimizers = Optimizer | Sequence[Optimizer]
 
 def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: Optimizers = (), safe_replacement: bool = True,
                     **more: object) -> None:
-    """Write everything, and the random numbers of torch, random and numpy, or leave the previous checkpoint unchanged.
+    """Save these objects, and the random states of torch, random and numpy. If this fails, the previous checkpoint is unchanged.
 
-    path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one, or a list.
-    more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Numbers go into a dict.
-    safe_replacement: for code that names it; replacement is always safe. With several ranks only rank 0 writes.
-    Raises InvalidSpec for what cannot be saved, StateError if it could not be written.
+    path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one object, or a list.
+    more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Put numbers into a dict.
+    safe_replacement: has no effect, because replacement is always safe. With several ranks, only rank 0 writes.
+    Raises InvalidSpec for an object that cannot be saved, StateError if the checkpoint could not be written.
     """
     if not safe_replacement:
         say("save_checkpoint always replaces a checkpoint safely")
@@ -62,7 +62,7 @@ def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: 
         checkpoint.write(root, doc, {name: t.cpu().contiguous() for name, t in tensors.items()})
     except OSError as e:
         raise StateError(f"The checkpoint of epoch {epoch} could not be written to {root} ({e.strerror or e}).",
-                         hint="The one before it is whole.") from e
+                         hint="The checkpoint before it is complete.") from e
     checkpoint.prune(root, KEPT, None)
 
 
@@ -71,7 +71,7 @@ def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, opti
     """Restore what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or `default_epoch` without a checkpoint.
 
     The arguments are those of `save_checkpoint`. A damaged checkpoint is reported, and the previous checkpoint is used.
-    Raises StateError for a checkpoint of other objects; nothing is changed then.
+    If the checkpoint has different objects, raises StateError and changes nothing.
     """
     states = _states(modules, optimizers, more)
     root = _folder(path)
@@ -88,7 +88,7 @@ def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, opti
     missing = [name for name in states if name not in body] + [name for name in body if name not in states]
     if missing:
         raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
-                         f"{missing[0]} is in one of them only.")
+                         f"only one of the two has {missing[0]}.")
     _all_or_nothing(states, {name: tree.decode(each, saved.tensors, _home(states[name])) for name, each in body.items()})
     if verbose:
         say(f"loaded epoch {saved.doc['epoch']} from {saved.path}")

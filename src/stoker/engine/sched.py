@@ -24,8 +24,8 @@ UNITS = {"step": "steps", "ep": "epochs", "sample": "samples"}
 class Schedule:
     """A learning rate as a function of optimizer steps. It has state_dict and load_state_dict; give it to `engine.setup`.
 
-    An engine (and a Trainer) sets the length of an epoch by `bind`. In a loop of your own, call `bind(loader)` yourself where a length
-    is in epochs or samples. Lengths come from the current code, the number of steps from the checkpoint: a longer run gets a longer curve.
+    An Engine or a Trainer sets the length of an epoch with `bind`. In your own loop, call `bind(loader)` if a length is in epochs or
+    samples. Lengths come from the current code, and the number of steps from the checkpoint. So a longer run gets a longer curve.
     """
 
     def __init__(self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]) -> None:
@@ -41,7 +41,7 @@ class Schedule:
 
     @property
     def bound(self) -> bool:
-        """Are all lengths known in steps?"""
+        """True if all lengths are known in steps."""
         return bool(self._lengths)
 
     def bind(self, loader: object, window: int = 1) -> None:
@@ -56,7 +56,7 @@ class Schedule:
     def _measure(self, steps_per_epoch: int, samples_per_step: int) -> None:
         for name, (number, unit) in self._asked.items():
             if (unit == "epochs" and not steps_per_epoch) or (unit == "samples" and not samples_per_step):
-                raise InvalidSpec(f"The schedule's {name} is in {unit}, and the loader does not say how many there are.",
+                raise InvalidSpec(f"The schedule's {name} is in {unit}, but the loader does not report their number.",
                                   hint='Give it in steps, as "500step".')
             steps = {"steps": number, "epochs": number * steps_per_epoch, "samples": number / max(samples_per_step, 1)}[unit]
             self._lengths[name] = math.ceil(steps - 1e-9)
@@ -72,7 +72,7 @@ class Schedule:
     def step(self) -> None:
         """Count one optimizer step and set the rates. Raises InvalidSpec if a length is in epochs or samples and `bind` was not called."""
         if not self.bound:
-            raise InvalidSpec("The schedule has a length in epochs or samples and does not know how long an epoch is.",
+            raise InvalidSpec("The schedule has a length in epochs or samples, but does not know the length of an epoch.",
                               hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).")
         self.steps += 1
         self._apply()
@@ -102,7 +102,7 @@ class Schedule:
 
 
 def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """Half a cosine from the optimizer's rate to `floor` times that rate at the end of `total`, warm-up included.
+    """Half a cosine, from the optimizer's rate down to `floor` times this rate at the end of `total`. `total` includes the warm-up.
 
     total, warmup: "5000step" (or 5000), "14ep", "2000000sample". Raises InvalidSpec for other text.
     """
@@ -111,15 +111,15 @@ def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: fl
 
 
 def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """A straight line from the optimizer's rate to `floor` times that rate at the end of `total`, warm-up included.
+    """A straight line, from the optimizer's rate down to `floor` times this rate at the end of `total`. `total` includes the warm-up.
 
-    Lengths as in `cosine`.
+    Lengths are written as in `cosine`.
     """
     return Schedule(optimizer, {"total": total, "warmup": warmup}, lambda n, of: 1 - (1 - floor) * _part(n, of["total"]))
 
 
 def step(optimizer: Optimizer, every: Length, gamma: float = 0.1, *, warmup: Length = 0) -> Schedule:
-    """The rate times `gamma` after each length `every`, counted from the end of warm-up. Lengths as in `cosine`."""
+    """Multiply the rate by `gamma` after each `every`, counted from the end of the warm-up. Lengths are written as in `cosine`."""
     return Schedule(optimizer, {"every": every, "warmup": warmup}, lambda n, of: gamma ** (n // max(of["every"], 1)))
 
 

@@ -25,7 +25,7 @@ def kind_of(value: object, place: int) -> str:
                           hint="Use another optimizer, or run the script without Engine: stoker run resumes it unmodified.")
     if isinstance(value, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}.",
-                          hint="Give setup the plain model; Engine adds the gradients of all ranks.")
+                          hint="Give setup the plain model; Engine itself adds up the gradients of all ranks.")
     if isinstance(value, nn.Module):
         return "model"
     if isinstance(value, Optimizer):

@@ -16,12 +16,12 @@ from stoker.engine.sched import Schedule
 
 
 class Task:
-    """A model, how it is optimized and what its loss is.
+    """A model, its optimizers and its loss.
 
     These attributes are set up, saved and restored: models, optimizers, schedules, `EMA`s, objects with state_dict and
-    load_state_dict, and lists of these. `engine` is the Trainer's Engine, from `build` on.
+    load_state_dict, and lists of these. `engine` is the Trainer's Engine; it can be used in `build` and later.
 
-    watch: the score whose best checkpoint is kept and which a ReduceLROnPlateau gets: "accuracy", or "-loss" where smaller is better.
+    watch: the score for the best checkpoint and for a ReduceLROnPlateau: "accuracy", or "-loss" if smaller is better.
     """
 
     watch: str | None = None
@@ -31,19 +31,19 @@ class Task:
         """Make models and optimizers as attributes. Called once, after the random seed is set."""
 
     def loss(self, batch: object) -> torch.Tensor:
-        """One number, the mean over the micro-batch. batch: what the loader gives, on the device."""
+        """Return the mean loss over the micro-batch, as one number. batch: a batch of the loader, on the device."""
         raise InvalidSpec(f"{type(self).__name__} has no loss.", hint="def loss(self, batch): ... returns one number with a gradient.")
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:
-        """Scores of an evaluation batch by name: one value per sample, or one mean over the batch. Averaged exactly over all ranks."""
+        """Return the scores of an evaluation batch by name: one value per sample, or the batch mean. The Trainer averages them."""
         return {"loss": self.loss(batch)}
 
     def after_evaluation(self, scores: dict[str, float]) -> dict[str, float]:
-        """Called with the means of an evaluation, on every rank. What it returns are the scores: add those that are no means here."""
+        """Called with the mean scores of an evaluation, on every rank. Returns the final scores; add scores that are not means here."""
         return scores
 
     def step(self, batch: object) -> None:
-        """Train on one micro-batch. A task with several optimizers writes this instead of `loss` (engine.backward, engine.update)."""
+        """Train on one micro-batch. With several optimizers, override this instead of `loss` (engine.backward, engine.update)."""
         loss = self.loss(batch)
         self.engine.step(loss)
         self.engine.log(loss=loss)
@@ -59,7 +59,7 @@ class Task:
     def after_epoch(self, scores: dict[str, float]) -> None:
         """Called after each epoch and its evaluation: steps torch's schedulers; a ReduceLROnPlateau gets the watched score.
 
-        scores: of this epoch; empty in an epoch without evaluation, which a ReduceLROnPlateau does not count.
+        scores: the scores of this epoch. Empty in an epoch without evaluation; a ReduceLROnPlateau does not count such an epoch.
         """
         for part in parts(self):
             if isinstance(part, ReduceLROnPlateau):

@@ -36,14 +36,14 @@ MOMENTS = ("start", "step", "epoch", "evaluate", "save", "end")
 
 
 class Trainer:
-    """Trains a task, evaluates it, and keeps it as Engine does: the same command again resumes bit-exactly.
+    """Trains, evaluates and saves a task. Type the same command again to resume bit-exactly, as with Engine.
 
-    folder, seed, precision, accumulate, clip, save, log: as for Engine. engine: its other arguments, as a dict: {"nan": "skip"}.
-    epochs or steps: how long to train; steps counts optimizer steps.
+    folder, seed, precision, accumulate, clip, save, log: as for Engine. engine: other arguments of Engine, as a dict: {"nan": "skip"}.
+    epochs or steps: length of the training; steps counts optimizer steps.
     eval_every: epochs between two evaluations; the last epoch is always evaluated.
     callbacks: objects with any of the methods start(trainer), step(trainer), epoch(trainer, epoch), evaluate(trainer, scores),
-    save(trainer), end(trainer). `step` comes after an optimizer step, `save` before each checkpoint, on every rank. One with
-    state_dict and load_state_dict is saved and restored.
+    save(trainer), end(trainer). `step` is called after an optimizer step and `save` before each checkpoint, on every rank. A callback
+    with state_dict and load_state_dict is saved and restored.
     Attributes for callbacks: engine, task, epoch (from 0), epochs and steps (as given), scores (of the last evaluation), history.
     Raises InvalidSpec for bad arguments.
     """
@@ -53,9 +53,9 @@ class Trainer:
                  log: str | list[str] | None = None, eval_every: int = 1, callbacks: Iterable[object] = (),
                  engine: dict[str, object] | None = None) -> None:
         if (epochs is None) == (steps is None):
-            raise InvalidSpec("Trainer needs one of epochs and steps.", hint="stoker.Trainer(epochs=10)")
+            raise InvalidSpec("Trainer needs either epochs or steps.", hint="stoker.Trainer(epochs=10)")
         if not isinstance(eval_every, int) or eval_every < 1:
-            raise InvalidSpec(f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations is at least 1.")
+            raise InvalidSpec(f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations must be at least 1.")
         self.callbacks = list(callbacks)
         for each in self.callbacks:
             if not any(callable(getattr(each, moment, None)) for moment in MOMENTS):
@@ -76,11 +76,11 @@ class Trainer:
 
     def fit(self, task: Task, train: Iterable, test: Iterable | None = None, *,
             init_from: str | Path | None = None) -> list[dict[str, float]]:
-        """Train, or continue where the run was last saved. Returns the history: the scores of each evaluation, with the epoch from 0.
+        """Train, or continue from the last checkpoint. Returns the history: the scores of each evaluation, with the epoch from 0.
 
-        train, test: DataLoaders or lists of batches. Evaluation uses the averages of the task's `EMA`s, where it has some.
-        init_from: weights that a new run starts from (fine-tuning): a .safetensors file, a checkpoint, or the folder of a run. Tensors are
-        taken by name where the shape agrees; the others are named. Raises StateError if nothing can be taken.
+        train, test: DataLoaders or lists of batches. If the task has `EMA`s, evaluation uses their averages.
+        init_from: initial weights of a new run (fine-tuning): a .safetensors file, a checkpoint, or the folder of a run. `fit` loads the
+        tensors whose name and shape agree, and names the others. Raises StateError if no tensor fits.
         """
         engine = self.engine
         self.task = task

@@ -72,7 +72,7 @@ def _read_folder(path: Path) -> dict[str, torch.Tensor]:
         return load_file(path / checkpoint.TENSORS)
     saved, _ = checkpoint.newest(path if not (path / "checkpoints").is_dir() else path / "checkpoints")
     if saved is None:
-        raise StateError(f"init_from: {path} has no whole checkpoint.",
+        raise StateError(f"init_from: {path} has no complete checkpoint.",
                          hint="Name a .safetensors file, a checkpoint, or the folder of a run.")
     best = saved.doc.get("best")
     folder = saved.path.with_name(f"step-{best['step']:09d}") if best else saved.path

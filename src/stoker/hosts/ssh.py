@@ -256,7 +256,7 @@ def parse_destination(where: str) -> list[str]:
             if next(options, None) is None:
                 raise InvalidSpec(f"'{where}' does not name a machine.", hint=hint)
         elif not re.fullmatch(r"-([piJloF].+|[46C]+)", word):
-            raise InvalidSpec(f"'{word}' in '{where}' is not an option of ssh that Stoker passes on.", hint=hint)
+            raise InvalidSpec(f"Stoker does not support the ssh option '{word}' in '{where}'.", hint=hint)
     return words
 
 

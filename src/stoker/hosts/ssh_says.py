@@ -9,7 +9,7 @@ from stoker.base.errors import TargetError
 # (what ssh says, our sentence, what to type, whether trying again may help); the first that fits is taken
 SAYINGS = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "The host key of {host} has changed.",
-     "If the machine was reinstalled: ssh-keygen -R {name}, then ssh {host} and compare the new key. If not: beware of an attack.", False),
+     "If the machine was reinstalled: ssh-keygen -R {name}, then ssh {host} and compare the new key. If not, it may be an attack.", False),
     (r"Host key verification failed|No .* host key is known", "The host key of {host} is unknown.",
      "Type ssh {host} once, compare the key and answer yes.", False),
     (r"Permission denied \(|Too many authentication failures|No more authentication methods", "{host} refused the ssh key.",

@@ -83,7 +83,7 @@ def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int,
     wants = gpus and not room.used_by_others(ids)
     ahead = [run for run in first if run.priority >= priority and ((run.gpus and wants) or (run.slots and counted))]
     if answer.verdict == "yes" and ahead:
-        return Admission("wait", f"{ahead[0].name}, which needs the same and was submitted earlier")
+        return Admission("wait", f"{ahead[0].name}, which needs the same resource and was submitted earlier")
     return answer
 
 

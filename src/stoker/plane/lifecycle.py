@@ -332,7 +332,7 @@ def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = 
     if room.slots is not None and slots > room.slots:
         return Admission("never", f"{_slots(slots)}; the machine has {room.slots}")
     if gpus and usage.unclear:
-        return Admission("wait", f"{_gpus(gpus)}: not known yet which GPUs {_names(usage.unclear)} uses")
+        return Admission("wait", f"{_gpus(gpus)}: Stoker does not know yet which GPUs {_names(usage.unclear)} uses")
     wanted = named if ids else list(room.gpus or ())
     free = [uuid for uuid in wanted if uuid not in usage.gpus and uuid not in room.leased and (ids or have == 1 or uuid not in room.busy)]
     whys = []

@@ -62,7 +62,7 @@ def _stillness(still_s: float | None) -> str:
     if not still_s:
         return ""
     return (f" Stoker's agent for this run has been silent for {format_duration(still_s)}: it may be stopped by a signal or a debugger, "
-            "its machine paused, or its disk blocked. Limits are not enforced meanwhile.")
+            "its machine paused, or its disk blocked. While it is silent, limits are not enforced.")
 
 
 def still(told: dict, now: float) -> str:

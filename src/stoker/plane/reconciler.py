@@ -271,7 +271,7 @@ class Reconciler:
                     if not known:
                         self.wake(run.id, run.target)
         except StokerError as e:
-            log.warning("runs on %s were not looked for: %s", name, e.message)
+            log.warning("cannot look for runs on %s: %s", name, e.message)
 
     def _sweep(self) -> None:
         if self._sweep_at is None or time.monotonic() < self._sweep_at:

@@ -87,7 +87,7 @@ def audits(state: dict | None) -> str | None:
     told = f"audited at {listed}: bit-exact" if len(good) <= STEPS_TOLD else f"audited {len(good)} times, last at {listed}: bit-exact"
     if last.get("verdict") == "not audited":
         told += f"; last audit failed: {last.get('why')}"
-    return told + ("" if all(each.get("spare_core") for each in known) else " (no spare core: audits took time from training)")
+    return told + ("" if all(each.get("spare_core") for each in known) else " (no spare core: audits slowed the training)")
 
 
 def way_back(state: dict | None) -> str | None:
@@ -107,9 +107,9 @@ def dear(state: dict | None) -> str | None:
     if back_s is None or back_s < 1 or back_s <= DEAR * trained_s:
         return None
     if back_s >= trained_s:
-        return f"the run has trained {format_duration(trained_s)} so far: a new run reaches this step sooner (stoker run)"
+        return f"a new run reaches this step sooner (stoker run): the run has trained only {format_duration(trained_s)} so far"
     return (f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it saves; "
-            "the script's own checkpoints may be faster (stoker run with its arguments to resume)")
+            "the script's own checkpoints may be faster (stoker run with the script's arguments to resume)")
 
 
 def _way_back_s(state: dict | None) -> float | None:
@@ -147,8 +147,8 @@ def began_anew(state: dict | None) -> str | None:
     why = "no image was usable" if state.get("tried") else "there was no image"
     returned = {each.get("attempt") for each in (state or {}).get("given_back") or ()}
     before = last["attempt"] - 1
-    told = f"attempt {last['attempt']} restarted from scratch: {why}. Its files were as attempt {before} "
-    told += "found them, before it restored files of an image" if before in returned else "left them"
+    told = f"attempt {last['attempt']} restarted from scratch: {why}. It found the files as they were "
+    told += f"before attempt {before} restored files of an image" if before in returned else f"at the end of attempt {before}"
     lost = state.get("not_given_back") or {}
     if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
@@ -159,14 +159,14 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     """Of a run whose newest attempt ended on its way to an image: whether the files of the script's are again as it had found them.
     put_back: whether the file of that name says that they are not."""
     if put_back:
-        return (f"attempt {attempt} ended while it was resuming: the folder has older files, as of an image. "
+        return (f"attempt {attempt} ended while it was resuming: your folder has the older files of an image. "
                 f"The newer files are in resume/undo; to restore them: stoker start {ref} or stoker rm {ref}")
     known = (state or {}).get("given_back") or ()
     of = next((each for each in known if each.get("attempt") == attempt), None)
     if of is None:
         return None
-    told = (f"attempt {attempt} ended while it was resuming. Its changes to files were undone. Files "
-            f"that were replaced, if any, are in resume/aside/{of.get('aside')}")
+    told = (f"attempt {attempt} ended while it was resuming. Stoker undid its changes to files. If this "
+            f"replaced files, they are in resume/aside/{of.get('aside')}")
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
         return told
@@ -180,14 +180,16 @@ def starts_again(state: dict | None) -> str | None:
     programs = () if state.get("state") == "ended" and len(state.get("lives") or ()) < 2 else state.get("again") or ()
     told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
     listed = ", ".join(told)
-    return f"its setup starts {listed} in each attempt; text that they append to a file appears twice after a kill" if told else None
+    if not told:
+        return None
+    return f"its setup starts {listed} in each attempt; if a program appends text to a file, the text appears twice after a kill"
 
 
 def not_taken(state: dict | None) -> list[str]:
     """Images that were tried and refused, and points that could not be used, each with its reason."""
     state = state or {}
     tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
-    passed = [f"no image {count:,} times: {reason}" for reason, count in (state.get("points_passed") or {}).items()]
+    passed = [f"no image possible, {count:,} times: {reason}" for reason, count in (state.get("points_passed") or {}).items()]
     return tried + passed
 
 
@@ -235,7 +237,7 @@ def _why_not(command: list[str]) -> str | None:
     for word in words[1:]:
         if not word.startswith("-"):
             break
-        for flag, means in (("I", "isolated"), ("E", "ignoring the environment"), ("S", "without site")):
+        for flag, means in (("I", "isolated"), ("E", "without the environment"), ("S", "without site")):
             if not word.startswith("--") and flag in word[1:]:
                 return f"python {word} starts {means}, so Stoker's hooks cannot load"
     return "no Python process loaded Stoker's hooks; does the command clear PYTHONPATH?"

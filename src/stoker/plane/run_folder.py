@@ -99,4 +99,4 @@ def _unpack(data: object) -> bytes:
     try:
         return zlib.decompress(base64.b64decode(data))
     except (TypeError, ValueError, zlib.error):
-        raise reading.Broken("not readable on its way here") from None
+        raise reading.Broken("unreadable after the transfer") from None

@@ -74,7 +74,7 @@ class Service:
                 if found and not warnings:
                     warnings.append("The database was missing.")
                 if found:
-                    warnings.append(f"{len(found)} runs were recovered from their folders; their pins are lost.")
+                    warnings.append(f"{len(found)} runs were recovered from their folders. Stoker no longer knows which runs were pinned.")
                 q.set_meta("warnings", "\n".join(warnings))
         with self._store.read() as q:
             return [line for line in (q.meta("warnings") or "").split("\n") if line]
@@ -196,7 +196,7 @@ class Service:
         told = self._one(run)
         self._remove([run.id])
         if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
-            raise TargetError(f"{run.name} is not removed yet: its machine does not answer. Stoker removes the run as soon as it does.",
+            raise TargetError(f"{run.name} is not removed yet: its machine does not answer. When it answers, Stoker removes the run.",
                               hint=f"stoker show {present.typed_ref(told['ref'])}")
         return told
 

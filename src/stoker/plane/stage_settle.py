@@ -163,7 +163,7 @@ def _sha256(path: str) -> str:
 
 
 def _lost(what: str) -> TargetError:
-    return TargetError(f"The power was cut before the copy was on disk: {what} is lost, and the original has changed.", retry=False,
+    return TargetError(f"The power failed before the copy was on disk: {what} is lost, and the original has changed.", retry=False,
                        hint="Run the same command again to make a new copy.")
 
 

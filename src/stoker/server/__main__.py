@@ -17,7 +17,8 @@ from stoker.server import process
 NO_DATABASE = "the database was deleted"
 USAGE = """usage: python -m stoker.server [--detach | --wait]
 
-Serve the runs of $STOKER_HOME (default ~/.stoker) on a unix socket in that folder. Commands of stoker start the server.
+Serve the runs of $STOKER_HOME (default ~/.stoker) on a unix socket in that folder.
+The other stoker commands start the server when they need it.
   --detach   run in the background; return when the server answers, or with the error
   --wait     wait until no other server uses the folder (for service managers)"""
 

@@ -23,7 +23,7 @@ _ADVICE = {
     "repeated_work": "Prepare the samples once and keep the result.",
     "collate": "Build the batch from whole rows, not from single values.",
     "duplicates": "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
-    "unshuffled": "Set shuffle=True for the training loader on every branch.",
+    "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
     "sync": "Sum on the device and fetch the value every N steps.",
     "ping_pong": "Keep the values on the device.",
     "cleanup": "Remove it from the loop: PyTorch reuses memory without it.",
@@ -106,7 +106,7 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
     if n and p50 and longest and longest > 4 * p50 and waits.value > LEAST_GAIN:
         deeper = max(4, 2 * int(loader.get("prefetch") or 2))
         won = 0.3 * waits.value
-        yield Action("prefetch", "setting", "A", f"Prefetch {deeper} batches per worker, so that a slow sample delays no step.",
+        yield Action("prefetch", "setting", "A", f"Prefetch {deeper} batches per worker, so that a slow sample does not delay a step.",
                      Range(1 - won, 1 - waits.value, 1.0), 0.5, "slow_sample", _loader(view, prefetch=deeper))
     copy = view.copy
     if view.facts.get("cuda") and copy and copy.value > 0.02 and not loader.get("pin"):

@@ -225,7 +225,7 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
         scaled = at.format((lr or 0) * math.sqrt(min(times, LR_MOST)))
         text = f"learning rate times {math.sqrt(min(times, LR_MOST)):.3g}{scaled} (square root rule for {optimizer})"
     else:
-        return f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search again"
+        return f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search for it again"
     if times > LR_MOST:
         text += f"; no rule is known for more than {LR_MOST} times the batch"
     return text
@@ -247,12 +247,12 @@ def lines(out: Answer) -> list[str]:
         how = "this size ran" if out.seen else "estimated from smaller batches, not tried"
         said.append(f"Largest that fits into {format_size(out.cap)}: about {out.largest} ({how}).")
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
-        said.append(f"The data set limits the batch before memory does: of {out.samples:,} samples, {out.largest} "
-                    f"leave {LEAST_STEPS} steps per epoch.")
+        said.append(f"The data set limits the batch before memory does: with {out.largest} of {out.samples:,} samples per batch, "
+                    f"an epoch has {LEAST_STEPS} steps.")
     if out.varied:
         said.append("Samples differ in length; the memory is that of the longest samples seen.")
     if own and out.floor < 0.05 and chosen.size == own.size:
-        said.append(f"Only {out.floor:.0%} of a step does not grow with the batch, so a larger batch brings no gain.")
+        said.append(f"All but {out.floor:.0%} of the time of a step grows with the batch, so a larger batch does not help.")
     times = chosen.size / out.own if out.own else 1.0
     if times > 1:
         said += _about_training(out, times)
@@ -279,8 +279,8 @@ def _about_training(out: Answer, times: float) -> list[str]:
     size = out.chosen.size if out.chosen else 0
     if out.accumulated > 1:
         fewer = max(1, round(out.accumulated / times))
-        text.append(f"  you accumulate {out.accumulated} batches: {fewer} of {size} keep the effective batch and the learning "
-                    "rate; BatchNorm sees the larger batch")
+        text.append(f"  you accumulate {out.accumulated} batches: {fewer} batches of {size} keep the effective batch and the "
+                    "learning rate; BatchNorm sees the larger batch")
     else:
         text.append(f"  the effective batch of one optimizer step would be {size}, not {out.own}")
     return text

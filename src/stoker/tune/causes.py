@@ -94,8 +94,8 @@ def _machine(view: View) -> Iterator[Cause]:
         fewer = [(r, p) for p in view.phases if p.startswith("threads=") and int(p[8:]) < threads and (r := view.ratio(p))]
         if fewer:
             ratio, phase = min(fewer, key=lambda f: f[0].value)
-            yield Cause("threads", f"torch computes with {threads} threads on {view.cores:g} cores; with {phase[8:]} a step takes "
-                        f"{ratio.value:.2f} of the time.", gained(ratio), "differencing")
+            yield Cause("threads", f"torch computes with {threads} threads on {view.cores:g} cores; with {phase[8:]} threads, a step "
+                        f"takes {ratio.value:.0%} of its current time.", gained(ratio), "differencing")
 
 
 # --- the computation ---------------------------------------------------------------------------------------------------------
@@ -120,7 +120,8 @@ def _optimizer(view: View) -> Iterator[Cause]:
     if tensors >= costs.MANY_TENSORS and fused and share >= LEAST:
         won = min(1 - fused.value, share)
         yield Cause("optimizer", f"The optimizer processes {tensors} tensors one by one: {share:.0%} of the step; fused, a step takes "
-                    f"{fused.value:.2f} of the time.", Range(won, min(won, 1 - fused.high), max(won, 1 - fused.low)), "differencing")
+                    f"{fused.value:.0%} of its current time.",
+                    Range(won, min(won, 1 - fused.high), max(won, 1 - fused.low)), "differencing")
 
 
 def _format(view: View) -> Iterator[Cause]:
@@ -133,13 +134,14 @@ def _format(view: View) -> Iterator[Cause]:
         return
     half = view.computed("bf16")
     if half and not _fails_in_half(view):
-        yield Cause("precision", f"In bfloat16 a step takes {half.value:.2f} of the time on this machine.", gained(half), "differencing")
+        yield Cause("precision", f"In bfloat16, a step takes {half.value:.0%} of its current time here.", gained(half), "differencing")
     elif half is None and (forecast := shorter(view)) is not None:
         text = f"Large matrix products in float32; in bfloat16 they are {matmul_gain(view):.1f} times as fast on this machine (forecast)."
         yield Cause("precision", text, gained(forecast), "forecast")
     last = view.computed("channels_last")
     if last and view.model.get("conv2d") and not view.model.get("channels_last"):
-        yield Cause("memory_format", f"With channels_last a step takes {last.value:.2f} of the time.", gained(last), "differencing")
+        yield Cause("memory_format", f"With channels_last, a step takes {last.value:.0%} of its current time.", gained(last),
+                    "differencing")
 
 
 def shorter(view: View) -> Range | None:
@@ -171,10 +173,11 @@ def _anomaly(view: View, reading: Reading) -> Iterator[Cause]:
     where = reading.debugs or ("", 0)
     text = "torch.autograd.set_detect_anomaly is on: it keeps a traceback for each operation and checks each gradient"
     if without:
-        yield Cause("anomaly", f"{text}; without it a step takes {without.value:.2f} of the time.", gained(without), "differencing", *where)
+        less = f"without it, a step takes {without.value:.0%} of its current time."
+        yield Cause("anomaly", f"{text}; {less}", gained(without), "differencing", *where)
         return
     share = view.clock_share("forward", "backward")
-    yield Cause("anomaly", f"{text}: most of the {share:.0%} of the step in forward and backward.",
+    yield Cause("anomaly", f"{text}. Forward and backward take {share:.0%} of the step, mostly because of this.",
                 Range(0.6 * share, 0.2 * share, 0.9 * share), "clock", *where)
 
 

@@ -75,7 +75,7 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     if _locked(view, n):
         by_workers = rates(view)
         one, many = by_workers.get(1), max((r for w, r in by_workers.items() if w > 1), default=None)
-        seen = f": {max(by_workers)} have {many / one:.2f} of the rate of one" if one and many else ""
+        seen = f": {max(by_workers)} workers reach {many / one:.0%} of the rate of one worker" if one and many else ""
         yield Cause("worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view))
     elif n > view.cores and _crowded(view, n):
         yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting and switching costs "
@@ -143,7 +143,7 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         text = f"Collating a batch takes {collate * batch * 1e3:.3g} ms, preparing its samples {sample * batch * 1e3:.3g} ms."
         yield Cause("collate", text, _part(stall, collate / whole), "differencing", *place)
     if wait >= _WAITS * sample:
-        yield Cause("storage", f"A sample waits {wait * 1e3:.3g} ms and works {work * 1e3:.2g} ms: the storage is slow.",
+        yield Cause("storage", f"A sample takes {wait * 1e3:.3g} ms of waiting and {work * 1e3:.2g} ms of work: the storage is slow.",
                     _part(stall, sample / whole), "differencing", *place)
         return
     share = _part(stall, sample / whole)
@@ -162,8 +162,8 @@ def _by_window(view: View, stall: Range) -> Iterator[Cause]:
         return
     busy = (cpu + stolen) / whole
     if busy < 1 - _WAITS * stall.value:
-        yield Cause("storage", f"{stall.value:.0%} of the step is input, and for {cpu / whole:.0%} only the process computes: "
-                    "the storage is slow.", stall, "differencing" if view.stall else "clock", *_where(view))
+        yield Cause("storage", f"{stall.value:.0%} of the step is loading data, but the process computes for only {cpu / whole:.0%} "
+                    "of it: the storage is slow.", stall, "differencing" if view.stall else "clock", *_where(view))
     else:
         yield Cause("sample_work", f"{stall.value:.0%} of the step is loading the batch.", stall,
                     "differencing" if view.stall else "clock", *_where(view))

@@ -138,7 +138,7 @@ def plan(*, ms: float, ratio: float, setup_s: float, remaining_s: float | None =
         steps = min(steps, epoch_steps)
     seconds = setup + seeds * steps * each + 3 * 5 * ms / 1000
     if saves is not None and seconds > saves:
-        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, but the setting saves {format_duration(saves)}")
+        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, but the setting saves only {format_duration(saves)}")
     if saves is None and seconds > UNKNOWN_MAX_S:
         return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and the length of the training is not known")
     return Plan(steps, seconds, more=2 * seconds < (UNKNOWN_MAX_S if saves is None else saves))
@@ -191,7 +191,7 @@ class _Guard:
     def run(self, seeds: int, most: int) -> Verdict:
         ended, lines = self._trial({"try": [self.knob], "seed": 0, "settings": self.without}, COSINES)
         if why := _unusable(ended):
-            return Verdict(UNSHOWN, f"{self.knob} is not shown safe: {why}")
+            return Verdict(UNSHOWN, f"Stoker cannot show that {self.knob} is safe: {why}")
         state, sentence, cosines = gradients(lines, self.knob)
         self.say(sentence)
         if state != SAFE:
@@ -241,7 +241,7 @@ class _Guard:
         if changed and ended.how in ("error", "killed", "hang"):
             return HARMFUL, f"with {self.knob} the script failed: {ended.why}"
         if why := _unusable(ended):
-            return UNSHOWN, f"{self.knob} is not shown safe: {why}"
+            return UNSHOWN, f"Stoker cannot show that {self.knob} is safe: {why}"
         left = ended.settings.get("left") or {}
         if changed and left:
             return UNSHOWN, f"{self.knob} was not applied: {next(iter(left.values()))}"
@@ -272,7 +272,7 @@ def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
         return SAFE, f"{knob} trains as well ({numbers})"
     if c.harmful:
         return HARMFUL, f"{knob} trains worse ({numbers})"
-    return UNSHOWN, f"{knob} is not shown to train as well ({numbers})"
+    return UNSHOWN, f"{knob} may not train equally well ({numbers})"
 
 
 def _lines(path: Path) -> list[dict]:

@@ -196,7 +196,7 @@ class Race:
         for lane in known:
             ratio = lane.result.ratio
             if lane is not best and (ratio.low > best.result.ratio.high or (ratio.low > OUT_OF_IT and best.result.ratio.high < OUT_OF_IT)):
-                self._say(f"{lane.result.name} is out: {ratio.value:.2f} of the time")
+                self._say(f"{lane.result.name} is dropped: a step takes {ratio.value:.0%} of its unchanged time")
                 lane.result.out = True
                 lane.finish()
 

@@ -12,7 +12,7 @@ FEWEST_STEPS = 30
 
 REASONS = {
     "own_iter": "the loader overrides __iter__",
-    "order_matters": "the stream needs its order, from one reader",
+    "order_matters": "the data is a stream: only one reader can keep its order",
     "random_samples": "samples are random each time",
     "dataset_changes": "the dataset is changed between epochs",
     "precision_sensitive": "the training fails in lower precision",
@@ -130,7 +130,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
 
 def _of_stream(view: View) -> Iterator[Refusal]:
     if not view.workers:
-        yield Refusal("workers", "order_matters", "The data is a stream, which needs its order, from one reader.",
+        yield Refusal("workers", "order_matters", "The data is a stream: only one reader can keep its order.",
                       "If the order does not matter, split the stream among workers in __iter__ (get_worker_info).")
     for knob in ("cache", "batched"):
         yield Refusal(knob, "order_matters", "The data is a stream: its samples have no index.",

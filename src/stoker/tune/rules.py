@@ -69,7 +69,7 @@ def noise(view: View) -> str:
         middle = sorted(each)[len(each) // 2]
         spread = (max(each) - min(each)) / middle
         if spread > _SPREAD and not (view.facts.get("growth") or {}).get("backward"):
-            return f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one window to the next."
+            return f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one measurement to the next."
     return ""
 
 
@@ -92,17 +92,17 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     head = ", ".join(p for p in (step, side) if p)
     untried = [a for a in offered if a.cure == "setting" and _foreseen(a)]
     best = min(untried, key=lambda a: a.ratio.value, default=None)
-    most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast by forecast." if best else ""
+    most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast (forecast)." if best else ""
     if total is not None:
         faster = f"{1 / max(total.value, 0.01):.2f} times as fast"
         most = f" Confirmed: with the settings below, a step is {faster}." if total.value < 0.98 else ""
     asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
     if asks:
-        most += f" {asks.name} would gain {asks.gain:.0%} by forecast, with your consent{asks.state[len(ASKS):]}."
+        most += f" {asks.name} may gain {asks.gain:.0%} (forecast), but needs your consent{asks.state[len(ASKS):]}."
     if found:
         return f"{head}. {found[0].text}{most}"
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
-        return f"{head}; no single cause explains a tenth of the time.{most}"
+        return f"{head}; no single cause explains 10 % of the time.{most}"
     left = f"the best change would gain {best.gain:.0%}" if best else "nothing else that was tried gains 3 %"
     return f"Already good: {step}, {left}.{most if asks else ''}"
 

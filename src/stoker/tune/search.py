@@ -153,7 +153,7 @@ class Search:
         elif self._left() > self._cost(2) + CONFIRM_MIN_S or self._o.force:
             self._best = chosen[0], Interval(chosen[0].forecast, chosen[0].forecast, chosen[0].forecast)
         else:
-            report.notes.append("The time was too short to try any forecast. More time: --for 3m")
+            report.notes.append("There was not enough time to try a setting. For more time: --for 3m")
             return
         if self._best:
             self._confirm()
@@ -241,7 +241,7 @@ class Search:
             change = choose.merged(change, action.settings)
         self._confirmed = False  # until it has passed
         loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
-        self._announce(f"{critical[0].name} changes the arithmetic: checking that the loss stays as good (Ctrl-C ends the check)")
+        self._announce(f"{critical[0].name} changes the arithmetic: checking that the loss does not become worse (Ctrl-C ends the check)")
         verdict = guard.check(self._command, without, change, critical[0].name, parent=self._parent,
                               ms=self._report.found.step_ms or 100.0, ratio=ratio.value, setup_s=self._setup_s(),
                               epoch_steps=int(loader.get("len") or 0), say=self._say)
@@ -276,7 +276,7 @@ class Search:
         for name, cores in outcome.who:
             self._neighbours[name] = max(cores, self._neighbours.get(name, 0.0))
         names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in self._neighbours.items()) or "other processes"
-        told = f"{BUSY_NOTE}: {names}. The numbers are corrected for them, and less certain."
+        told = f"{BUSY_NOTE}: {names}. Stoker corrects the numbers for this, but they are less certain."
         self._report.notes[:] = [*(note for note in self._report.notes if not note.startswith(BUSY_NOTE)), told]
 
     def _warm(self, entries: list[Entry]) -> int:
@@ -343,7 +343,7 @@ class Search:
         why = outcome.results[0].died
         if why:
             self._report.state, self._report.sentence = "noisy", f"The unchanged script failed in its second run: {why}."
-            self._report.hint = "Run the script twice alone: does it depend on files of its first run?"
+            self._report.hint = "Run the script twice alone: does the second run depend on files of the first?"
         return bool(why)
 
     def _nothing(self, outcome: Outcome, chosen: list[choose.Candidate]) -> None:
@@ -418,7 +418,7 @@ class Search:
         elif not report.sentence:
             report.sentence = "No setting makes the training faster by 3 % or more."
             if self._o.keep and self._command.script and not report.notes and keep.forget(self._where, self._command.script):
-                report.notes.append("The settings kept before bring no gain any more and were deleted.")
+                report.notes.append("The settings kept earlier no longer help, so Stoker deleted them.")
         if report.found:
             total = report.total and Range(report.total.value, report.total.low, report.total.high)
             found = replace(report.found, kept=report.kept, total=total, outcome=report.sentence, trials=tuple(report.trials))

@@ -102,7 +102,7 @@ class _Judge:
             return tip
         copy = self.view.copy
         if copy is not None:
-            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step is copies that do not overlap with computing.", 0.0)
+            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step is spent on copies that do not overlap computing.", 0.0)
         return Tip("pin_memory", "NOT TESTED", "The copies could not be measured.")
 
     def prefetch(self) -> Tip:
@@ -181,5 +181,5 @@ class _Judge:
                 return Tip("syncs", "HELPS", cause.text, more(1 - cause.share.value))
         if not self.view.sampled and not self.view.clock:
             return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
-        text = f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; waiting for values takes less than a tenth."
+        text = f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; waiting for values takes less than 10 %."
         return Tip("syncs", "NO EFFECT", text, 0.0)

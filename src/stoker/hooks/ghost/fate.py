@@ -133,7 +133,7 @@ def diverged(reason: str) -> None:
         try:
             undo()
         except Exception as e:
-            say(f"while making room for another try: {type(e).__name__}: {e}")
+            say(f"while preparing another try: {type(e).__name__}: {e}")
     again()
 
 

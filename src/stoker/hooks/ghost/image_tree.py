@@ -205,7 +205,7 @@ def _local(tree: tuple, find, now):
 def _cache(tree: tuple, find, now):
     known = caches.entries(now) if type(now) is caches.CACHE else None
     if known is None:
-        raise CannotBuild("what an lru_cache keeps")
+        raise CannotBuild("the content of an lru_cache")
     held = {_asked(args, kwargs): result for args, kwargs, result in known}
     held.pop(None, None)
     caches.fill(now, [_call(entry, find, held) for entry in tree[1]], tree[2])
@@ -233,7 +233,7 @@ def _pairs(tree: tuple, find, now):
 def _set(tree: tuple, find, now):
     place, values = now if type(now) is set else set(), [build(value, find) for value in tree[1]]
     if not leaves.refill(place, values, tree[2]) or (not leaves.all_plain(values) and list(place) != values):
-        raise CannotBuild("a set in its order")
+        raise CannotBuild("the order of a set")
     return place
 
 

@@ -380,7 +380,7 @@ def _test_interpreter() -> str:
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "without a global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        return f"CPython {PYTHONS[0][0]}.{PYTHONS[0][1]} to {PYTHONS[1][0]}.{PYTHONS[1][1]} are known"
+        return f"only CPython {PYTHONS[0][0]}.{PYTHONS[0][1]} to {PYTHONS[1][0]}.{PYTHONS[1][1]} are known"
     return "" if _HEAD == 16 else "unknown object layout"
 
 

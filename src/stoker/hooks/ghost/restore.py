@@ -231,7 +231,7 @@ class _Restore:
                 continue
             in_a_module = ("._parameters[" in path or "._buffers[" in path) and not path.endswith(".grad")
             if in_a_module or self._has_array(tensor):
-                self.differs(path, "memory of its own", "memory that it shares in another way")
+                self.differs(path, "separate memory", "memory that other objects share")
 
     def _has_array(self, tensor) -> bool:
         storage = tensor.untyped_storage()
@@ -303,7 +303,7 @@ class _Restore:
             if saved.tobytes() == array.tobytes():
                 continue
             if not array.flags.writeable:
-                self.differs(path, "a read-only array", "one with other numbers")
+                self.differs(path, "a read-only array", "an array with different values")
             array[...] = saved
 
     def _find(self, path: str):

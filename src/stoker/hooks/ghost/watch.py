@@ -213,7 +213,7 @@ class Watch:
         elif kind is types.CellType:
             self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
         elif kind.__name__ == "ufunc" and thing.__name__.endswith(" (vectorized)"):
-            self._not_readable(path, "a ufunc that is made of a function")
+            self._not_readable(path, "a ufunc that is made from a function")
         elif isinstance(thing, threading.local):
             self._hold(path, lambda: _dict_values(leaves.of_this_thread(thing)), thing, lambda: tuple(leaves.of_this_thread(thing)))
         elif kind is types.MappingProxyType:

@@ -149,7 +149,7 @@ class _Samples:
 class _Columns(Plan):
     """Each part of a sample is a row of something that the data set holds, as it is or through a transform of its pixels."""
 
-    about = "rows of what it holds"
+    about = "rows of the stored data"
 
     def __init__(self, data: object, samples: _Samples) -> None:
         self.columns = columns(data, samples.length)

@@ -182,12 +182,12 @@ def worker_obstacle(loader: object, count: int) -> str:
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     own = next((each for each in (sampler, getattr(sampler, "sampler", sampler)) if not _is_torchs(each)), None)
     if own is not None and (not count or not loader.num_workers):
-        return f"its {type(own).__name__} is code of the script and may depend on the training; workers would read it ahead"
+        return f"its {type(own).__name__} is the script's own code and may depend on the training; workers would run it too early"
     if not count or loader.num_workers:
         return ""
     import multiprocessing
     if multiprocessing.current_process().daemon:
-        return "this process must not have children"
+        return "this process cannot start workers"
     if not feeds.forks(loader):
         return "workers would not be forked; they would start the script again"
     on = next((str(each.device) for each in _tensors(data) if each.device.type != "cpu"), "")

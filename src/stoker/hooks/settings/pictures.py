@@ -54,7 +54,7 @@ def _channels(out: object, channels: int, shape: object) -> object:
     else:
         flat = out.reshape(channels, -1) if out.shape[0] == channels else out.reshape(-1, channels).T
     if not bool((flat == flat[:, :1]).all()):
-        raise ValueError("it depends on the place")
+        raise ValueError("the result depends on the position")
     return flat[:, 0]
 
 

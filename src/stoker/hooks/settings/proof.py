@@ -68,7 +68,7 @@ def takes_away(data: object) -> str:
     """Whether reading a sample may take something away, by the words of its code, or "". Asked before anything is read."""
     from . import fingerprint
     words = fingerprint.words_of(data) & TAKES
-    return f"reading a sample may take it away ({', '.join(sorted(words))})" if words else ""
+    return f"reading a sample may remove it ({', '.join(sorted(words))})" if words else ""
 
 
 def own_doing(data: object, before: tuple, held: dict) -> str:

@@ -106,7 +106,7 @@ def verdict(found: Sequence[dict], metric: str) -> str | None:
     gap, spreads = abs(a["mean"] - b["mean"]), [each["spread"] for each in (a, b) if each["spread"] is not None]
     pair = f"{_said(first)} ({metric} {a['mean']:.4g}) and {_said(second)} ({b['mean']:.4g})"
     if not spreads:
-        return f"{pair}: one run each; repeat them with other seeds to learn the spread."
+        return f"{pair}: one run each. To see the spread, run them again with other seeds."
     if gap <= max(spreads):
         return f"{pair}: not better; the difference of {gap:.2g} is within the spread of {max(spreads):.2g} between seeds."
     return f"{_said(first)} is better than {_said(second)} in {metric}: {a['mean']:.4g} against {b['mean']:.4g}, spread {max(spreads):.2g}."

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.errors import NotFound, StateError, TargetError
-from stoker.client_pull import HERE, KEEP, PUT, REPLACE, Ground, chosen, is_sound, offset_of, receive, room_for
+from stoker.plane.outputs import COMING, HERE, KEEP, PUT, REPLACE, Ground, chosen, is_sound, offset_of, receive, room_for
 
 WHEN = 1_700_000_000_000_000_000
 
@@ -43,8 +43,13 @@ def in_pieces(data: bytes, size: int = 7) -> Iterator[bytes]:
     return (data[i:i + size] for i in range(0, len(data), size))
 
 
+def settled(pieces, files: list[dict], ground: Ground) -> list[tuple]:
+    """What `receive` says of each file when it is over."""
+    return [told for told in receive(pieces, files, ground) if told[1] != COMING]
+
+
 def bring(ground: Ground, file: dict, content: bytes) -> tuple[str, Path]:
-    (_, verdict, where), = receive(in_pieces(frames((file, content))), [file], ground, lambda *_: None)
+    (_, verdict, where), = settled(in_pieces(frames((file, content))), [file], ground)
     return verdict, where
 
 
@@ -92,9 +97,10 @@ def test_the_same_content_is_here_whatever_its_time(ground):
 def test_a_place_that_changes_during_the_transfer_is_not_replaced(ground):
     file, home = far("a", b"far"), ground.folder / "a"
 
-    def meanwhile(*_: object) -> None:
-        edited(home, "mine")
-    (_, verdict, where), = receive(in_pieces(frames((file, b"far"))), [file], ground, meanwhile)
+    told = receive(in_pieces(frames((file, b"far"))), [file], ground)
+    assert next(told)[1:] == (COMING, 3)
+    edited(home, "mine")
+    (_, verdict, where), = told
     assert (verdict, where.read_bytes(), home.read_text()) == (KEEP, b"far", "mine")
 
 
@@ -126,19 +132,19 @@ def test_a_cut_leaves_a_part_that_is_continued_and_nothing_else(ground):
     file, came = far("m.pt", content), []
     cut = frames((file, content))[:5000]
     with pytest.raises(TargetError):
-        list(receive(in_pieces(cut, 100), [file], ground, lambda _, count: came.append(count)))
+        came.extend(receive(in_pieces(cut, 100), [file], ground))
     assert os.listdir(ground.folder) == [] and offset_of(file, ground) == 0  # a frame counts when it is whole
     half = {"path": "m.pt", "size": len(content), "offset": 0, "mode": 0o600, "mtime_ns": WHEN}
     begun = b"".join(struct.pack(">cI", kind, len(body)) + body for kind, body in ((b"h", json.dumps(half).encode()), (b"d", content[:5000])))
     with pytest.raises(TargetError):
-        list(receive([begun], [file], ground, lambda *_: None))
+        list(receive([begun], [file], ground))
     assert offset_of(file, ground) == 5000 and os.listdir(ground.folder) == []
     assert offset_of(far("m.pt", content, WHEN + 1), ground) == 0  # another version begins at its start
     rest = {**half, "offset": 5000}
     end = {"sha256": hashlib.sha256(content).hexdigest(), "whole": True}
     said = b"".join(struct.pack(">cI", kind, len(body)) + body for kind, body in (
         (b"h", json.dumps(rest).encode()), (b"d", content[5000:]), (b"e", json.dumps(end).encode())))
-    assert [each[1] for each in receive(in_pieces(said, 999), [file], ground, lambda *_: None)] == [PUT]
+    assert [each[1] for each in settled(in_pieces(said, 999), [file], ground)] == [PUT]
     assert (ground.folder / "m.pt").read_bytes() == content and os.listdir(ground.folder) == ["m.pt"]
 
 
@@ -148,7 +154,7 @@ def test_what_is_not_whole_does_not_come(ground, wrong, why):
     said = frames((file, content))
     end = json.dumps({"sha256": hashlib.sha256(content).hexdigest(), "whole": True, **wrong}).encode()
     said = said[:said.rindex(b"e", 0, said.rindex(b"{"))] + struct.pack(">cI", b"e", len(end)) + end
-    (_, verdict, told), = receive([said], [file], ground, lambda *_: None)
+    (_, verdict, told), = settled([said], [file], ground)
     assert verdict == "failed" and why in told and os.listdir(ground.folder) == [] and offset_of(file, ground) == 0
 
 
@@ -156,13 +162,13 @@ def test_a_file_that_could_not_be_read_and_one_after_it(ground):
     lost, good = far("lost", b"x"), far("good", b"y")
     error = json.dumps({"error": "No such file or directory"}).encode()
     said = struct.pack(">cI", b"e", len(error)) + error + frames((good, b"y"))
-    assert [(f["path"], told) for f, told, _ in receive([said], [lost, good], ground, lambda *_: None)] == [("lost", "failed"), ("good", PUT)]
+    assert [(f["path"], told) for f, told, _ in settled([said], [lost, good], ground)] == [("lost", "failed"), ("good", PUT)]
 
 
 def test_more_than_was_announced_is_refused(ground):
     file = far("a", b"abc")
     with pytest.raises(TargetError):
-        list(receive([frames(({**file}, b"abcdef"))], [file], ground, lambda *_: None))
+        list(receive([frames(({**file}, b"abcdef"))], [file], ground))
     assert os.listdir(ground.folder) == []
 
 

@@ -66,7 +66,7 @@ def test_named_files_come_while_it_runs_all_others_at_its_end_and_nothing_of_you
         (ground.work / name).write_text("sent\n")
     run = ground.detach("--on", "far", "--name", "base", "--pull", "*.none,logs/**", "x.py", f"{ground.root}/go")
     assert run["outputs"]["state"] == "running"
-    until(lambda: (ground.work / "logs" / "loss.csv").exists(), 40, "a file of a run that goes on")
+    until((ground.work / "logs" / "loss.csv").exists, 40, "a file of a run that goes on")
     assert not (ground.work / "big.bin").exists() and (ground.work / "table.txt").read_text() == "sent\n"
     (ground.work / "notes.txt").write_text("sent, and edited here\n")
     (ground.root / "go").touch()

@@ -38,6 +38,8 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "gc": ("admin", "gc", "Free the disk space of old runs."),
     "top": ("admin", "top", "Watch the machine and its active runs."),
     "machine": ("machines", "machine", "Add, list, check and remove other machines."),
+    "ssh": ("doors", "ssh", "Log in to another machine, or run a command there."),
+    "open": ("doors", "open_", "Reach a port of another machine, such as Jupyter's."),
     "doctor": ("admin", "doctor", "Check this machine, or a command."),
     "server": ("admin", "server", "Start, stop and inspect the background server."),
     "help": ("main", "help_", "Show this list, or the help of a verb."),
@@ -47,7 +49,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
     "Numbers": ("plot", "compare", "sweep"),
     "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
-    "Machine": ("doctor", "machine", "top", "gc", "server", "help"),
+    "Machine": ("doctor", "machine", "ssh", "open", "top", "gc", "server", "help"),
 }
 
 WITH_COMMAND = ("run", "sweep", "tune", "verify-resume")  # what follows their first word belongs to the command

@@ -97,3 +97,24 @@ def test_ssh_runs_a_command_there_and_open_reaches_a_port_of_its_loopback(ground
         door.wait(10)
     for verb in (["ssh"], ["open", "--port", "1"]):
         assert ground.stoker(*verb, "nowhere").code == 3 and "is this machine" in ground.stoker(*verb, "local").err
+
+
+@pytest.mark.real("sshd", "rsync")
+def test_push_sends_a_folder_once_and_what_has_changed_again(ground: Ground, sshd: Sshd):
+    (ground.home).mkdir()
+    words = by_ssh(ground, sshd.options)
+    (ground.home / "config.toml").write_text(f'[targets.far]\nhost = "{" ".join(words[3:])}"\nroot = "{ground.root}/far"\n')
+    for name in ("a.bin", "deep/b'$(x).bin"):
+        ground.script(f"data/{name}", name)
+    there = ground.root / "there it is"
+    ground.stoker("push", "data", f"far:{there}").ok()
+    assert {each.relative_to(there).as_posix() for each in there.rglob("*.bin")} == {"a.bin", "deep/b'$(x).bin"}
+    before = (there / "a.bin").stat().st_ino
+    ground.script("data/deep/b'$(x).bin", "changed")
+    ground.stoker("push", "data/", f"far:{there}").ok()
+    assert (there / "deep" / "b'$(x).bin").read_text() == "changed" and (there / "a.bin").stat().st_ino == before
+    ground.script("x.py", "print(open('data/deep/b\\'$(x).bin').read())")
+    ground.script(".stokerignore", "data\n")
+    assert ground.stoker("run", "--on", "far", "--mount", f"data={there}", "x.py").ok().out == "changed\n"
+    assert ground.stoker("push", "nothing", f"far:{there}").code == 3 and ground.stoker("push", "data", "far").code == 2
+    assert ground.stoker("push", "data", "far:/dev/null/x").code == 5

@@ -75,20 +75,20 @@ def test_named_files_come_while_it_runs_all_others_at_its_end_and_nothing_of_you
     kept = ground.home / "runs" / run["id"] / "outputs" / "notes.txt"
     assert (ground.work / "notes.txt").read_text() == "sent, and edited here\n" and kept.read_text() == "sent\nfar\n"
     assert not (ground.work / "big.bin").exists() and not os.path.lexists(ground.work / "link")
-    assert "1 file (200 kB) left on far, since more than 100 kB does not come by itself: big.bin" in ended.err
-    assert f"1 file put into {kept.parent}" in ended.err and "3 files (7.0 kB) brought to" in ended.err
+    assert "1 file (200 kB) left on far, above the limit of 100 kB: big.bin" in ended.err
+    assert f"1 file put into {kept.parent}" in ended.err and "3 files (7.0 kB) copied to" in ended.err
     told = ground.show("base")
     assert {each["path"]: each["place"] for each in told["files"]} == {
         "model.pt": "here", "table.txt": "here", "logs/loss.csv": "here", "notes.txt": "outputs", "big.bin": "there"}
     said = ground.stoker("show", "base").ok().out
-    assert "To bring: stoker pull base" in said and "200 kB  new  not brought" in said
+    assert "To copy: stoker pull base" in said and "200 kB  new  not copied" in said
     ground.stoker("pull", "base", "big.bin").ok()
     assert (ground.work / "big.bin").stat().st_size == 200_000
     ground.stoker("start", "base").ok()  # one more attempt: what it changes comes again
     ground.stoker("wait", "base").ok()
     assert (ground.work / "table.txt").read_text() == "sent\nfar\nfar\n" and kept.read_text() == "sent\nfar\nfar\n"
     refused = ground.stoker("run", "--pull", "*.pt", "x.py")
-    assert refused.code == 125 and "--pull brings files from another machine" in refused.err
+    assert refused.code == 125 and "--pull copies files from another machine" in refused.err
 
 
 def test_a_server_that_is_killed_and_a_machine_that_is_away_delay_the_files_and_lose_none(ground: Ground, own_sshd: Sshd):
@@ -107,7 +107,7 @@ def test_a_server_that_is_killed_and_a_machine_that_is_away_delay_the_files_and_
     late = until(lambda: (told := outputs(ground, "base"))["state"] == "late" and told, 60, "a try that fails")
     assert late["why"] and "Stoker tries again" in late["lines"][-1]
     refused = ground.stoker("rm", "--yes", "base")
-    assert refused.code == 6 and "not brought from far yet" in refused.err
+    assert refused.code == 6 and "not copied to this machine yet" in refused.err
     own_sshd.again()
     until(lambda: outputs(ground, "base")["state"] == "settled", 60, "the files")
     for n in range(6):

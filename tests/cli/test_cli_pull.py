@@ -66,7 +66,7 @@ def test_a_near_run_from_a_copy_and_one_in_place(ground: Ground):
     ground.stoker("run", "--copy", "--name", "copied", "x.py").ok()
     assert not (ground.work / "out.txt").exists()
     said = ground.stoker("pull", "copied").ok()
-    assert (ground.work / "out.txt").read_text() == "1" and "out.txt" in said.out and "1 file (1 B) brought" in said.err
+    assert (ground.work / "out.txt").read_text() == "1" and "out.txt" in said.out and "1 file (1 B) copied" in said.err
     ground.stoker("run", "--name", "inplace", "x.py").ok()
     refused = ground.stoker("pull", "inplace")
     assert refused.code == 2 and "works in" in refused.err

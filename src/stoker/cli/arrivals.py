@@ -16,7 +16,7 @@ def awaited(run: dict, *, quiet: bool = False) -> dict:
     """The run, when its files are here or its machine does not answer. Ctrl-C ends only the waiting. `quiet`: nothing is said."""
     name, patience = output.shown(run["name"]), Patience()
     try:
-        with output.slow(f"{name} has ended; its files are being brought. Ctrl-C: stop waiting, they come anyway"):
+        with output.slow(f"{name} has ended; Stoker is copying its files to this machine. Ctrl-C: stop waiting (the copying continues)"):
             while (run.get("outputs") or {}).get("state") == "coming":
                 try:
                     run = plane().wait(run["id"], STEP_S, outputs=True)
@@ -27,7 +27,7 @@ def awaited(run: dict, *, quiet: bool = False) -> dict:
                         break
                     time.sleep(pause_s)
     except KeyboardInterrupt:
-        output.say(f"{name}: its files are still being brought. What has come: stoker show {output.type_ref(run)}")
+        output.say(f"{name}: Stoker is still copying its files. See them: stoker show {output.type_ref(run)}")
         return run
     told = run.get("outputs") or {}
     smooth = told.get("state") == "settled" and not any((told.get(what) or {}).get("count") for what in ("kept", "left", "failed"))

@@ -104,7 +104,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step.")
 @click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
 @click.option("--pull", multiple=True, metavar="PATTERNS",
-              help="Bring these files home while the run goes on, such as '*.pt,logs/**'. For --on. May be given again.")
+              help="With --on: copy these files back while the run continues, such as '*.pt,logs/**'. May be given again.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. In the foreground: on stderr, at the end.")

@@ -18,7 +18,7 @@ FILES_SHOWN = 20
 LEFT_NAMED = 5
 LINES_SHOWN = 12
 METRICS_SHOWN = 8
-PLACES = {"here": "  brought", "outputs": "  brought to runs/ID/outputs", "there": "  not brought"}
+PLACES = {"here": "  copied", "outputs": "  copied to runs/ID/outputs", "there": "  not copied"}
 NO_ROW = ("exception", "tail", "code", "kind", "inodes", "hint")  # evidence that is shown elsewhere
 
 

@@ -88,20 +88,20 @@ def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
 def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
     """What a person is told, a sentence each; first what went well."""
     if body["files"]:
-        yield f"{_count(body['files'])} ({format_size(body['bytes'])}) brought to {body['folder']}."
+        yield f"{_count(body['files'])} ({format_size(body['bytes'])}) copied to {body['folder']}."
     if body["state"] == "coming":
-        yield f"Files are being brought to {body['folder']}."
+        yield f"Stoker is copying the run's files to {body['folder']}."
     if body["state"] == "late":
-        yield f"Files are not brought yet: {body['why']} Stoker tries again."
+        yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
     if body["kept"]["count"]:
-        yield (f"{_count(body['kept']['count'])} put into {body['kept_in']}, since the folder has other content there: "
+        yield (f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has other content there: "
                f"{_names(body['kept'])}.")
     if body["left"]["count"]:
         limit = format_size(run.spec.pull_limit_bytes)
-        yield (f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, since more than {limit} does "
-               f"not come by itself: {_names(body['left'])}. To bring: stoker pull {typed}")
+        yield (f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, above the limit of {limit}: "
+               f"{_names(body['left'])}. To copy: stoker pull {typed}")
     if body["failed"]["count"]:
-        yield (f"{_count(body['failed']['count'])} could not be brought: {_names(body['failed'])} ({body['failed']['why']}). "
+        yield (f"{_count(body['failed']['count'])} could not be copied: {_names(body['failed'])} ({body['failed']['why']}). "
                f"To try again: stoker pull {typed}")
     if cut:
         yield f"Not all files of the run are known: {cut}."

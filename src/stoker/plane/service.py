@@ -200,7 +200,7 @@ class Service:
             raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}")
         told = self._one(run)
         if not force and homecoming.on_its_way(told["outputs"]):
-            raise StateError(f"The files of {run.name} are not brought from {run.target} yet.",
+            raise StateError(f"The files of {run.name} on {run.target} are not copied to this machine yet.",
                              hint=f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: stoker rm --force {run.id}")
         self._remove([run.id])
         if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):

@@ -55,7 +55,7 @@ class Submitter:
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
         if asked.pull and target.here:
-            raise InvalidSpec("--pull brings files from another machine; this run is on this one.", fields=["pull"],
+            raise InvalidSpec("--pull copies files from another machine, but this run is on this machine.", fields=["pull"],
                               hint="stoker run --on NAME --pull '*.pt' train.py")
         after = self._after(asked)
         if not target.here:  # the rest may hold secrets of this machine, and means nothing there

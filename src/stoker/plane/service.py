@@ -198,7 +198,7 @@ class Service:
         if not run.state.final and not force:
             typed = self._typed(run)
             raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}")
-        told = self._one(run)
+        told = self._one(run) if force else self.wait(run.id, REMOVED_WITHIN_S, outputs=True)
         if not force and homecoming.on_its_way(told["outputs"]):
             raise StateError(f"The files of {run.name} on {run.target} are not copied to this machine yet.",
                              hint=f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: stoker rm --force {run.id}")

@@ -108,8 +108,8 @@ class Client:
     def rm(self, ref: str, force: bool = False) -> dict:
         return self._call("DELETE", _path(ref), {"force": force})
 
-    def wait(self, ref: str, timeout_s: float) -> dict:
-        return self._call("GET", _path(ref, "wait"), {"timeout_s": timeout_s}, patience_s=min(timeout_s, 60) + ANSWER_S)
+    def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
+        return self._call("GET", _path(ref, "wait"), {"timeout_s": timeout_s, "outputs": outputs}, patience_s=min(timeout_s, 60) + ANSWER_S)
 
     def gc(self, dry_run: bool = True, older_s: float | None = None) -> dict:
         return self._post("/v1/gc", {"dry_run": dry_run, "older_s": older_s})
@@ -130,13 +130,9 @@ class Client:
         words = {"attempt": attempt, "stream": stream, "offset": offset, "tail": tail, "since": since, "follow": follow}
         return Pieces(self._stream(_path(ref, "logs"), words))
 
-    def files(self, ref: str) -> dict:
-        """The files that a run made or changed: see `plane.fetching.made`."""
-        return self._get(_path(ref, "files"))
-
-    def send(self, ref: str, wanted: Sequence[tuple[str, int]]) -> Pieces:
-        """These files of the run's copy, each from an offset, as frames; for `client_pull`."""
-        return Pieces(self._stream(_path(ref, "files"), {}, json.dumps({"wanted": wanted}).encode("ascii")))
+    def pull(self, ref: str, patterns: Sequence[str] = ()) -> Lines:
+        """Bring files that the run made or changed to its folder here: see `plane.bringing.Pulling`. Raises StokerError in between."""
+        return Lines(self._stream(_path(ref, "pull"), {}, json.dumps({"patterns": list(patterns)}).encode("ascii")))
 
     def events(self) -> Iterator[dict]:
         """`{"run": run}` at each change, from now on."""
@@ -339,28 +335,45 @@ class Pieces:
             self._link.close()
 
 
-class Events:
-    """The server-sent events of an answer as dicts; closed like Pieces."""
+class Lines:
+    """The lines of a streamed answer as dicts; closed like Pieces. A line with an error is raised."""
+
+    separator = b"\n"
 
     def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._pieces = Pieces(opened)
         self._rest = b""
 
-    def __iter__(self) -> Events:
+    def __iter__(self) -> Iterator[dict]:
         return self
 
     def __next__(self) -> dict:
         while True:
-            event, end, rest = self._rest.partition(b"\n\n")
+            line, end, rest = self._rest.partition(self.separator)
             if not end:
                 self._rest += next(self._pieces)
-                continue
-            self._rest = rest
-            if event.startswith(b"data: "):
-                return _json(event.removeprefix(b"data: "))
+            else:
+                self._rest = rest
+                if (told := self._read(line)) is not None:
+                    return told
+
+    def _read(self, line: bytes) -> dict | None:
+        told = _json(line)
+        if "error" in told:
+            raise from_json(told)
+        return told
 
     def close(self) -> None:
         self._pieces.close()
+
+
+class Events(Lines):
+    """The server-sent events of an answer as dicts."""
+
+    separator = b"\n\n"
+
+    def _read(self, line: bytes) -> dict | None:
+        return _json(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else None
 
 
 class _NotThere(Exception):

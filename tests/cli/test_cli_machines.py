@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from benchmarks.ground import Ground
+import socket
+import subprocess
 
-from real.sshd import Sshd
+import pytest
+from benchmarks.ground import Ground, until
+
+from real.sshd import Sshd, accepts, free_port
 
 
 def by_ssh(ground: Ground, options: tuple[str, ...]) -> list[str]:
@@ -67,3 +70,51 @@ def test_what_cannot_be_a_machine_is_refused_and_not_written(ground: Ground):
     for verb in ("check", "rm"):
         unknown = ground.stoker("machine", verb, "nobody")
         assert unknown.code == 2 and "nobody" in unknown.err
+
+
+@pytest.mark.real("sshd")
+def test_ssh_runs_a_command_there_and_open_reaches_a_port_of_its_loopback(ground: Ground, sshd: Sshd):
+    (ground.home).mkdir()
+    words = by_ssh(ground, sshd.options)
+    (ground.home / "config.toml").write_text(f'[targets.far]\nhost = "{" ".join(words[3:])}"\n')
+    there = ground.stoker("ssh", "far", "echo", "$SSH_CONNECTION; exit 7")
+    assert there.code == 7 and f" {sshd.port}" in there.out
+    with socket.create_server(("127.0.0.1", 0)) as page, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = page.getsockname()[1]
+        refused = ground.stoker("open", "far", "--port", str(port), "--here", str(taken.getsockname()[1]))
+        assert refused.code == 6 and "cannot be used: Address already in use" in refused.err
+        here = free_port()
+        door = ground.start_stoker("open", "far", "--port", str(port), "--here", str(here), stderr=subprocess.PIPE)
+        assert f"http://127.0.0.1:{here} here is port {port} of far".encode() in door.stderr.readline()
+        until(lambda: accepts(here) or door.poll() is not None, 20, "the door")
+        with socket.create_connection(("127.0.0.1", here), 10) as client:
+            for _ in range(2):  # the first connection was that of `accepts`
+                link, _ = page.accept()
+                link.sendall(b"hello")
+                link.close()
+            assert client.recv(5) == b"hello"
+        door.terminate()
+        door.wait(10)
+    for verb in (["ssh"], ["open", "--port", "1"]):
+        assert ground.stoker(*verb, "nowhere").code == 3 and "is this machine" in ground.stoker(*verb, "local").err
+
+
+@pytest.mark.real("sshd", "rsync")
+def test_push_sends_a_folder_once_and_what_has_changed_again(ground: Ground, sshd: Sshd):
+    (ground.home).mkdir()
+    words = by_ssh(ground, sshd.options)
+    (ground.home / "config.toml").write_text(f'[targets.far]\nhost = "{" ".join(words[3:])}"\nroot = "{ground.root}/far"\n')
+    for name in ("a.bin", "deep/b'$(x).bin"):
+        ground.script(f"data/{name}", name)
+    there = ground.root / "there it is"
+    ground.stoker("push", "data", f"far:{there}").ok()
+    assert {each.relative_to(there).as_posix() for each in there.rglob("*.bin")} == {"a.bin", "deep/b'$(x).bin"}
+    before = (there / "a.bin").stat().st_ino
+    ground.script("data/deep/b'$(x).bin", "changed")
+    ground.stoker("push", "data/", f"far:{there}").ok()
+    assert (there / "deep" / "b'$(x).bin").read_text() == "changed" and (there / "a.bin").stat().st_ino == before
+    ground.script("x.py", "print(open('data/deep/b\\'$(x).bin').read())")
+    ground.script(".stokerignore", "data\n")
+    assert ground.stoker("run", "--on", "far", "--mount", f"data={there}", "x.py").ok().out == "changed\n"
+    assert ground.stoker("push", "nothing", f"far:{there}").code == 3 and ground.stoker("push", "data", "far").code == 2
+    assert ground.stoker("push", "data", "far:/dev/null/x").code == 5

@@ -24,11 +24,11 @@ os.symlink("/etc/passwd", "link")
 
 
 def far(ground: Ground, sshd: Sshd) -> None:
-    """The target "far": a folder behind a real sshd."""
+    """The target "far": a folder behind a real sshd. Nothing comes home by itself."""
     config = "".join(f"{option.replace('=', ' ', 1)}\n" for option in sshd.options)
     (ground.root / "ssh").write_text(f"Host box\nHostName 127.0.0.1\n{config}")
     ground.home.mkdir(parents=True, exist_ok=True)
-    (ground.home / "config.toml").write_text(f'[targets.far]\nhost = "-F {ground.root}/ssh box"\nroot = "{ground.root}/far"\n')
+    (ground.home / "config.toml").write_text(f'pull_limit = 0\n[targets.far]\nhost = "-F {ground.root}/ssh box"\nroot = "{ground.root}/far"\n')
 
 
 def results(told: dict) -> dict[str, str]:

@@ -13,6 +13,8 @@ import pytest
 from benchmarks.ground import Ground, until
 from training import PAUSE, TRAIN, made, python_with_torch
 
+from real.sshd import Sshd
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EPOCHS = 25
 
@@ -37,6 +39,25 @@ def straight(ground: Ground, plain: tuple[bytes, dict[str, str]]) -> tuple[bytes
     """The end of an undisturbed run; the script lies in the folder of the test."""
     (ground.work / "train.py").write_text(TRAIN)
     return plain
+
+
+@pytest.mark.real("sshd")
+def test_on_an_ssh_machine_it_is_killed_and_comes_back_and_its_files_at_home_are_those_of_a_plain_run(
+        ground: Ground, sshd: Sshd, python: str, straight: tuple[bytes, dict[str, str]]):
+    settings = "".join(f"{option.replace('=', ' ', 1)}\n" for option in sshd.options)
+    (ground.root / "ssh").write_text(f"Host box\nHostName 127.0.0.1\n{settings}")
+    ground.home.mkdir(exist_ok=True)
+    (ground.home / "config.toml").write_text(f'[targets.box]\nhost = "-F {ground.root}/ssh box"\nroot = "{ground.root}/far"\n')
+    run = begin(ground, python, "--on", "box", "--pull", "best.pt")
+    kill_after_an_image(ground, run, 1, behind=130)
+    assert ground.stoker("wait", run["id"]).code == 128 + signal.SIGKILL
+    assert (ground.work / "best.pt").exists() and not (ground.work / "last.pt").exists()  # of a run that was killed, too
+    ground.stoker("start", run["id"]).ok()
+    ground.stoker("wait", run["id"]).ok()
+    shown = ground.show(run["id"])
+    assert shown["resume"]["resumed"]["attempt"] == 2 and shown["resume"]["resumed"]["grade"] == "bit-exact", shown["resume"]
+    assert made(ground.work) == straight[1] and ground.stoker("logs", run["id"]).stdout == straight[0]
+    assert {each["path"]: each["place"] for each in shown["files"]} == dict.fromkeys(("log.csv", "best.pt", "last.pt"), "here")
 
 
 def begin(ground: Ground, python: str, *options: str) -> dict:

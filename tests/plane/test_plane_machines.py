@@ -278,6 +278,7 @@ def test_a_far_run_is_shown_as_a_near_one_and_with_one_question(far, monkeypatch
     for name, target in (("near", "local"), ("far", "box")):
         far.submit(RECORDED, target=target, name=name, copy=True, hooks=True, resume="auto", env_names=["PATH"])
         assert far.final(name)["state"] == "done"
+    far.service.wait("far", 30, outputs=True)  # what copies its files asks the machine too
     near, asked, run = far.service.show("near"), [], SshHost.run
     monkeypatch.setattr(SshHost, "run", lambda self, argv, **more: asked.append(argv) or run(self, argv, **more))
     there = far.service.show("far")

@@ -4798,10 +4798,11 @@ def changes(listing: Listing, manifest: str, since: float, until: float | None) 
 
 
 def changed_files(folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int) -> list[dict]:
-    """`changes` of a folder: {"path", "size", "kind": "new"|"changed", "mtime"}, at most `limit`. A folder too large to be walked in a
-    second is told of as far as it was seen."""
+    """`changes` of a folder: {"path", "size", "kind": "new"|"changed", "mtime", "mtime_ns"}, at most `limit`. A folder too large to be
+    walked in a second is told of as far as it was seen."""
     listing = Listing(folder, left_out, CHANGED_MAX).walk(time.monotonic() + CHANGED_S, CHANGED_MAX)
-    return [{"path": spelled(each.path), "size": each.info.st_size, "kind": each.kind, "mtime": each.info.st_mtime}
+    return [{"path": spelled(each.path), "size": each.info.st_size, "kind": each.kind, "mtime": each.info.st_mtime,
+             "mtime_ns": each.info.st_mtime_ns}
             for each in changes(listing, manifest, since, until)[:limit]]
 
 

@@ -214,6 +214,7 @@ class Config:
     """config.toml. Every field has a default, so the file need not exist."""
 
     copy_limit_bytes: int = 2_000_000_000  # a larger working folder is not copied
+    pull_limit_bytes: int = 1_000_000_000  # of files that come home by themselves when a run on another machine has ended
     slots: int | None = None  # CPU slots of this machine; None: not counted
     targets: dict[str, TargetConfig] = field(default_factory=dict)
 
@@ -233,6 +234,8 @@ def load_config(where: Home) -> Config:
     for key, value in body.items():
         if key == "copy_limit":
             values["copy_limit_bytes"] = parse_size(str(value))
+        elif key == "pull_limit":
+            values["pull_limit_bytes"] = 0 if str(value) == "0" else parse_size(str(value))
         elif key == "slots" and isinstance(value, int) and value >= 0:
             values["slots"] = value
         elif key == "targets" and isinstance(value, dict):

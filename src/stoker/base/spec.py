@@ -19,7 +19,7 @@ SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "WINCH", "CONT"
 NOT_IN_NAMES = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069/"
 _CONTROL = re.compile(f"[{NOT_IN_NAMES}]")
 _NOT_THE_RUN = frozenset({"id", "name", "created_at", "argv", "retry_reasons", "tty", "stdin", "split_stderr", "unbuffered", "inherit",
-                          "machine_env", "settings", "after_any"})
+                          "machine_env", "settings", "after_any", "pull", "pull_limit_bytes"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,8 @@ class Spec:
     env_names: tuple[str, ...] = ()  # variables that were named one by one; a run on another machine gets only these
     machine_env: bool = False  # they are added to what a login there has, instead of being the whole environment
     inherit: dict = field(default_factory=dict)  # what a process has from its shell besides the environment; see `inheritance`
+    pull: tuple[str, ...] = ()  # patterns of files that come home while it goes on, from another machine
+    pull_limit_bytes: int = 0  # of its other files so many bytes come home when it has ended
     created_at: str = ""
 
     def to_json(self) -> dict:
@@ -128,7 +130,7 @@ class Limits:
         return decode.written(cls, body, "limits")
 
 
-_GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")
+_GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at", "pull_limit_bytes")
 _ONE_OF = {"kind": ("job",), "stdin": ("none", "attached", "file"), "resume": ("off", "auto"), "stall_do": ("warn", "stop", "restart"),
            "stop_signal": ("", *SIGNALS), "warn_signal": ("", *SIGNALS)}
 _COUNT = (0, 100_000, "an integer from 0 to 100000", "")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, StokerError, TargetError
 from stoker.base.rundir import ATTEMPTS, STEPS
 from stoker.base.state import State
-from stoker.cli import output
+from stoker.cli import arrivals, output
 from stoker.cli.beside import Beside
 from stoker.cli.keys import Keys, Left
 from stoker.cli.options import Patience, exit_code, plane
@@ -295,6 +295,7 @@ class Follower:
                 self.nothing_trained = bool(told.get("trained_nothing"))
                 if self.nothing_trained:
                     self._say(output.shown(told["sentence"]))
+        self.run = arrivals.awaited(run)
         return self._code_of_run()
 
     def _code_of_run(self) -> int:

@@ -39,6 +39,9 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "gc": ("admin", "gc", "Free the disk space of old runs."),
     "top": ("admin", "top", "Watch the machine and its active runs."),
     "machine": ("machines", "machine", "Add, list, check and remove other machines."),
+    "ssh": ("doors", "ssh", "Log in to another machine, or run a command there."),
+    "open": ("doors", "open_", "Reach a port of another machine, such as Jupyter's."),
+    "push": ("doors", "push", "Copy data to another machine."),
     "doctor": ("admin", "doctor", "Check this machine, or a command."),
     "server": ("admin", "server", "Start, stop and inspect the background server."),
     "help": ("main", "help_", "Show this list, or the help of a verb."),
@@ -48,7 +51,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
     "Numbers": ("plot", "compare", "sweep", "ui"),
     "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
-    "Machine": ("doctor", "machine", "top", "gc", "server", "help"),
+    "Machine": ("doctor", "machine", "ssh", "open", "push", "top", "gc", "server", "help"),
 }
 
 WITH_COMMAND = ("run", "sweep", "tune", "verify-resume")  # what follows their first word belongs to the command
@@ -59,7 +62,7 @@ OTHER_WORDS = {  # what other tools call it
     "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
     "optimize": "tune", "profile": "tune", "benchmark": "tune", "grid": "sweep", "search": "sweep", "multirun": "sweep",
-    "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull",
+    "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull", "upload": "push", "put": "push",
     "curve": "plot", "curves": "plot", "metrics": "plot", "chart": "plot", "diff": "compare", "board": "plot",
     "web": "ui", "gui": "ui", "browser": "ui", "dashboard": "ui", "console": "ui",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",

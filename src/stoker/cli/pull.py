@@ -1,20 +1,17 @@
-"""`stoker pull`: files that a run made or changed, brought into the folder that it was typed in."""
+"""`stoker pull`: files that a run made or changed, brought into the folder that it was typed in. The server does it."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import click
 
-from stoker.base.config import home
 from stoker.base.errors import ServerError, TargetError
 from stoker.base.units import format_size
 from stoker.cli import output
-from stoker.cli.options import Patience, json_option, plane, ref_argument, say_which
+from stoker.cli.options import Patience, find, json_option, plane, ref_argument
 
-LINE_S = 0.2  # between two lines of progress
 FAILED = "failed"
 
 
@@ -29,97 +26,67 @@ def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     If you have changed a local file, pull does not replace it: it writes the run's file to the folder runs/ID/outputs in the state folder,
     and says so. If the transfer is interrupted, type the command again: it continues from there.
     """
-    from stoker import client_pull
-
-    made = plane().files(ref)
-    say_which(ref, made)
-    client_pull.check_made(made)
-    wanted = client_pull.chosen([f for f in made["files"] if client_pull.is_sound(f)], files, output.shown(made["name"]))
-    ground = client_pull.Ground(Path(made["folder"]), home().runs / made["id"])
-    with ground.locked():
-        done = _bring(made["id"], wanted, ground)
-    told = {"id": made["id"], "name": made["name"], "target": made["target"], "folder": made["folder"], "outputs": str(ground.outputs),
-            "complete": not made["cut"], "files": done}
+    run = find(ref)
+    told = _bring(run["id"], files)
+    told = {"id": run["id"], "name": run["name"], "target": run["target"], **told}
     if as_json:
         output.print_json(told)
     else:
         _tell(told)
-    failed = [each for each in done if each["result"] == FAILED]
+    failed = [each for each in told["files"] if each["result"] == FAILED]
     if failed:
-        output.print_error(TargetError(f"{len(failed)} of {len(done)} files were not copied: {_named(failed)} ({failed[0]['why']}).",
-                                       hint=f"Try again: stoker pull {output.type_ref(made)}"))
-    if made["cut"]:
-        output.say(f"The folder of the run is too large to list: {made['cut']}.")
+        output.print_error(TargetError(f"{len(failed)} of {len(told['files'])} files were not copied: {_named(failed)} "
+                                       f"({output.shown(failed[0]['why'])}).", hint=f"Try again: stoker pull {output.type_ref(run)}"))
+    if told["cut"]:
+        output.say(f"The folder of the run is too large to list: {output.shown(told['cut'])}.")
     return TargetError.exit_code if failed else 0
 
 
-def _bring(run_id: str, wanted: list[dict], ground: object) -> list[dict]:
-    """What was done with each file. A stream that breaks is continued, for a while. Raises StokerError."""
-    from stoker import client_pull
-
-    done, missing = {}, []
-    for file in wanted:
-        verdict, kept = ground.verdict(file), None
-        if verdict == client_pull.KEEP:
-            kept = ground.kept(file)
-        if verdict == client_pull.HERE or kept:
-            done[file["path"]] = _result(file, verdict, kept or ground.folder / file["path"])
-        else:
-            missing.append(file)
-    client_pull.room_for(missing, ground)
-    progress, patience = _Progress(missing), Patience()
-    while missing:
+def _bring(run_id: str, patterns: tuple[str, ...]) -> dict:
+    """What was done with each file. A server that ends is started again, for a while. Raises StokerError."""
+    done: dict[str, dict] = {}
+    told: dict = {}
+    progress, patience = _Progress(), Patience()
+    while not told.get("done"):
         try:
-            pieces = plane().send(run_id, [(f["path"], client_pull.offset_of(f, ground)) for f in missing])
-            for file, verdict, where in client_pull.receive(pieces, missing, ground, progress):
+            for line in plane().pull(run_id, patterns):
                 patience.heard()
-                done[file["path"]] = _result(file, verdict, where)
-            break
-        except (ServerError, TargetError) as e:
-            missing = [f for f in missing if f["path"] not in done]
+                progress(line)
+                if "file" in line:
+                    before = done.get(line["file"]["path"])
+                    done[line["file"]["path"]] = before if before and before["result"] == "brought" else line["file"]
+                else:
+                    told |= line
+            if not told.get("done"):
+                raise ServerError("The Stoker server ended while it was bringing files.", hint="Repeat the command; nothing is lost.")
+        except ServerError:
             pause_s = patience.left_s()
-            if not missing or not pause_s or getattr(e, "retry", True) is False:
+            if not pause_s:
                 raise
             time.sleep(pause_s)
-    progress.end()
-    for file in missing:
-        done.setdefault(file["path"], _result(file, FAILED, "the machine sent no more"))
-    return [done[file["path"]] for file in wanted]
-
-
-def _result(file: dict, verdict: str, where: object) -> dict:
-    from stoker import client_pull
-
-    words = {client_pull.PUT: "brought", client_pull.REPLACE: "brought", client_pull.KEEP: "kept", client_pull.HERE: "here"}
-    word = words.get(verdict, FAILED)
-    told = {"path": file["path"], "bytes": file["size"], "change": file["kind"], "result": word}
-    return {**told, "why": str(where)} if word == FAILED else {**told, "at": str(where)}
+        finally:
+            progress.end()
+    return {"folder": told["to"], "outputs": told["outputs"], "complete": not told["cut"], "cut": told["cut"], "files": list(done.values())}
 
 
 class _Progress:
     """At a terminal: how much has come of all, and how fast."""
 
-    def __init__(self, files: list[dict]) -> None:
-        self._whole = sum(f["size"] for f in files)
-        self._came: dict[str, int] = {}
-        self._first = 0
+    def __init__(self) -> None:
         self._on = output.is_terminal(sys.stderr)
-        self._began = self._next = time.monotonic()
+        self._first: tuple[float, int] | None = None
 
-    def __call__(self, file: dict, count: int) -> None:
-        self._came[file["path"]] = count
-        now = time.monotonic()
-        if not self._on or now < self._next:
+    def __call__(self, told: dict) -> None:
+        if not self._on or "came" not in told:
             return
-        self._next = now + LINE_S
-        came = sum(self._came.values())
-        self._first = self._first or came
-        rate = format_size((came - self._first) / max(now - self._began, 0.001))
-        line = f"{output.shown(file['path'])}: {format_size(came)} of {format_size(self._whole)}, {rate}/s"
+        now = time.monotonic()
+        began, before = self._first = self._first or (now, told["came"])
+        rate = format_size((told["came"] - before) / max(now - began, 0.001))
+        line = f"{output.shown(told['path'])}: {format_size(told['came'])} of {format_size(told['whole'])}, {rate}/s"
         print(f"\r\x1b[K{output.cut(line, 79)}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        if self._on:
+        if self._on and self._first:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 

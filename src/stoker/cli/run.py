@@ -103,6 +103,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Run a script written for this library on Stoker's engine, without the library.")
 @click.option("--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step.")
 @click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
+@click.option("--pull", multiple=True, metavar="PATTERNS",
+              help="With --on: copy these files back while the run continues, such as '*.pt,logs/**'. May be given again.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. In the foreground: on stderr, at the end.")
@@ -183,6 +185,8 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         spec["memory_bytes"] = o["memory"]
     if o["stall"]:
         spec["stall_s"], spec["stall_do"] = o["stall"]
+    if o.get("pull"):
+        spec["pull"] = [pattern for each in o["pull"] for pattern in filter(None, map(str.strip, each.split(",")))]
     if o["warn"]:
         spec["warn_s"], spec["warn_signal"] = o["warn"]
     return spec

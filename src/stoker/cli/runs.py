@@ -13,7 +13,7 @@ import click
 from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, NotFound, ServerError, StateError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration
-from stoker.cli import output
+from stoker.cli import arrivals, output
 from stoker.cli.frames import Frames
 from stoker.cli.options import (
     Duration,
@@ -184,15 +184,17 @@ def log_tail(run: dict) -> tuple[int, int]:
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
     """Wait until all these runs have ended. Ends with the run's exit code; for several runs, with the first exit code that is not 0.
 
-    @TAG means all runs with a tag, such as the runs of a sweep.
+    For a run on another machine it also waits until its files are copied here, or the machine does not answer. @TAG means all runs with a
+    tag, such as the runs of a sweep.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
-    if as_json:
-        output.print_json(ended[0] if len(ended) == 1 else ended)
-    else:
+    if not as_json:
         for run in ended:
             tell_end(run)
+    ended = [arrivals.awaited(run, quiet=as_json) for run in ended]
+    if as_json:
+        output.print_json(ended[0] if len(ended) == 1 else ended)
     return next((code for code in map(exit_code, ended) if code), 0)
 
 

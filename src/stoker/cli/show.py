@@ -18,6 +18,7 @@ FILES_SHOWN = 20
 LEFT_NAMED = 5
 LINES_SHOWN = 12
 METRICS_SHOWN = 8
+PLACES = {"here": "  copied", "outputs": "  copied to runs/ID/outputs", "there": "  not copied"}
 NO_ROW = ("exception", "tail", "code", "kind", "inodes", "hint")  # evidence that is shown elsewhere
 
 
@@ -105,6 +106,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "reachable", "its folder yes, its processes no: they were started in another container or on another node"
     if run.get("target") != "local":
         yield "target", str(run.get("target"))
+    yield "outputs", "\n".join(output.shown(line) for line in (run.get("outputs") or {}).get("lines") or ())
     if run.get("pinned"):
         yield "pinned", "yes; gc keeps it"
 
@@ -256,7 +258,8 @@ def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
     files = sorted(files, key=lambda entry: bool(entry.get("uncertain")))
     for entry in files[:FILES_SHOWN]:
         doubt = "  uncertain: Stoker did not see which program wrote it" if entry.get("uncertain") else ""
-        text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{doubt}"
+        place = PLACES.get(str(entry.get("place")), "")
+        text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{place}{doubt}"
         yield output.shown(str(entry.get("path"))), text.rstrip()
     if len(files) > FILES_SHOWN:
         yield "...", f"{len(files) - FILES_SHOWN} more (stoker show --json lists them)"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stoker.base.errors import Denied, NotFound, TargetError
-from stoker.client import Client
+from stoker.base.errors import Denied, NotFound
 
 PIECE = 1 << 18
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".bmp": "image/bmp",
@@ -23,12 +21,12 @@ TEXT_MAX = 64 << 10
 
 @dataclass(frozen=True)
 class File:
-    """One file of a run, as `show` lists it. `pieces` gives its bytes, from this machine or another one."""
+    """One file of a run, as `show` lists it. `place`: None for a run on this machine; else "here", "outputs" or "there"."""
 
-    client: Client
     run: dict
     path: str
     size: int
+    place: str | None
 
     @property
     def image(self) -> str | None:
@@ -47,11 +45,8 @@ class File:
         return None if b"\0" in data else data[:TEXT_MAX].decode("utf-8", "replace")
 
     def pieces(self) -> Iterator[bytes]:
-        """Its bytes. Raises NotFound, Denied, TargetError before the first piece."""
-        return self._here() if self.run["target"] == "local" else self._there()
-
-    def _here(self) -> Iterator[bytes]:
-        fd = _open_below(self.run["workdir"], self.path)
+        """Its bytes. Raises NotFound, Denied before the first piece."""
+        fd = _open_below(self._folder(), self.path)
 
         def read() -> Iterator[bytes]:
             with open(fd, "rb") as f:
@@ -59,35 +54,21 @@ class File:
                     yield piece
         return read()
 
-    def _there(self) -> Iterator[bytes]:
-        from stoker.client_pull import frames
-
-        coming = frames(self.client.send(self.run["id"], [(self.path, 0)]))
-        kind, body = next(coming, (b"", b""))
-        if kind != b"h":
-            raise TargetError(f"{self.path} could not be read: {_why(body)}.")
-
-        def read() -> Iterator[bytes]:
-            for kind, body in coming:
-                if kind == b"e":
-                    return
-                yield body
-        return read()
+    def _folder(self) -> str:
+        """The folder on this machine that it lies in. Raises NotFound."""
+        kept = (self.run.get("outputs") or {}).get("kept_in")
+        found = {None: self.run["workdir"], "here": self.run["folder"], "outputs": kept}.get(self.place)
+        if not found:
+            raise NotFound(f"{self.path} is still on the machine {self.run['target']}.", hint=f"To copy it here: stoker pull {self.run['ref']} {self.path}")
+        return found
 
 
-def find(client: Client, run: dict, path: str) -> File:
+def find(run: dict, path: str) -> File:
     """The listed file of this path. Raises NotFound for any other path."""
     for each in run["files"] or ():
         if each["path"] == path:
-            return File(client, run, path, each["bytes"] or 0)
+            return File(run, path, each["bytes"] or 0, each.get("place"))
     raise NotFound(f"{run['name']} made or changed no file '{path}'.", hint=f"Its files: stoker show {run['name']}")
-
-
-def _why(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, LookupError, TypeError):
-        return "the machine sent nothing"
 
 
 def _open_below(folder: str, path: str) -> int:

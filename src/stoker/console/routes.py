@@ -151,7 +151,7 @@ def _stream(source: Iterator[bytes], kind: str, headers: dict[str, str]) -> Resp
 def file(request: Request) -> Response:
     """A file of a run: as a download, or with `show` as a picture. Its own scripts never run."""
     source: Source = request.app.state.source
-    found = files.find(source.client, source.run(request.path_params["ref"]), one(request, "path"))
+    found = files.find(source.run(request.path_params["ref"]), one(request, "path"))
     name = quoted(PurePosixPath(found.path).name)
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store",
                "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
@@ -163,7 +163,7 @@ def file(request: Request) -> Response:
 def preview(source: Source, request: Request) -> dict:
     """The beginning of a file, if it is text; that it is an image."""
     told = source.run(request.path_params["ref"])
-    found = files.find(source.client, told, one(request, "path"))
+    found = files.find(told, one(request, "path"))
     return {"run": told, "file": {"path": found.path, "size": found.size, "image": bool(found.image),
                                   "text": None if found.image else found.text, "cut": found.size > files.TEXT_MAX}}
 

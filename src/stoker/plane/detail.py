@@ -15,6 +15,7 @@ from stoker.base.state import State, known_reason, resuming
 from stoker.base.units import iso
 from stoker.plane import own_files, resume, steps
 from stoker.plane.lifecycle import exit_code
+from stoker.plane.outputs import Ground, is_sound
 from stoker.plane.present import begun, typed_ref
 from stoker.plane.record import Run
 from stoker.plane.run_folder import Question, RunFolder, tail, whole
@@ -169,7 +170,14 @@ def _files(run: Run, target: Target, folder: RunFolder, beside: Sequence[tuple[s
         return []
     others = [own_files.Beside(begun, over) for _, _, begun, over in (() if run.spec.copy else beside)]
     own, theirs = (folder.told("written", ids).get("paths") or () for ids in ([run.id], _neighbours(run, target, list(beside))))
-    return own_files.tell_apart(folder.told("changed", "" if run.spec.copy else run.spec.folder), own, theirs, others)
+    changed = folder.told("changed", "" if run.spec.copy else run.spec.folder)
+    files = own_files.tell_apart(changed, own, theirs, others)
+    if target.here:
+        return [{**file, "place": None} for file in files]
+    ground = Ground(Path(run.spec.folder), target.kept / run.id)
+    versions = {file["path"]: {**file, "sent": None} for file in changed.get("files") or ()}
+    places = {path: ground.place(file) if is_sound(file) else "there" for path, file in versions.items()}
+    return [{**file, "place": places[file["path"]]} for file in files]
 
 
 def _usage(folder: RunFolder) -> dict:

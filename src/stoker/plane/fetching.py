@@ -1,4 +1,4 @@
-"""The files that a run made or changed, on their way to the client: which there are, and their bytes. Where they go, the client decides."""
+"""The files that a run made or changed, on its machine: which there are, and their bytes. Where they go is in outputs.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from stoker.base.errors import NotFound, StateError, TargetError
 from stoker.hosts.base import Stream
-from stoker.plane import present
+from stoker.plane import outputs, present
 from stoker.plane.record import Run
 from stoker.plane.run_folder import RunFolder
 from stoker.plane.targets import Target
@@ -17,21 +17,21 @@ PIECE = 1 << 18
 END_S = 20.0  # for the exit code of a stream whose bytes have ended
 
 
-def made(run: Run, target: Target) -> dict:
-    """`{"id", "name", "target", "folder", "in_place", "files": [{"path", "size", "mtime_ns", "kind", "sent"}], "cut"}`: `folder` is where
-    the run was typed in. A run in place has no other files than those there. Raises StateError for a run that has not begun."""
+def files(run: Run, target: Target) -> tuple[list[dict], str]:
+    """The files of its copy that a run made or changed, `{"path", "size", "mtime_ns", "kind", "sent"}` each, and why these are not all.
+    `sent`: size, time and perhaps checksum of what was sent in its place, as it was noted down here.
+
+    Raises StateError for a run that has not begun, NotFound where its folder is gone, TargetError.
+    """
     if not present.begun(run):
         raise StateError(f"{run.name} has not started, so it has no files yet.", hint=f"stoker show {present.typed_ref(run.name)}")
-    told = {"id": run.id, "name": run.name, "target": run.target, "folder": run.spec.folder, "in_place": not run.spec.copy,
-            "files": [], "cut": ""}
-    if not run.spec.copy:
-        return told
-    span = (run.created_at, run.ended_at if run.state.final else None)
-    folder = RunFolder.ask(target.backend, run.id, [("made", *span)])
+    folder = RunFolder.ask(target.backend, run.id, [("made", run.created_at, None)])
     if folder.seen.phase == "absent":
         raise NotFound(f"The folder of {run.name} is missing on {run.target}.", hint=f"stoker show {present.typed_ref(run.name)}")
-    files, cut = folder.made(*span)
-    return {**told, "files": files, "cut": cut}
+    told, cut = folder.made(run.created_at, None)
+    found = list({each["path"]: each for each in told if outputs.is_sound(each)}.values())
+    sent = target.sent(run.id) if any(each["kind"] == "changed" for each in found) else {}
+    return [{**each, "sent": sent.get(each["path"])} for each in found], cut
 
 
 class Sending:

@@ -8,6 +8,7 @@ from stoker.backends.base import Observation
 from stoker.base import state as words
 from stoker.base.state import REASONS, STATE_SENTENCES, Reachability, State
 from stoker.base.units import format_duration, iso
+from stoker.plane import homecoming
 from stoker.plane.record import Run
 from stoker.plane.targets import Target
 
@@ -28,9 +29,9 @@ HAS_NO_INPUT = {"sentence": "Waiting for input, but the run has no terminal to t
 
 
 def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str | None = None, used_s: float | None = None,
-               still_s: float | None = None, label: dict | None = None) -> dict:
+               still_s: float | None = None, label: dict | None = None, home: dict | None = None, kept_in: str = "") -> dict:
     """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`: as seen just now, if newer than the row.
-    `still_s`: age of a heartbeat that stands still."""
+    `still_s`: age of a heartbeat that stands still. `home`: its row of homecoming.py; `kept_in`: where files come that have no place."""
     spec = run.spec
     ref = ref or run.name
     folder = target.run_folder(run.id) if target else f"runs/{run.id}"
@@ -47,6 +48,7 @@ def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str
         "tty": spec.tty, "tags": (label or {}).get("tags", []), "note": (label or {}).get("note", ""), "purpose": purpose(run),
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
         "stalled": None if run.state.final else run.evidence.get("stalled"),
+        "outputs": homecoming.told(run, home or {}, kept_in, typed_ref(ref)),
     }
 
 

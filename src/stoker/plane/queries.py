@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import FINAL, HOLDING, State
+from stoker.plane import homecoming
 from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
 from stoker.plane.tables import events, meta, runs, waits
 
@@ -71,7 +72,7 @@ class Queries:
         self._c.execute(runs.delete().where(runs.c.id == run_id))
         self._c.execute(events.delete().where(events.c.run_id == run_id))
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
-        self._c.execute(meta.delete().where(meta.c.key == f"label/{run_id}"))
+        self._c.execute(meta.delete().where(meta.c.key.in_([f"label/{run_id}", homecoming.key(run_id)])))
         self.touched.append(run_id)
 
     def _note(self, run: Run) -> None:
@@ -220,7 +221,9 @@ class Queries:
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
 
     def _ended(self, run: Run) -> None:
-        """Nobody waits any more for the end of this run; nor for its good end, if it ended well."""
+        """Nobody waits any more for the end of this run; nor for its good end, if it ended well. Its files are owed now."""
+        if row := homecoming.owed(run):
+            self.set_meta(homecoming.key(run.id), row)
         if run.state is State.DONE:
             self._c.execute(waits.delete().where(waits.c.after_id == run.id))
         else:
@@ -270,6 +273,11 @@ class Queries:
             query = sa.select(meta).where(meta.c.key.in_(keys[start:start + 500]))
             found |= {row.key: row.value for row in self._c.execute(query)}
         return found
+
+    def owed(self) -> list[str]:
+        """The ids of the runs whose files are to come home."""
+        of_runs = sa.and_(meta.c.key >= homecoming.PREFIX, meta.c.key < homecoming.key("\x7f"), meta.c.value.contains('"owed": true'))
+        return [row.key.removeprefix(homecoming.PREFIX) for row in self._c.execute(sa.select(meta).where(of_runs))]
 
     def set_meta(self, key: str, value: str | None) -> None:
         """Write such a fact; None forgets it."""

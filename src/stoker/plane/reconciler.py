@@ -394,7 +394,7 @@ class Reconciler:
             if not self._spool.has(run.id):
                 raise NotFound(f"The run folder of {run.id} is missing, here and on its machine.")
             self._assure(run, self._spool.path(run.id))
-            backend.stage(run.id, self._spool.path(run.id))
+            target.stage(run.id, self._spool.path(run.id))
             crash.point("stage.after")
             self._spool.remove(run.id)
             seen = Assumed("staged")

@@ -11,6 +11,7 @@ from stoker.backends.base import Backend, Observation
 from stoker.base import reading
 from stoker.base.errors import StokerError
 
+UNPACKED_MAX = 512 << 20  # bytes of one answer
 Question = tuple  # a name in the agent's QUESTIONS, and its arguments
 
 
@@ -97,6 +98,10 @@ def _key(question: Question) -> str:
 def _unpack(data: object) -> bytes:
     """What the agent's `pack` made. Raises Broken."""
     try:
-        return zlib.decompress(base64.b64decode(data))
+        unpacking = zlib.decompressobj()
+        found = unpacking.decompress(base64.b64decode(data), UNPACKED_MAX)
+        if not unpacking.eof:
+            raise reading.Broken("too large")
+        return found
     except (TypeError, ValueError, zlib.error):
         raise reading.Broken("unreadable after the transfer") from None

@@ -11,14 +11,16 @@ from pathlib import Path
 
 import stoker
 from stoker.backends.base import Observation
+from stoker.base import rundir
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, REASONS, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
-from stoker.plane import detail, fetching, labels, names, present
+from stoker.plane import detail, homecoming, labels, names, present
 from stoker.plane.admission import start_again, waits_for
+from stoker.plane.bringing import Bringer, Pulling
 from stoker.plane.hub import Events, Hub
 from stoker.plane.lifecycle import decide, usage_of, waits_after
 from stoker.plane.logs import Log, Pieces
@@ -57,7 +59,9 @@ class Service:
         self._store.on_change = self._hub.publish
         self._submitter = Submitter(self._store, self._targets, self._spool)
         self._reconciler = Reconciler(self._store, self._targets, self._spool)
+        self._bringer = Bringer(self._store, self._targets, self._hub)
         self._reconciler.start()
+        self._bringer.start()
         if self._store.fresh:
             for name in self._targets.names():
                 if not self._targets.get(name).here:
@@ -87,6 +91,7 @@ class Service:
     def close(self) -> None:
         """End the loop and give everything back."""
         self._hub.close()
+        self._bringer.close()
         self._reconciler.close()
         self._targets.close()
         self._store.close()
@@ -193,21 +198,24 @@ class Service:
         if not run.state.final and not force:
             typed = self._typed(run)
             raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}")
-        told = self._one(run)
+        told = self._one(run) if force else self.wait(run.id, REMOVED_WITHIN_S, outputs=True)
+        if not force and homecoming.on_its_way(told["outputs"]):
+            raise StateError(f"The files of {run.name} on {run.target} are not copied to this machine yet.",
+                             hint=f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: stoker rm --force {run.id}")
         self._remove([run.id])
         if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
             raise TargetError(f"{run.name} is not removed yet: its machine does not answer. When it answers, Stoker removes the run.",
                               hint=f"stoker show {present.typed_ref(told['ref'])}")
         return told
 
-    def wait(self, ref: str, timeout_s: float) -> dict:
-        """The run, final or not, after at most `timeout_s` (60 at most)."""
+    def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
+        """The run, final or not, after at most `timeout_s` (60 at most). `outputs`: and its files are here, or a try failed."""
         run_id = self._find(ref).id
 
         def final() -> bool:
             with self._store.read() as q:
-                run = q.get(run_id)
-            return run is None or run.state.final
+                run, row = q.get(run_id), q.meta(homecoming.key(run_id))
+            return run is None or (run.state.final and not (outputs and homecoming.coming(row)))
         self._hub.wait_until(run_id, final, min(max(0.0, timeout_s), WAIT_MAX_S), time.monotonic)
         return self.run(run_id)
 
@@ -247,8 +255,8 @@ class Service:
             size, inodes = detail.cost(Path(target.run_folder(run.id))) if target and target.here else (None, None)
             spooled = detail.cost(self._spool.path(run.id)) if self._spool.has(run.id) else (0, 0)
             entry["bytes"], entry["inodes"] = (None, None) if size is None else (size + spooled[0], inodes + spooled[1])
-        doomed = [run.id for run in old if not run.pinned]
-        sums = {key: sum(entry[key] or 0 for entry in told if not entry["pinned"]) for key in ("bytes", "inodes")}
+        doomed = [entry["id"] for entry in told if not entry["pinned"] and not homecoming.on_its_way(entry["outputs"])]
+        sums = {key: sum(entry[key] or 0 for entry in told if entry["id"] in doomed) for key in ("bytes", "inodes")}
         report = {"dry_run": dry_run, "older_s": age, "runs": told, "removed": [], **sums}
         if not dry_run:
             self._remove(doomed)
@@ -270,8 +278,7 @@ class Service:
 
     def capacity(self, target: str = "local") -> dict:
         """What a machine has, and what of it is handed out."""
-        found = self._targets.get(target)
-        capacity, room = found.capacity(max_age_s=2.0), found.room(ask=True)
+        capacity, room = (found := self._targets.get(target)).capacity(max_age_s=2.0), found.room(ask=True)
         with self._store.read() as q:
             usage = usage_of(q.holders(target))
         return {**dataclasses.asdict(capacity), "target": target, "slots": room.slots, "slots_used": usage.slots,
@@ -280,9 +287,8 @@ class Service:
     def info(self) -> dict:
         """The server's own facts."""
         with self._store.read() as q:
-            counts = q.counts()
-        return {"version": stoker.__version__, "pid": os.getpid(), "started_at": iso(self._started_at), "home": str(self._home.path),
-                "warnings": self._warnings, "runs": counts, "targets": self._targets.names()}
+            return {"version": stoker.__version__, "pid": os.getpid(), "started_at": iso(self._started_at), "home": str(self._home.path),
+                    "warnings": self._warnings, "runs": q.counts(), "targets": self._targets.names()}
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
@@ -323,15 +329,9 @@ class Service:
             self._attempt(self._find(run_id), attempt, ask=True)
         return Pieces(found)
 
-    def files(self, ref: str) -> dict:
-        """The files that a run made or changed, as `fetching.made` tells of them."""
-        run = self._find(ref)
-        return fetching.made(run, self._known_target(run))
-
-    def send(self, ref: str, wanted: Sequence[tuple[str, int]]) -> fetching.Sending:
-        """These files of the run's copy, each from an offset, as frames. Closable from another thread."""
-        run = self._find(ref)
-        return fetching.Sending(self._known_target(run), run, wanted)
+    def pull(self, ref: str, patterns: Sequence[str] = ()) -> Pulling:
+        """Bring files that the run made or changed home; all without patterns. Closable from another thread."""
+        return self._bringer.pull(self._find(ref), patterns)
 
     def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Stream:
         """The framed stream of an attempt (the newest by default). StateError while it has none."""
@@ -409,6 +409,7 @@ class Service:
                 if run is not None:
                     run = self._wish(q, run, wish=WISH_RM, stop_asked=run.stop_asked + 1)
             if run is not None:
+                self._bringer.give_way(run.id)
                 self._reconciler.wake(run.id, run.target)
 
     def _gone(self, run_id: str, timeout_s: float) -> bool:
@@ -472,14 +473,15 @@ class Service:
         after = q.waits_of([run.id for run in waiting])
         others = {i: q.get(i) for i in {i for ids in after.values() for i in ids}}
         ids = [run.id for run in runs]
-        older, labelled = q.older_of_name(ids), labels.of(q, ids)
+        older, labelled, homes = q.older_of_name(ids), labels.of(q, ids), q.metas(list(map(homecoming.key, ids)))
         told = {}
         for run in waiting:
             behind = waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id)
             told[run.id] = waits_for(run, targets[run.target], usage[run.target], behind)
         return [present.run_object(run, targets[run.target], ref=run.id if run.id in older else "", waits_for=told.get(run.id),
                                    used_s=self._used(run), still_s=present.stands_still(run, self._reconciler.seen(run.id)),
-                                   label=labelled.get(run.id)) for run in runs]
+                                   label=labelled.get(run.id), home=homecoming.read(homes.get(homecoming.key(run.id))),
+                                   kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
 
     def changed(self, run_id: str | None) -> dict:
         """What `events` says about a run that has changed."""

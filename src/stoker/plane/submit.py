@@ -54,6 +54,9 @@ class Submitter:
         """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
+        if asked.pull and target.here:
+            raise InvalidSpec("--pull copies files from another machine, but this run is on this machine.", fields=["pull"],
+                              hint="stoker run --on NAME --pull '*.pt' train.py")
         after = self._after(asked)
         if not target.here:  # the rest may hold secrets of this machine, and means nothing there
             env = {name: env[name] for name in asked.env_names if name in env}
@@ -65,7 +68,8 @@ class Submitter:
             shown = _shown_gpus(asked, target, env)
             spec = asked.with_(id=run_id, name=name, gpu_ids=asked.gpu_ids or shown,
                                argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS,
-                               machine_env=not target.here, created_at=iso(now))
+                               machine_env=not target.here, created_at=iso(now),
+                               pull_limit_bytes=0 if target.here else self._targets.config().pull_limit_bytes)
             run = Run(id=run_id, name=name, name_stem=stem, name_number=number, spec=spec, target=target.name,
                       created_at=now, queued_at=now,
                       priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq,

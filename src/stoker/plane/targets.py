@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stoker.backends.base import Backend, Capacity
 from stoker.backends.process import ProcessBackend
+from stoker.base import rundir
 from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.removal import clear
@@ -25,7 +26,7 @@ CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
 @dataclass
 class Target:
     """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine. `kept`: the folder on this machine
-    with what `stoker pull` keeps of runs."""
+    with what is kept of runs beside their run folders: what was sent, and what has come home."""
 
     name: str
     config: TargetConfig
@@ -42,8 +43,24 @@ class Target:
         """Where the run folder is, on that machine."""
         return f"{self.root}/runs/{run_id}"
 
+    def stage(self, run_id: str, folder: Path) -> None:
+        """Lay out the spooled run folder there. What is sent is noted down here first: files that come home may replace that."""
+        listed = folder / rundir.CODE / rundir.MANIFEST
+        if not self.here and listed.is_file():
+            self._record(run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
+            rundir.write_whole(self._record(run_id) / rundir.MANIFEST, listed.read_bytes(), 0o600)
+        self.backend.stage(run_id, folder)
+
+    def sent(self, run_id: str) -> dict[str, dict]:
+        """What the run's copy held at first: path -> `{"path", "size", "mtime_ns", "sha256"?}`."""
+        body = rundir.read_json(self._record(run_id) / rundir.MANIFEST) or {}
+        return {each["path"]: each for each in body.get("files") or () if each and each.get("path")}
+
+    def _record(self, run_id: str) -> Path:
+        return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
+
     def remove(self, run_id: str) -> None:
-        """Delete the run folder, and what `stoker pull` kept of the run on this machine."""
+        """Delete the run folder, and what is kept of the run on this machine."""
         self.backend.remove(run_id)
         clear(self.kept, run_id)
 

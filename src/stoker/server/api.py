@@ -145,8 +145,9 @@ def rm(plane: Plane, ref: str, force: bool = False) -> Answer:
 
 
 @router.get("/runs/{ref}/wait")
-async def wait(plane: Plane, ref: str, timeout_s: float = 30.0) -> Answer:
-    return Answer(await run_sync(partial(plane.wait, ref, min(max(timeout_s, 0.0), 60.0)), limiter=_waiting, abandon_on_cancel=True))
+async def wait(plane: Plane, ref: str, timeout_s: float = 30.0, outputs: bool = False) -> Answer:
+    waiting = partial(plane.wait, ref, min(max(timeout_s, 0.0), 60.0), outputs)
+    return Answer(await run_sync(waiting, limiter=_waiting, abandon_on_cancel=True))
 
 
 @router.get("/runs/{ref}/logs")
@@ -155,17 +156,9 @@ def logs(plane: Plane, ref: str, *, attempt: int | None = None, stream: str = "o
     return ByteStream(plane.logs(ref, attempt=attempt, stream=stream, offset=offset, tail=tail, since=since, follow=follow))
 
 
-@router.get("/runs/{ref}/files")
-def files(plane: Plane, ref: str) -> Answer:
-    return Answer(plane.files(ref))
-
-
-@router.post("/runs/{ref}/files")
-def send(plane: Plane, ref: str, body: Body) -> ByteStream:
-    wanted = _field(body, "wanted", list, default=[])
-    if not all(isinstance(each, list) and [type(word) for word in each] == [str, int] for each in wanted):
-        raise InvalidSpec("The request's 'wanted' must be a list of paths and offsets.", fields=["wanted"])
-    return ByteStream(plane.send(ref, wanted))
+@router.post("/runs/{ref}/pull")
+def pull(plane: Plane, ref: str, body: Body) -> ByteStream:
+    return ByteStream(plane.pull(ref, _words_of(body, "patterns")))
 
 
 @router.get("/runs/{ref}/numbers")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from stoker.base.errors import NotFound, StateError, TargetError
-from stoker.client_pull import HERE, KEEP, PUT, REPLACE, Ground, chosen, is_sound, offset_of, receive, room_for
+from stoker.plane.homecoming import to_bring
+from stoker.plane.outputs import COMING, HERE, KEEP, PUT, REPLACE, Ground, chosen, is_sound, offset_of, receive, room_for
 
 WHEN = 1_700_000_000_000_000_000
 
@@ -43,8 +44,13 @@ def in_pieces(data: bytes, size: int = 7) -> Iterator[bytes]:
     return (data[i:i + size] for i in range(0, len(data), size))
 
 
+def settled(pieces, files: list[dict], ground: Ground) -> list[tuple]:
+    """What `receive` says of each file when it is over."""
+    return [told for told in receive(pieces, files, ground) if told[1] != COMING]
+
+
 def bring(ground: Ground, file: dict, content: bytes) -> tuple[str, Path]:
-    (_, verdict, where), = receive(in_pieces(frames((file, content))), [file], ground, lambda *_: None)
+    (_, verdict, where), = settled(in_pieces(frames((file, content))), [file], ground)
     return verdict, where
 
 
@@ -92,9 +98,10 @@ def test_the_same_content_is_here_whatever_its_time(ground):
 def test_a_place_that_changes_during_the_transfer_is_not_replaced(ground):
     file, home = far("a", b"far"), ground.folder / "a"
 
-    def meanwhile(*_: object) -> None:
-        edited(home, "mine")
-    (_, verdict, where), = receive(in_pieces(frames((file, b"far"))), [file], ground, meanwhile)
+    told = receive(in_pieces(frames((file, b"far"))), [file], ground)
+    assert next(told)[1:] == (COMING, 3)
+    edited(home, "mine")
+    (_, verdict, where), = told
     assert (verdict, where.read_bytes(), home.read_text()) == (KEEP, b"far", "mine")
 
 
@@ -115,7 +122,7 @@ def test_nothing_is_written_through_a_link_or_over_something_else(ground, tmp_pa
     assert (verdict, where.read_bytes()) == (KEEP, b"far") and (tmp_path / "outside" / "f").read_text() == "safe"
 
 
-@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", ".git/hooks/post-commit", "a/.venv/x", "a\0b", 4, "./a"])
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "", ".git/hooks/post-commit", "a/.venv/x", "a\0b", 4, "./a", ".GIT/config", "a/.Venv/x"])
 def test_paths_that_a_machine_may_not_name(path):
     assert not is_sound({**far("a", b""), "path": path}) and is_sound(far("a b/\udcff.pt", b""))
     assert not is_sound({**far("a", b""), "size": -1}) and not is_sound({**far("a", b""), "sent": []}) and not is_sound("a")
@@ -126,19 +133,19 @@ def test_a_cut_leaves_a_part_that_is_continued_and_nothing_else(ground):
     file, came = far("m.pt", content), []
     cut = frames((file, content))[:5000]
     with pytest.raises(TargetError):
-        list(receive(in_pieces(cut, 100), [file], ground, lambda _, count: came.append(count)))
+        came.extend(receive(in_pieces(cut, 100), [file], ground))
     assert os.listdir(ground.folder) == [] and offset_of(file, ground) == 0  # a frame counts when it is whole
     half = {"path": "m.pt", "size": len(content), "offset": 0, "mode": 0o600, "mtime_ns": WHEN}
     begun = b"".join(struct.pack(">cI", kind, len(body)) + body for kind, body in ((b"h", json.dumps(half).encode()), (b"d", content[:5000])))
     with pytest.raises(TargetError):
-        list(receive([begun], [file], ground, lambda *_: None))
+        list(receive([begun], [file], ground))
     assert offset_of(file, ground) == 5000 and os.listdir(ground.folder) == []
     assert offset_of(far("m.pt", content, WHEN + 1), ground) == 0  # another version begins at its start
     rest = {**half, "offset": 5000}
     end = {"sha256": hashlib.sha256(content).hexdigest(), "whole": True}
     said = b"".join(struct.pack(">cI", kind, len(body)) + body for kind, body in (
         (b"h", json.dumps(rest).encode()), (b"d", content[5000:]), (b"e", json.dumps(end).encode())))
-    assert [each[1] for each in receive(in_pieces(said, 999), [file], ground, lambda *_: None)] == [PUT]
+    assert [each[1] for each in settled(in_pieces(said, 999), [file], ground)] == [PUT]
     assert (ground.folder / "m.pt").read_bytes() == content and os.listdir(ground.folder) == ["m.pt"]
 
 
@@ -148,7 +155,7 @@ def test_what_is_not_whole_does_not_come(ground, wrong, why):
     said = frames((file, content))
     end = json.dumps({"sha256": hashlib.sha256(content).hexdigest(), "whole": True, **wrong}).encode()
     said = said[:said.rindex(b"e", 0, said.rindex(b"{"))] + struct.pack(">cI", b"e", len(end)) + end
-    (_, verdict, told), = receive([said], [file], ground, lambda *_: None)
+    (_, verdict, told), = settled([said], [file], ground)
     assert verdict == "failed" and why in told and os.listdir(ground.folder) == [] and offset_of(file, ground) == 0
 
 
@@ -156,14 +163,71 @@ def test_a_file_that_could_not_be_read_and_one_after_it(ground):
     lost, good = far("lost", b"x"), far("good", b"y")
     error = json.dumps({"error": "No such file or directory"}).encode()
     said = struct.pack(">cI", b"e", len(error)) + error + frames((good, b"y"))
-    assert [(f["path"], told) for f, told, _ in receive([said], [lost, good], ground, lambda *_: None)] == [("lost", "failed"), ("good", PUT)]
+    assert [(f["path"], told) for f, told, _ in settled([said], [lost, good], ground)] == [("lost", "failed"), ("good", PUT)]
 
 
 def test_more_than_was_announced_is_refused(ground):
     file = far("a", b"abc")
     with pytest.raises(TargetError):
-        list(receive([frames(({**file}, b"abcdef"))], [file], ground, lambda *_: None))
+        list(receive([frames(({**file}, b"abcdef"))], [file], ground))
     assert os.listdir(ground.folder) == []
+
+
+@pytest.mark.parametrize("wrong", [
+    struct.pack(">cI", b"h", 2) + b"[]", struct.pack(">cI", b"h", 1) + b"{", struct.pack(">cI", b"h", 2) + b"{}",
+    struct.pack(">cI", b"d", 1 << 30), struct.pack(">cI", b"h", 34) + b'{"offset": 0, "mode": 420, "a": 0}' + struct.pack(">cI", b"x", 0),
+    *(struct.pack(">cI", b"h", len(head)) + head for head in (
+        b'{"offset": -1, "mode": 420}', b'{"offset": 9, "mode": 420}', b'{"offset": "0", "mode": 420}', b'{"offset": 0, "mode": null}'))])
+def test_frames_that_no_agent_sends(ground, wrong):
+    with pytest.raises(TargetError, match="cannot read"):
+        settled([wrong], [far("a", b"abc")], ground)
+    assert os.listdir(ground.folder) == []
+
+
+def test_where_a_version_is(ground):
+    first, second = far("a", b"one"), far("a", b"two", WHEN + 1)
+    assert ground.place(first) == "there"
+    bring(ground, first, b"one")
+    (ground.folder / "a").unlink()
+    again = Ground(ground.folder, ground.outputs.parent)
+    assert (again.place(first), again.place(second)) == ("here", "there")  # it has come, and was moved or removed since
+    edited(ground.folder / "a", "mine")
+    bring(again, second, b"two")
+    assert (again.place(first), again.place(second)) == ("here", "outputs")
+
+
+def test_what_has_come_of_older_versions_goes_and_a_long_record_is_shortened(ground):
+    old, new = far("a", b"one"), far("a", b"two", WHEN + 1)
+    for file in (old, new):
+        ground.part(file).write_bytes(b"o")
+    ground.tidy([new])
+    assert not ground.part(old).exists() and ground.part(new).exists()
+    line = {"path": "a", "size": 3, "sha256": "0"}
+    record = ground.outputs.parent / "pulled.jsonl"
+    record.write_text("".join(json.dumps({**line, "mtime_ns": n}) + "\n" for n in range(3000)))
+    long = Ground(ground.folder, ground.outputs.parent)
+    long.tidy([])
+    assert [json.loads(each)["mtime_ns"] for each in record.read_text().splitlines()] == [2998, 2999]
+    assert Ground(ground.folder, ground.outputs.parent).place({**line, "mtime_ns": 2999}) == "here"
+
+
+def test_no_machine_makes_a_hidden_file_in_the_home_folder(ground, monkeypatch):
+    monkeypatch.setenv("HOME", str(ground.folder))
+    (ground.folder / ".ssh").mkdir()
+    for path in (".bashrc", ".ssh/authorized_keys"):
+        assert bring(ground, far(path, b"x"), b"x") == (KEEP, ground.outputs / path)
+    assert bring(ground, far("a/.hydra/config.yaml", b"x"), b"x")[0] == PUT and os.listdir(ground.folder / ".ssh") == []
+
+
+def test_what_comes_at_the_end_and_what_stays():
+    files = [far(path, b"x" * size) for path, size in (("big.pt", 90), ("a.csv", 10), ("b.csv", 20), ("c.bin", 80), ("logs/x", 500))]
+
+    def names(patterns: tuple[str, ...], limit: int) -> tuple[list[str], list[str]]:
+        come, left = to_bring(files, patterns, limit)
+        return sorted(f["path"] for f in come), sorted(f["path"] for f in left)
+    assert names((), 110) == (["a.csv", "b.csv", "c.bin"], ["big.pt", "logs/x"])
+    assert names(("logs/**", "*.pt"), 30) == (["a.csv", "b.csv", "big.pt", "logs/x"], ["c.bin"])
+    assert names(("*.none",), 0) == ([], sorted(f["path"] for f in files))
 
 
 def test_which_files_are_meant():

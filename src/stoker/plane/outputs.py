@@ -1,4 +1,7 @@
-"""Brings files that a run made or changed to this machine: what they may replace here, and how each arrives whole or not at all."""
+"""Files that a run made or changed, as they arrive on this machine: what they may replace, and how each comes whole or not at all.
+
+Lists, names and sizes come from another machine: nothing of them is trusted. What was sent there is known from a record here.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,23 @@ import os
 import shutil
 import stat
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from stoker.base import rundir
-from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
+from stoker.base.errors import NotFound, StateError, TargetError
 from stoker.base.reading import JUNK
 from stoker.base.units import format_size
 
 FRAME_MAX = 16 << 20
 SPARE_BYTES = 64 << 20  # of the disk that stay free
 PIECE = 1 << 20
-PUT, REPLACE, KEEP, HERE = "put", "replace", "keep", "here"
+PUT, REPLACE, KEEP, HERE = "put", "replace", "keep", "here"  # verdicts
+COMING, FAILED = "coming", "failed"  # the other words of `receive`
+LOCK_PAUSE_S = 0.05
+LINES_MAX, VERSIONS_KEPT = 2000, 2  # of the record of what was brought, and of one file in it once it is shortened
+_JUNK = frozenset(name.casefold() for name in JUNK)
 
 
 def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[dict]:
@@ -32,11 +40,16 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
     taken: dict[str, dict] = {}
     for pattern in patterns:
         clean = os.path.normpath(pattern)
-        meant = [f for f in files if fnmatch.fnmatchcase(f["path"], clean) or f["path"].startswith(f"{clean}/") or clean == "."]
+        meant = [f for f in files if is_meant(f["path"], clean)]
         if not meant:
             raise NotFound(f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN")
         taken.update((f["path"], f) for f in meant)
     return list(taken.values())
+
+
+def is_meant(path: str, pattern: str) -> bool:
+    """Whether a pattern means this path: it is the path, a folder above it, or a pattern of the shell's whose "*" also stands for "/"."""
+    return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/") or pattern == "."
 
 
 def is_sound(file: object) -> bool:
@@ -48,37 +61,42 @@ def is_sound(file: object) -> bool:
         return False
     path, sent = file.get("path"), file.get("sent")
     parts = path.split("/") if isinstance(path, str) and "\0" not in path else [""]
-    return {"", ".", "..", *JUNK}.isdisjoint(parts) and isinstance(sent, dict | None) and file.get("kind") in ("new", "changed")
+    names = {part.casefold() for part in parts}
+    return {"", ".", "..", *_JUNK}.isdisjoint(names) and isinstance(sent, dict | None) and file.get("kind") in ("new", "changed")
 
 
 class Ground:
     """Where the files of one run go: `folder`, where it was typed in, or the outputs in `record`, its folder in the state folder."""
 
-    def __init__(self, folder: Path, record: Path) -> None:
-        self.folder, self.outputs, self._record = folder, record / rundir.OUTPUTS, record
-        self._brought: dict[str, set[tuple[int, str]]] = {}
+    def __init__(self, folder: Path, record: Path, umask: int = 0o022) -> None:
+        self.folder, self.outputs, self._record, self._umask = folder, record / rundir.OUTPUTS, record, umask
+        self._brought: dict[str, list[dict]] = {}
         with contextlib.suppress(OSError), open(record / rundir.PULLED, "rb") as f:
             for line in f:
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    told = json.loads(line)
-                    self._brought.setdefault(told["path"], set()).add((told["size"], told["sha256"]))
+                    self._remember(json.loads(line))
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Alone with it. Raises StateError while another pull of the run is at work."""
+    def locked(self, wait_s: float = 0.0) -> Iterator[None]:
+        """Alone with it. Raises StateError while somebody else brings files of the run."""
         self._record.mkdir(mode=0o700, parents=True, exist_ok=True)
+        deadline = time.monotonic() + wait_s
         with open(self._record / "pull.lock", "w", encoding="ascii") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StateError("Another stoker pull of this run is active.", hint="Wait for it, then try again.") from None
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise StateError("Another stoker pull of this run is active.", hint="Wait for it, then try again.") from None
+                    time.sleep(LOCK_PAUSE_S)
             yield
 
     def verdict(self, file: dict) -> str:
         """PUT where nothing is, REPLACE where the content is what the run was sent or has brought, HERE where the file is here already,
         KEEP where another content or no plain file is in its place."""
         target = self.folder / file["path"]
-        if not self.folder.is_dir() or not _plain_parents(self.folder, file["path"]):
+        if not self.folder.is_dir() or not _plain_parents(self.folder, file["path"]) or self._is_setting(file["path"]):
             return KEEP
         try:
             info = target.lstat()
@@ -93,7 +111,7 @@ class Ground:
         sent = file.get("sent") or {}
         if (info.st_size, info.st_mtime_ns) == (sent.get("size"), sent.get("mtime_ns")):
             return REPLACE
-        known = {digest for size, digest in self._brought.get(file["path"], ()) if size == info.st_size}
+        known = {line["sha256"] for line in self._brought.get(file["path"], ()) if line["size"] == info.st_size}
         known |= {sent["sha256"]} if sent.get("sha256") and sent.get("size") == info.st_size else set()
         return REPLACE if known and digest_of(target) in known else KEEP
 
@@ -106,17 +124,45 @@ class Ground:
                 return place
         return None
 
+    def _is_setting(self, path: str) -> bool:
+        """Whether it would be a hidden file of the user's home folder, as .bashrc and .ssh are: no machine may put one there."""
+        return path.startswith(".") and os.path.realpath(self.folder) == os.path.realpath(os.path.expanduser("~"))
+
+    def place(self, file: dict) -> str:
+        """Where this version of the file is: "here" (it was brought, or is in its place), "outputs", or "there": on its machine only."""
+        if self.kept(file):
+            return "outputs"
+        version = (file["size"], file["mtime_ns"])
+        come = any((line["size"], line["mtime_ns"]) == version for line in self._brought.get(file["path"], ()))
+        with contextlib.suppress(OSError):
+            info = (self.folder / file["path"]).lstat()
+            come = come or (info.st_size, info.st_mtime_ns) == version
+        return "here" if come else "there"
+
+    def tidy(self, files: Iterable[dict]) -> None:
+        """Remove what has come of versions that are not among these files, and shorten a long record."""
+        wanted = {self.part(file).name for file in files}
+        folder = self._record / rundir.PARTIAL
+        with contextlib.suppress(OSError):
+            for name in set(os.listdir(folder)) - wanted:
+                (folder / name).unlink()
+        if sum(map(len, self._brought.values())) > LINES_MAX + VERSIONS_KEPT * len(self._brought):
+            self._brought = {path: lines[-VERSIONS_KEPT:] for path, lines in self._brought.items()}
+            text = "".join(json.dumps(line) + "\n" for lines in self._brought.values() for line in lines)
+            rundir.write_whole(self._record / rundir.PULLED, text.encode("ascii"), 0o600)
+
     def part(self, file: dict) -> Path:
         """Where this version of the file grows."""
         folder = self._record / rundir.PARTIAL
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
         name = hashlib.sha256(os.fsencode(file["path"])).hexdigest()[:32]
         return folder / f"{name}-{file['size']}-{file['mtime_ns']}"
 
     def settle(self, file: dict, part: Path, mode: int, digest: str) -> tuple[str, Path]:
         """Give a whole file its place: (verdict, path). What is here is looked at again, since the transfer took its time."""
         os.utime(part, ns=(file["mtime_ns"], file["mtime_ns"]))
-        os.chmod(part, (mode & 0o777 & ~_umask()) | 0o600)
+        os.chmod(part, (mode & 0o777 & ~self._umask) | 0o600)
         target, told = self.folder / file["path"], self.verdict(file)
         if told == KEEP and _same_content(target, file["size"], digest):
             told = HERE
@@ -138,10 +184,13 @@ class Ground:
 
     def _note(self, file: dict, digest: str) -> None:
         """Remember that this content is the run's: a later version may replace it."""
-        line = {"path": file["path"], "size": file["size"], "sha256": digest}
-        self._brought.setdefault(file["path"], set()).add((file["size"], digest))
+        line = {"path": file["path"], "size": file["size"], "mtime_ns": file["mtime_ns"], "sha256": digest}
+        self._remember(line)
         with open(self._record / rundir.PULLED, "a", encoding="ascii") as f:
             f.write(json.dumps(line) + "\n")
+
+    def _remember(self, line: dict) -> None:
+        self._brought.setdefault(line["path"], []).append({name: line[name] for name in ("path", "size", "mtime_ns", "sha256")})
 
 
 def room_for(files: Iterable[dict], ground: Ground) -> None:
@@ -155,40 +204,44 @@ def room_for(files: Iterable[dict], ground: Ground) -> None:
                                   hint="Free some space, or name the files that you need: stoker pull RUN FILES")
 
 
-def receive(pieces: Iterable[bytes], files: Sequence[dict], ground: Ground, progress: Callable[[dict, int], None]) -> Iterator[tuple]:
-    """(file, verdict, path or why it failed) as each arrives, in the order in which they were asked for. `progress(file, bytes of it)`.
+def receive(pieces: Iterable[bytes], files: Sequence[dict], ground: Ground) -> Iterator[tuple[dict, str, object]]:
+    """(file, COMING, bytes of it) as it comes, then (file, verdict, path) or (file, FAILED, why), in the order they were asked for.
 
-    What is there of a file when the stream breaks stays, and is continued by the next call.
+    What is there of a file when the stream breaks stays, and is continued by the next call. Raises TargetError.
     """
     coming = frames(pieces)
     for file in files:
         kind, body = next(coming, (b"", b""))
         if kind == b"e":
-            yield file, "failed", json.loads(body).get("error") or "unreadable"
+            yield file, FAILED, str(_object(body).get("error") or "unreadable")
             continue
         if kind != b"h":
             return
-        yield _one(coming, file, json.loads(body), ground, progress)
+        yield from _one(coming, file, _object(body), ground)
 
 
-def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: Ground, progress: Callable[[dict, int], None]) -> tuple:
+def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: Ground) -> Iterator[tuple[dict, str, object]]:
     part = ground.part(file)
+    offset, mode = head.get("offset"), head.get("mode")
+    if type(offset) is not int or type(mode) is not int or not 0 <= offset <= offset_of(file, ground):
+        raise _nonsense()
     try:
-        digest, end = _grow(part, frames, file, head["offset"], progress)
+        digest, end = yield from _grow(part, frames, file, offset)
     except OSError as e:
         raise TargetError(f"{part} cannot be written: {e.strerror}.", retry=False, hint="Free some space on this machine.") from e
-    changed = (head["size"], head["mtime_ns"]) != (file["size"], file["mtime_ns"]) or not end.get("whole")
+    changed = (head.get("size"), head.get("mtime_ns")) != (file["size"], file["mtime_ns"]) or not end.get("whole")
     if changed or end.get("sha256") != digest:
-        part.unlink()
-        return file, "failed", "the run wrote to it during the copy" if changed else "its checksum does not match"
+        part.unlink(missing_ok=True)
+        yield file, FAILED, "the run wrote to it during the copy" if changed else "its checksum does not match"
+        return
     try:
-        return (file, *ground.settle(file, part, head["mode"], digest))
+        yield (file, *ground.settle(file, part, mode, digest))
     except OSError as e:
-        return file, "failed", f"{e.filename2 or e.filename}: {e.strerror}"
+        yield file, FAILED, f"{e.filename2 or e.filename}: {e.strerror}"
 
 
-def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict, offset: int,
-          progress: Callable[[dict, int], None]) -> tuple[str, dict]:
+def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict,
+          offset: int) -> Generator[tuple[dict, str, int], None, tuple[str, dict]]:
     """Write what comes of a file behind what is there of it: its checksum, and what the last frame says."""
     digest, count = hashlib.sha256(), offset
     with open(part, "r+b" if part.exists() else "w+b") as f:
@@ -199,14 +252,29 @@ def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict, offset:
             if kind == b"e":
                 f.flush()
                 os.fsync(f.fileno())
-                return digest.hexdigest(), json.loads(body)
+                return digest.hexdigest(), _object(body)
             count += len(body)
-            if count > file["size"]:
-                break
+            if kind != b"d" or count > file["size"]:
+                raise _nonsense()
             f.write(body)
             digest.update(body)
-            progress(file, count)
+            yield file, COMING, count
     raise TargetError("The connection was lost.")
+
+
+def _object(body: bytes) -> dict:
+    """The JSON object in a frame. Raises TargetError."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise _nonsense()
+    return told
+
+
+def _nonsense() -> TargetError:
+    return TargetError("The machine sent an answer that Stoker cannot read.", retry=False)
 
 
 def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -217,7 +285,7 @@ def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         while len(buffer) >= 5:
             kind, size = struct.unpack(">cI", bytes(buffer[:5]))
             if size > FRAME_MAX:
-                raise TargetError("The machine sent an answer that Stoker cannot read.", retry=False)
+                raise _nonsense()
             if len(buffer) < 5 + size:
                 break
             yield kind, bytes(buffer[5:5 + size])
@@ -227,13 +295,6 @@ def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
 def offset_of(file: dict, ground: Ground) -> int:
     """How much of this version is here already."""
     return min(_size(ground.part(file)), file["size"])
-
-
-def check_made(made: dict) -> None:
-    """Raises InvalidSpec for a run that works in the user's folder: its files are there."""
-    if made["in_place"]:
-        raise InvalidSpec(f"{made['name']} works in {made['folder']} itself, so its files are there already.",
-                          hint=f"See them: stoker show {made['name']}")
 
 
 def digest_of(path: Path) -> str:
@@ -316,9 +377,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

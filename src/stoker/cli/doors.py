@@ -1,0 +1,106 @@
+"""`stoker ssh`, `open` and `push`: the user's own ssh and rsync, to a machine by the name that `stoker machine add` gave it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+
+import click
+
+from stoker.base.config import home, load_config
+from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
+from stoker.cli import output
+
+LOOPBACK = "127.0.0.1"
+KEEP_ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
+
+
+@click.command("ssh", context_settings={"allow_interspersed_args": False}, options_metavar="[--]")
+@click.argument("name", metavar="MACHINE")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
+def ssh(name: str, command: tuple[str, ...]) -> None:
+    """Log in to a machine, or run one command there, by your own ssh.
+
+    \b
+      stoker ssh box
+      stoker ssh box nvidia-smi
+
+    As with ssh, the shell of that machine reads the command. The exit code is that of ssh.
+    """
+    _become_ssh(*(("-o", "RemoteCommand=none") if command else ()), *_destination(name), *command)
+
+
+@click.command("open")
+@click.argument("name", metavar="MACHINE")
+@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port there, on its own 127.0.0.1, such as 8888 of Jupyter.")
+@click.option("--here", type=click.IntRange(1, 65535), metavar="PORT", help="Port on this machine.  [default: the same]")
+def open_(name: str, port: int, here: int | None) -> None:
+    """Make a port of a machine reachable as http://127.0.0.1:PORT here, until Ctrl-C.
+
+    Only programs on this machine can connect. It needs no open port there: the connection goes through ssh.
+    """
+    words, here = _destination(name), here or port
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((LOOPBACK, here))
+        except OSError as e:
+            raise StateError(f"Port {here} of this machine cannot be used: {e.strerror}.",
+                             hint=f"stoker open {output.shown(name)} --port {port} --here {here % 50000 + 10000}") from e
+    output.say(f"http://{LOOPBACK}:{here} here is port {port} of {output.shown(name)}. Ctrl-C: close")
+    _become_ssh("-N", "-o", "ExitOnForwardFailure=yes", "-o", "RequestTTY=no", "-o", "RemoteCommand=none", *KEEP_ALIVE,
+                "-L", f"{LOOPBACK}:{here}:{LOOPBACK}:{port}", *words)
+
+
+@click.command("push")
+@click.argument("source")
+@click.argument("place", metavar="MACHINE:PATH")
+def push(source: str, place: str) -> None:
+    """Copy a file or folder to a machine with rsync, such as data that many runs there use.
+
+    \b
+      stoker push data box:data
+      stoker run --on box --mount data=/root/data train.py
+
+    A PATH without a leading / counts from your home folder there. Of a folder, its content goes into the folder PATH; files with the same
+    size and time are not sent again, and none is deleted. Each file gets its name when all of it is there. Needs rsync on both machines.
+    """
+    name, colon, path = place.partition(":")
+    if not colon or not path:
+        raise InvalidSpec(f"{output.shown(place)} does not say where to copy to.", hint="stoker push data box:data")
+    *options, host = _destination(name)
+    source = os.path.abspath(source)
+    if not os.path.exists(source):
+        raise NotFound(f"There is no file or folder {output.shown(source)}.", hint="Check the path.")
+    slash = "/" if os.path.isdir(source) else ""
+    shell = shlex.join(["ssh", *options, "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-o", "ClearAllForwardings=yes", *KEEP_ALIVE])
+    progress = ["--info=progress2"] if output.is_terminal(sys.stdout) else []
+    words = ["-rlpt", "-s", "--partial", *progress, "-e", shell, f"{source}{slash}", f"{host}:{path}"]
+    try:
+        done = subprocess.run(["rsync", *words], check=False)
+    except FileNotFoundError as e:
+        raise InvalidSpec("This machine has no rsync.", hint="Install it: apt-get install rsync") from e
+    if done.returncode:
+        raise TargetError(f"rsync did not copy all to {output.shown(name)} (exit code {done.returncode}).",
+                          hint="Type it again: what is there is not sent again. If rsync is missing there: apt-get install rsync")
+
+
+def _destination(name: str) -> list[str]:
+    """What one types after `ssh` for this machine. Raises NotFound, InvalidSpec."""
+    machines = load_config(home()).targets
+    if name not in machines:
+        raise NotFound(f"There is no machine {output.shown(name)}.", hint="See all: stoker machine ls   Add one: stoker machine add")
+    if not machines[name].host:
+        raise InvalidSpec(f"{output.shown(name)} is this machine.", hint="Machines behind ssh: stoker machine ls")
+    return shlex.split(machines[name].host)
+
+
+def _become_ssh(*words: str) -> None:
+    """This process becomes ssh: keys, signals and the exit code are its own."""
+    try:
+        os.execvp("ssh", ["ssh", *words])
+    except FileNotFoundError as e:
+        raise InvalidSpec("This machine has no ssh.", hint="Install the OpenSSH client.") from e

@@ -1,0 +1,124 @@
+"""What the store says of the files of runs on other machines: whether they are owed to the user's folder, and what has come. Pure.
+
+It is a row of `meta` for each run, written with the end of the run. So an older Stoker opens the same database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from stoker.base.units import format_size, iso
+from stoker.plane import outputs
+from stoker.plane.record import Run
+
+PREFIX = "home/"
+NAMED = 20  # files that are listed of those that did not come
+SHOWN = 5  # of them in a sentence
+
+
+def key(run_id: str) -> str:
+    """Of the row of a run."""
+    return f"{PREFIX}{run_id}"
+
+
+def read(text: str | None) -> dict:
+    """A row; {} for none."""
+    return json.loads(text) if text else {}
+
+
+def owed(run: Run) -> str | None:
+    """The row of a run that has just ended; None where nothing is to be brought."""
+    return json.dumps({"owed": True, "why": ""}) if run.spec.pull or run.spec.pull_limit_bytes else None
+
+
+def on_its_way(body: dict | None) -> bool:
+    """Whether `outputs` of a run object says that files are still to come."""
+    return (body or {}).get("state") in ("coming", "late")
+
+
+def coming(text: str | None) -> bool:
+    """Whether the files of a run that has ended are on their way, and no try to bring them has failed."""
+    row = read(text)
+    return bool(row.get("owed")) and not row.get("why")
+
+
+def late(before: dict, why: str) -> dict:
+    """The row after a try that failed."""
+    return {**before, "owed": True, "why": why}
+
+
+def to_bring(files: Sequence[dict], patterns: Sequence[str], limit_bytes: int) -> tuple[list[dict], list[dict]]:
+    """What comes home at the end, and what stays: all that the patterns mean, and of the others the smaller ones up to a sum of sizes."""
+    named, rest = [], []
+    for file in files:
+        (named if any(outputs.is_meant(file["path"], each) for each in patterns) else rest).append(file)
+    left, total = [], 0
+    for file in sorted(rest, key=lambda each: (each["size"], each["path"])):
+        total += file["size"]
+        (named if total <= limit_bytes else left).append(file)
+    return named, left
+
+
+def settled(files: Iterable[tuple[dict, str]], left: Sequence[dict], failed: dict[str, str], cut: str, at: float) -> dict:
+    """The row when all has come that comes by itself. `files`: each with its `Ground.place`. `failed`: path -> why it did not come."""
+    by: dict[str, list[dict]] = {"here": [], "outputs": [], "there": []}
+    for file, place in files:
+        by[place].append(file)
+    here, lost = by["here"], [each for each in by["there"] if each["path"] in failed]
+    return {"owed": False, "at": at, "files": len(here), "bytes": _bytes(here), "kept": _listed(by["outputs"]),
+            "left": _listed([each for each in left if each in by["there"]]),
+            "failed": {**_listed(lost), "why": failed[lost[0]["path"]] if lost else ""}, "cut": cut}
+
+
+def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
+    """`outputs` of the run object; None for a run whose files do not come by themselves, or have none to come."""
+    if not owed(run) or not (row or not run.state.final):
+        return None
+    state = "running" if not run.state.final else "settled"
+    if run.state.final and row.get("owed"):
+        state = "late" if row.get("why") else "coming"
+    body = {"state": state, "folder": run.spec.folder, "files": row.get("files", 0), "bytes": row.get("bytes", 0), "kept_in": kept_in,
+            "why": row.get("why", ""), "at": iso(row["at"]) if row.get("at") else None,
+            **{name: row.get(name) or _listed([]) for name in ("kept", "left", "failed")}}
+    lines = list(_lines(run, body, row.get("cut", ""), typed))
+    return {**body, "lines": lines}
+
+
+def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
+    """What a person is told, a sentence each; first what went well."""
+    if body["files"]:
+        yield f"{_count(body['files'])} ({format_size(body['bytes'])}) copied to {body['folder']}."
+    if body["state"] == "coming":
+        yield f"Stoker is copying the run's files to {body['folder']}."
+    if body["state"] == "late":
+        yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
+    if body["kept"]["count"]:
+        yield (f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has other content there: "
+               f"{_names(body['kept'])}.")
+    if body["left"]["count"]:
+        limit = format_size(run.spec.pull_limit_bytes)
+        yield (f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, above the limit of {limit}: "
+               f"{_names(body['left'])}. To copy: stoker pull {typed}")
+    if body["failed"]["count"]:
+        yield (f"{_count(body['failed']['count'])} could not be copied: {_names(body['failed'])} ({body['failed']['why']}). "
+               f"To try again: stoker pull {typed}")
+    if cut:
+        yield f"Not all files of the run are known: {cut}."
+
+
+def _listed(files: Sequence[dict]) -> dict:
+    return {"count": len(files), "bytes": _bytes(files), "paths": [each["path"] for each in files[:NAMED]]}
+
+
+def _bytes(files: Iterable[dict]) -> int:
+    return sum(each["size"] for each in files)
+
+
+def _count(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
+
+
+def _names(listed: dict) -> str:
+    more = listed["count"] - len(listed["paths"][:SHOWN])
+    return ", ".join(listed["paths"][:SHOWN]) + (f" and {more:,} more" if more else "")

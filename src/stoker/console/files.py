@@ -59,7 +59,8 @@ class File:
         kept = (self.run.get("outputs") or {}).get("kept_in")
         found = {None: self.run["workdir"], "here": self.run["folder"], "outputs": kept}.get(self.place)
         if not found:
-            raise NotFound(f"{self.path} is still on the machine {self.run['target']}.", hint=f"To copy it here: stoker pull {self.run['ref']} {self.path}")
+            raise NotFound(f"{self.path} is still on the machine {self.run['target']}.",
+                           hint=f"To copy it here: stoker pull {self.run['ref']} {self.path}")
         return found
 
 

@@ -1,0 +1,2 @@
+def _save_config(cfg, filename, output_dir):
+    import omegaconf  # noqa: F401

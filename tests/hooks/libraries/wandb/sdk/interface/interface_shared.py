@@ -1,0 +1,6 @@
+from .interface import InterfaceBase
+
+
+class InterfaceShared(InterfaceBase):
+    def _publish_partial_history(self, history):
+        pass

@@ -1,0 +1,7 @@
+class term:
+    class NotATerminalError(Exception):
+        pass
+
+
+def _use_prompted_auth(*, no_offline):
+    raise term.NotATerminalError

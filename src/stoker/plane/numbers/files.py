@@ -83,7 +83,8 @@ class File:
         source, folder, axis = (told.get(name) if isinstance(told.get(name), str) else "" for name in ("from", "folder", "axis"))
         source = source[:TEXT_MAX] or self._source
         if isinstance(told.get("parameters"), dict):
-            self.parameters.setdefault(source, {}).update(told["parameters"])
+            if len(self.parameters.setdefault(source, {})) < NAMES_MAX:
+                self.parameters[source].update(told["parameters"])
             return
         values = told.get("values")
         if not isinstance(values, dict):

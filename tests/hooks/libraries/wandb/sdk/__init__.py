@@ -1,3 +1,5 @@
+"""The part of this library that the hooks look into."""
+
 class Run:
     def __init__(self, interface, config):
         self._interface, self._config, self._local_step = interface, config, 0

@@ -1,3 +1,5 @@
+"""The part of this library that the hooks look into."""
+
 class History:
     def set_model(self, model):
         self.model = model

@@ -1,3 +1,5 @@
+"""The part of this library that the hooks look into."""
+
 class SqlAlchemyStore:
     def log_metric(self, run_id, metric):
         self.log_batch(run_id, [metric], [], [])

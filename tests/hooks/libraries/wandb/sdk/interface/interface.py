@@ -1,3 +1,5 @@
+"""The part of this library that the hooks look into."""
+
 import json
 from types import SimpleNamespace
 

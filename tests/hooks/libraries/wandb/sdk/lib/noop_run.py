@@ -1,3 +1,5 @@
+"""The part of this library that the hooks look into."""
+
 class NoopRun:
     def __init__(self, settings, config):
         pass

@@ -1,3 +1,5 @@
+"""The part of this library that the hooks look into."""
+
 def convert_tensors_to_scalars(metrics):
     return {name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()}
 

@@ -40,6 +40,6 @@ def test_a_file_that_the_script_closed_is_opened_again(tmp_path: Path):
 
 @pytest.mark.parametrize("spoil", ["os.mkdir(os.path.join(sys.argv[2], 'numbers.jsonl'))", "os.symlink('/dev/null', os.path.join(sys.argv[2], 'numbers.jsonl'))"])
 def test_a_fault_is_noted_once_and_the_script_goes_on(tmp_path: Path, spoil: str):
-    run(f"{spoil}\nfor step in range(3):\n    lines.guarded(lines.write, 'tensorboard', {{'loss': 1.0}}, step)", tmp_path)
+    run(f"{spoil}\nfor step in range(3):\n    lines.guarded('tensorboard', lines.write, 'tensorboard', {{'loss': 1.0}}, step)", tmp_path)
     noted = [json.loads(line) for line in (tmp_path / "processes.jsonl").read_text().splitlines()]
-    assert len(noted) == 1 and noted[0]["numbers"].startswith(("IsADirectoryError", "OSError"))
+    assert len(noted) == 1 and noted[0]["numbers"].startswith(("tensorboard: IsADirectoryError", "tensorboard: OSError"))

@@ -182,6 +182,37 @@ def test_what_a_better_source_tells_is_not_taken_from_the_text(tmp_path: Path):
     assert [(one.source, one.name) for one in Reader(tmp_path).read([1]).curves] == [("engine", "train_loss"), ("printed", "train/accuracy")]
 
 
+def test_of_several_sources_the_best_counts_and_lines_beside_a_bar_stay(tmp_path: Path):
+    captured = [("tqdm", {"loss": 9.0, "only": 1.0}), ("wandb", {"val/loss": 0.4}), ("lightning", {"val_loss": 0.41}), ("wandb", {"acc": 0.9})]
+    for step in range(3):
+        write(attempt(tmp_path, 1) / "hooks" / "numbers.jsonl", *({"step": step, "from": source, "values": values} for source, values in captured))
+        write(attempt(tmp_path, 1) / "out.log", f"epoch {step} loss {0.5 - step / 10:.3f} val_loss 0.{step}")
+    bar = "".join(f"\r{30 * (i + 1)}%|###       | {3 * (i + 1)}/10 [00:01<00:02, 3.00it/s, loss=0.{i + 1}, acc=0.{i + 1}, lr=0.0{i + 1}]" for i in range(3))
+    write(attempt(tmp_path, 1) / "err.log", bar)
+    found = Reader(tmp_path).read([1]).curves
+    assert [(one.name, one.source) for one in found] == [
+        ("loss", "tqdm"), ("only", "tqdm"), ("val_loss", "lightning"), ("acc", "wandb"), ("loss", "printed"), ("lr", "printed (stderr)")]
+    assert points(found[4]) == [(0, 0.5), (1, 0.4), (2, 0.3)]
+    assert [one.name for one in latest(tmp_path, 1).curves] == [one.name for one in found]
+
+
+def test_a_second_logger_of_a_name_is_a_second_curve_through_a_resume_too(tmp_path: Path):
+    for number, lines in ((1, [(0, 1, 1.0), (0, 2, 5.0), (1, 2, 6.0)]), (2, [(1, 2, 6.0), (2, 2, 7.0)])):
+        write(attempt(tmp_path, number) / "hooks" / "numbers.jsonl",
+              *({"step": step, "from": "keras", "axis": "epoch", "values": {"loss": value}, **({"nth": nth} if nth > 1 else {})} for step, nth, value in lines))
+    assert {one.name: points(one) for one in Reader(tmp_path).read([1, 2]).curves} == {"loss": [(0, 1.0)], "loss #2": [(0, 5.0), (1, 6.0), (2, 7.0)]}
+
+
+def test_parameters_that_a_parser_told_replace_the_words_of_the_command_line(tmp_path: Path):
+    path = attempt(tmp_path, 1) / "hooks" / "numbers.jsonl"
+    write(path, {"at": 1.0, "from": "wandb", "pid": 7, "parameters": {"lr": 0.1, "model": {"width": 8}, "api_key": "x"}})
+    found = Reader(tmp_path).read([1])
+    assert comparison.asked(["train.py", "-e", "5"], found) == {"e": 5, "lr": 0.1, "model.width": 8}
+    write(path, {"at": 1.0, "from": "argparse", "pid": 7, "parameters": {"epochs": 5}}, {"from": "argparse", "parameters": [1]})
+    found = Reader(tmp_path).read([1])
+    assert comparison.asked(["train.py", "-e", "5"], found) == {"lr": 0.1, "model.width": 8, "epochs": 5} and found.curves == []
+
+
 def test_a_list_reads_only_the_end_of_a_long_log(tmp_path: Path):
     write(attempt(tmp_path, 1) / "out.log", *(f"Epoch {i}/5000 loss: {1 / i:.6f}" for i in range(1, 4001)))
     found = latest(tmp_path, 1)

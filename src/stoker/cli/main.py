@@ -23,6 +23,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "logs": ("runs", "logs", "Print the output of a run; -f follows."),
     "plot": ("numbers", "plot", "Draw the metrics of runs as curves."),
     "compare": ("numbers", "compare", "Compare parameters and metrics of runs."),
+    "board": ("board", "board", "Show runs in TensorBoard, on this machine."),
     "ui": ("ui", "ui", "Open the console in the browser."),
     "attach": ("runs", "attach", "Return to a run: see its output, type input."),
     "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),
@@ -49,7 +50,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Numbers": ("plot", "compare", "sweep", "ui"),
+    "Numbers": ("plot", "compare", "sweep", "board", "ui"),
     "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "machine", "ssh", "open", "push", "top", "gc", "server", "help"),
 }
@@ -63,7 +64,7 @@ OTHER_WORDS = {  # what other tools call it
     "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
     "optimize": "tune", "profile": "tune", "benchmark": "tune", "grid": "sweep", "search": "sweep", "multirun": "sweep",
     "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull", "upload": "push", "put": "push",
-    "curve": "plot", "curves": "plot", "metrics": "plot", "chart": "plot", "diff": "compare", "board": "plot",
+    "curve": "plot", "curves": "plot", "metrics": "plot", "chart": "plot", "diff": "compare", "tensorboard": "board",
     "web": "ui", "gui": "ui", "browser": "ui", "dashboard": "ui", "console": "ui",
     "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
 }

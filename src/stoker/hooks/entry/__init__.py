@@ -125,6 +125,8 @@ def _start_of_random(module: object) -> None:
 def _start_of_numpy(module: object) -> None:
     import random  # noqa: F401  # it comes with what follows, and is seen to first
 
+    import numpy.random  # noqa: F401  # a lazy module, as W&B makes of numpy, does not bring it by itself yet
+
     from ..ghost import values
     values.numpy_rng_begins(module)
 

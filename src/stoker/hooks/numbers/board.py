@@ -13,7 +13,7 @@ def install(module: object) -> None:
 
 def _seen(real: object) -> object:
     def add_summary(self, summary, global_step=None, *args, **kwargs):
-        lines.guarded(_take, self, summary, global_step)
+        lines.guarded("tensorboard", _take, self, summary, global_step)
         return real(self, summary, global_step, *args, **kwargs)
     return add_summary
 

@@ -10,46 +10,103 @@ import json
 import os
 import sys
 import time
+from _thread import get_ident as _ident
 
 NAME = "numbers.jsonl"
 SIZE_MAX = 2 << 30  # bytes
 _now, _open, _write, _fstat, _getpid = (  # the real ones: exact resume puts others there
     getattr(each, "__wrapped__", each) for each in (time.time, os.open, os.write, os.fstat, os.getpid))
+_encode = json.JSONEncoder().encode
 _fd = -1
 _identity = (0, 0)  # device and inode: a script may close descriptors that it does not know
 _counts: dict = {}  # (source, folder, name) -> calls without a step
-_faulty = False
+_outer = 0  # the thread in which a trainer hands on to other loggers what was captured from it
+_faulty: set = set()  # sources that are not captured any more
 
 
-def guarded(call: object, *args: object) -> None:
+def guarded(source: str, call: object, /, *args: object, **kwargs: object) -> None:
     """A fault of Stoker is noted once, and the script goes on."""
-    global _faulty
-    if _faulty:
+    if source in _faulty:
         return
     try:
-        call(*args)
+        call(*args, **kwargs)
     except Exception as e:
-        _faulty = True
+        _faulty.add(source)
         from ..entry import record
-        record(numbers=f"{type(e).__name__}: {e}")
+        record(numbers=f"{source}: {type(e).__name__}: {e}")
 
 
-def write(source: str, values: dict, step: object, folder: str = "") -> None:
-    """One call's numbers. Without a step its place is how many such calls there were, those of a ghost included."""
-    axis = "step"
+def after(where: object, name: str, source: str, take: object, outer: bool = False) -> None:
+    """Call `take(what it returned, *its arguments)` after each call of the function `name` of a class or module.
+
+    outer: what other libraries are told within the call is the same once more, and is not taken.
+    """
+    from ..clock.wrapping import wrap
+
+    def seen(real: object) -> object:
+        def wrapper(*args, **kwargs):
+            result = told_on(real, *args, **kwargs) if outer else real(*args, **kwargs)
+            guarded(source, take, result, *args, **kwargs)
+            return result
+        return wrapper
+    wrap(where, name, seen)
+
+
+def told_on(real: object, /, *args: object, **kwargs: object) -> object:
+    """Call it, and take nothing of what it tells other loggers."""
+    global _outer
+    before, _outer = _outer, _ident()
+    try:
+        return real(*args, **kwargs)
+    finally:
+        _outer = before
+
+
+def plain(values: object, before: str = "") -> dict:
+    """The numbers among them, those in nested dicts under `outer/inner`. What is none yet, such as a tensor, is left out and not asked."""
+    found = {}
+    if isinstance(values, dict):
+        for name, value in values.items():
+            if type(name) is not str:
+                continue
+            if isinstance(value, (int, float)) and type(value) is not bool:
+                found[f"{before}{name}"] = value
+            elif type(value) is dict and "_type" not in value:
+                found.update(plain(value, f"{before}{name}/"))
+    return found
+
+
+def write(source: str, values: dict, step: object, *, axis: str = "step", folder: str = "", nth: int = 1) -> None:
+    """One call's numbers. Without a step its place is how many such calls there were, those of a ghost included.
+
+    nth: the number of the logger, of several that get the same names.
+    """
+    if _outer and _outer == _ident():
+        return
     if step is None:
-        key = (source, folder, *values)
+        key = (source, folder, nth, *values)
         step = _counts[key] = _counts.get(key, 0) + 1
         axis = "order"
-    life = sys.modules.get("stoker_hooks.ghost.life")
-    if life is not None and life.phase == life.GHOST:
-        return
-    size = _size()
     line = {"step": step, "at": round(_now(), 3), "from": source, "pid": _getpid(), "axis": axis, "values": values}
     if folder:
         line["folder"] = folder
-    if size < SIZE_MAX:
-        _write(_fd, (json.dumps(line) + "\n").encode())
+    if nth > 1:
+        line["nth"] = nth
+    _put(line)
+
+
+def parameters(source: str, values: dict) -> None:
+    """What a script was asked to do, as a library parsed it or was told it."""
+    if values:
+        _put({"at": round(_now(), 3), "from": source, "pid": _getpid(), "parameters": values})
+
+
+def _put(line: dict) -> None:
+    life = sys.modules.get("stoker_hooks.ghost.life")
+    if life is not None and life.phase == life.GHOST:
+        return
+    if _size() < SIZE_MAX:
+        _write(_fd, (_encode(line) + "\n").encode())
 
 
 def _size() -> int:

@@ -13,7 +13,7 @@ SEGMENTS_MAX = 5  # restarts of an axis that are told apart; with more of them i
 PARALLEL_MAX = 3  # values of one step that are told apart
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """What one line knows of where it is. near: from the lines before it."""
 

@@ -12,8 +12,9 @@ from stoker.plane.numbers.reader import Numbers
 
 
 def asked(command: Sequence[str], numbers: Numbers) -> dict[str, object]:
-    """The parameters of a run. What the script told a library, or parsed, counts more than the words of its command line."""
-    found = parameters.of_command(command)
+    """The parameters of a run. What the script told a library, or parsed, counts more than the words of its command line, which a parser
+    of all of them replaces: it knows that `-e 5` is `epochs`."""
+    found = {} if numbers.parameters.keys() & parameters.PARSERS else parameters.of_command(command)
     for told_ in numbers.parameters.values():
         found |= parameters.kept(told_)
     return found

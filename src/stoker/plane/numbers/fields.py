@@ -7,9 +7,11 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from stoker.plane.numbers import words
 
+CACHED = 4096  # texts between numbers: the lines of a log differ in their numbers only
 NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)\b"
 _TOKEN = re.compile(
     r"(?P<none>\d+(?:-\d\d?){2}[T ]\d\d:\d\d[\d:.,]*|\d{4}-\d\d-\d\d|\d+(?::\d\d)+(?:[.,]\d+)?(?:\s?[ap]m\b)?|\d+(?:\.\d+){2,}|0x[0-9a-f]+)"
@@ -26,6 +28,7 @@ _SLASHED = re.compile(rf"\s*/\s*({NUMBER})(?![\w%])")
 _SPREAD = re.compile(rf"\s*(?:±|\+/-|\+-)\s*({NUMBER})")
 _GAPS = re.compile(r"[|,;\t\[\]{}<>│║┃]|\s{2,}|\s[-–—*·•/]+\s|=>|->|={2,}|-{2,}|:\s|：|!\s|\.\s")
 _ENDS = re.compile(r"\s*(?::|=|：|=>|->)\s*[\[(]?\s*$")
+_LETTERS = re.compile(r"[^\W\d]+")
 _JUNK = " \t-–—*=>#~.•·'\"`(!?│|_\\/"
 _REPR = re.compile(r"^\s*(?:\(?[\w.]+\)?:\s*)?[A-Z]\w*\((?:$|.*=)|^\s*\([\w.]+\): ")
 _NO_METRIC = re.compile(r"@\[|\bHTTP\b")  # the summary of COCO, where ranges stand between the name and its value; a status of a server
@@ -38,11 +41,15 @@ _STAMPS = re.compile(
     r"|\[(?:\w+\]\[)?(?:INFO|root|trainer|__main__)\])(?:\s*[-:|]\s+|\s*))", re.IGNORECASE)
 _RANK = re.compile(r"^\s*[\[(<]?\s*(?:rank|gpu|cuda|worker|proc|process|local_rank|device)\s*[:=_ ]?\s*(\d+)\s*[\])>:|-]+", re.IGNORECASE)
 _START = re.compile(r"^\s*(?:\[\s*(\d+)\s*\](?!\s*\[)|#?(\d+)\s*(?::|\|)(?!\d))")
+_DIGIT, _WHOLE = re.compile(r"\d"), re.compile(r"\d+")
+_NOT_FINITE = re.compile(r"nan|inf", re.IGNORECASE)
+_ONE = re.compile(r"\s*\[\s*\d+\s*\]\s*$")
+_SHARED = re.compile(r"acc|correct|precision|recall", re.IGNORECASE)
 _PASS = re.compile(r"\s*\[\s*\d+\s*/")
 _STEPS_OF = re.compile(r"^\s*\[\s*(\d+)\s*,\s*(\d+)\s*\]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make each of very many slower; nobody changes one
 class Value:
     """One number with its name. second: the mean behind it in parentheses, or after a slash."""
 
@@ -72,7 +79,7 @@ class Line:
 
 def read(text: str) -> Line | None:
     """The line, or None where it has no number or is known to tell nothing new."""
-    if not any(c.isdigit() for c in text) and "nan" not in text.lower() and "inf" not in text.lower():
+    if not _DIGIT.search(text) and not _NOT_FINITE.search(text):
         return None
     body, rank = without_prefix(text)
     if _NO_METRIC.search(body):
@@ -86,6 +93,7 @@ def read(text: str) -> Line | None:
     return line
 
 
+@lru_cache(maxsize=4)  # a line is asked about twice: as a row of a table, and as a text
 def without_prefix(text: str) -> tuple[str, int | None]:
     """The text without stamps, logger and rank; the rank."""
     rank = None
@@ -109,8 +117,10 @@ def _object(text: str) -> tuple[str, dict] | None:
         return None
     body = text[begin:end + 1]
     try:
-        found = json.loads(body)
+        found = json.loads(body) if '"' in body else None
     except (ValueError, RecursionError):
+        found = None
+    if found is None:
         found = _literal(body)
     return (text[:begin], found) if isinstance(found, dict) else None
 
@@ -195,8 +205,9 @@ def _place(line: Line, name: str, number: float) -> None:
 # ---- text
 
 def _of_text(text: str) -> Line | None:
-    text = _TF.sub(r"\1", _WRAPPED.sub(r"\1", text))
-    text = _LISTED.sub(r"\1\2", text)
+    if "(" in text or "[" in text:
+        text = _TF.sub(r"\1", _WRAPPED.sub(r"\1", text)) if "(" in text else text
+        text = _LISTED.sub(r"\1\2", text)
     line = Line()
     at = _start(line, text)
     free: list[str] = []
@@ -246,9 +257,10 @@ def _twice(value: Value, values: list[Value]) -> bool:
     return sum(each.name == value.name for each in values) > 1
 
 
+@lru_cache(maxsize=CACHED)
 def _shape(text: str) -> str:
     """The words of a text; numbers and signs left out."""
-    return " ".join(re.findall(r"[^\W\d][^\W\d]*", text))
+    return " ".join(_LETTERS.findall(text))
 
 
 def _start(line: Line, text: str) -> int:
@@ -258,12 +270,13 @@ def _start(line: Line, text: str) -> int:
         line.epoch, line.place = float(match[1]), int(match[2])
         return match.end()
     match = _START.match(text)
-    if match and not re.match(r"\s*\[\s*\d+\s*\]\s*$", text):
+    if match and not _ONE.match(text):
         line.first = int(match[1] or match[2])
         return match.end()
     return 0
 
 
+@lru_cache(maxsize=CACHED)
 def _label(gap: str) -> tuple[str, bool, str]:
     """The name that stands just before a value; whether a sign binds them; what else stands there."""
     match = _ENDS.search(gap)
@@ -285,7 +298,7 @@ def _pair(line: Line, match: re.Match, label: str, scope: str | None, free: list
     k, of, end = int(match["k"]), int(match["of"]), match.end()
     kind = words.axis(label) if label else None
     share = match["share"]
-    if re.search(r"acc|correct|precision|recall", label, re.IGNORECASE) and (share or text[end:end + 1].strip() in ("", ",", "|")):
+    if _SHARED.search(label) and (share or text[end:end + 1].strip() in ("", ",", "|")):
         if share and of:
             name = words.without_split(label)[1]
             line.values.append(Value(name, round(100.0 * k / of, 6), "%", scope))
@@ -316,7 +329,7 @@ def _single(line: Line, match: re.Match, label: str, strong: bool, scope: str | 
     slashed = None if mean else _SLASHED.match(text, end)
     if slashed:
         end = slashed.end()
-    whole = re.fullmatch(r"\d+", number) is not None
+    whole = _WHOLE.fullmatch(number) is not None
     kind = words.axis(label) if label and not unit else None
     if kind is None and whole and not unit and words.SPLITS.get(label.lower()) and _PASS.match(text, end):
         kind = "epoch"  # timm: `Train: 0 [ 50/1251 (4%)]`
@@ -326,7 +339,9 @@ def _single(line: Line, match: re.Match, label: str, strong: bool, scope: str | 
     if kind is not None and (whole or value == int(value) if math.isfinite(value) else False):
         _place(line, label, value)
         return end
-    name = _name(label, strong, number, text, match)
+    name = _name(label, strong)
+    if name is None and not strong and _is_bound(label, number, text, match):
+        name = _parts(label)[0]
     if name is None or unit not in ("", "%") or words.old(name):
         free.append(_kept(label))
         return end
@@ -342,25 +357,39 @@ def _single(line: Line, match: re.Match, label: str, strong: bool, scope: str | 
     return end
 
 
+@lru_cache(maxsize=CACHED)
 def _kept(label: str) -> str:
     """Words of a sentence that are the same in each such line; a time may be missing in some."""
     return "" if words.refused(label) or len(label) > 40 else label
 
 
-def _name(label: str, strong: bool, number: str, text: str, match: re.Match) -> str | None:
-    """The name of a metric, or None where it is not clear that this is one."""
+@lru_cache(maxsize=CACHED)
+def _parts(label: str) -> list[str]:
+    """The words of a name, without those that are in each sentence."""
     parts = label.split()
     while parts and parts[0].lower().strip(_JUNK) in words.STOP:
         parts.pop(0)
     while parts and parts[-1].lower() in words.STOP:
         parts.pop()
-    if not parts or not any(c.isalpha() or ord(c) > 0x2000 for c in label):
+    return parts if any(c.isalpha() or ord(c) > 0x2000 for c in label) else []
+
+
+@lru_cache(maxsize=CACHED)
+def _name(label: str, strong: bool) -> str | None:
+    """The name of a metric, or None where it is not clear that this is one."""
+    parts = _parts(label)
+    if not parts:
         return None
     if strong:
         return " ".join(parts[-5:]) if len(parts) <= 6 else None
     name = " ".join(parts[-3:])
     if words.metric(parts[-1]) or (len(parts) <= 3 and words.metric(name)):
         return name
-    bound = match.start() and len(parts) == 1 and ("." in number or "e" in number.lower()) and re.search(
-        rf"(?:^|[|,;\t\[]|\s{{2,}}|[\d%)]\s){re.escape(parts[0])}\s+$", text[:match.start("number")])
-    return name if bound else None
+    return None
+
+
+def _is_bound(label: str, number: str, text: str, match: re.Match) -> bool:
+    """Whether one word of a kind that is not known stands alone before a number that is no count."""
+    parts = _parts(label)
+    return bool(match.start() and len(parts) == 1 and ("." in number or "e" in number.lower()) and re.search(
+        rf"(?:^|[|,;\t\[]|\s{{2,}}|[\d%)]\s){re.escape(parts[0])}\s+$", text[:match.start("number")]))

@@ -2,6 +2,7 @@
 
 Two forms: `{"step": 3, "epoch": 0, "at": 1.5, "loss": 0.3}` from an Engine, and `{"step": 3, "at": 1.5, "from": "tensorboard", "pid": 7,
 "axis": "step", "folder": "runs/a", "values": {"loss": 0.3}}` from the hooks, after `{"begin": 1.5, "pid": 7, "rank": 0}` of the process.
+Parameters: `{"at": 1.5, "from": "argparse", "pid": 7, "parameters": {"lr": 0.1}}`.
 """
 
 from __future__ import annotations
@@ -81,14 +82,19 @@ class File:
             self._lives.append(life)
         source, folder, axis = (told.get(name) if isinstance(told.get(name), str) else "" for name in ("from", "folder", "axis"))
         source = source[:TEXT_MAX] or self._source
+        if isinstance(told.get("parameters"), dict):
+            if len(self.parameters.setdefault(source, {})) < NAMES_MAX:
+                self.parameters[source].update(told["parameters"])
+            return
         values = told.get("values")
         if not isinstance(values, dict):
             values = {name: value for name, value in told.items() if name not in _OWN}
         step, at = _number(told.get("step")), _number(told.get("at"))
+        nth = f" #{told['nth']}" if isinstance(told.get("nth"), int) else ""
         for name, value in values.items():
             number = _number(value)
             if number is not None:
-                self._add(life, (source, folder, name), step, number, at, axis or "step")
+                self._add(life, (source, folder, f"{name}{nth}"), step, number, at, axis or "step")
 
     def _add(self, life: Life, key: tuple[str, str, str], step: float | None, value: float, at: float | None, axis: str) -> None:  # noqa: PLR0917
         curve = life.curves.get(key)
@@ -97,6 +103,8 @@ class File:
                 return
             self._names += 1
             curve = life.curves[key] = Curve(key[2], key[0], axis if step is not None else "order")
+        elif axis == "order":
+            curve.axis = axis
         curve.add(float(len(curve) + 1) if step is None else step, value, at)
 
     def _chosen(self) -> list[Curve]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 TEXT_MAX = 200
 NAMES_MAX = 2000
+PARSERS = frozenset(("argparse", "click"))  # sources that have read the whole command line
 _SECRET = re.compile(r"(?:^|[_\-.])(?:api_?key|token|secret|password|passwd|credentials?|auth)(?:$|[_\-.])", re.IGNORECASE)
 _SEED = re.compile(r"(?:^|[_.\-])(?:random_?)?(?:seed|random_state|manual_?seed)$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$")

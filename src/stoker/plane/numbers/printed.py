@@ -39,13 +39,14 @@ class Kind:
 
 @dataclass(slots=True)
 class Series:
-    """One curve. points: (position, value, offset in the log)."""
+    """One curve. points: (position, value, offset in the log). bar: of the frames of a progress bar."""
 
     name: str
     axis: str
     unit: str
     sample: str
     points: list[tuple[float, float, int]]
+    bar: bool = False
 
 
 class Parser:
@@ -266,7 +267,7 @@ def _of_kind(kind: Kind) -> Iterator[tuple[Value, Series]]:
                 elif not (kind.form == "bar" and points and (points[-1][1] == point[1])):
                     points.append(point)
             if _accepted(value, points, axis.name):
-                yield value, Series(_whole_name(value), axis.name, value.unit, kind.sample, points)
+                yield value, Series(_whole_name(value), axis.name, value.unit, kind.sample, points, kind.form == "bar")
 
 
 def _accepted(value: Value, points: list[tuple[float, float, int]], axis: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stoker.base import reading, rundir
 from stoker.plane import resume
-from stoker.plane.numbers import words
+from stoker.plane.numbers import sources, words
 from stoker.plane.numbers.curves import Curve, join
 from stoker.plane.numbers.files import File
 from stoker.plane.numbers.printed import Parser
@@ -40,14 +40,15 @@ def latest(folder: Path, attempt: int) -> Numbers:
     own = folder / rundir.ATTEMPTS / str(attempt)
     for path, source in ((own / rundir.METRICS, "engine"), (own / rundir.HOOKS / NUMBERS, "hooks")):
         found.curves += File(path, source, max(0, size(path) - END)).read()
-    known = {words.key(curve.name) for curve in found.curves}
+    found.curves = sources.best(found.curves)
+    known = {bars: sources.known(found.curves, bars) for bars in (False, True)}
     for name in (rundir.OUT, rundir.ERR):
         parser = Parser()
         data = reading.read_end(own / name, END)
         parser.feed(data if len(data) < END else data.partition(b"\n")[2])
         found.epoch = parser.epoch or found.epoch
         for series in parser.series():
-            if words.key(series.name) not in known:
+            if words.key(series.name) not in known[series.bar]:
                 curve = Curve(series.name, PRINTED, series.axis, series.unit)
                 curve.add(*series.points[-1][:2], None)
                 found.curves.append(curve)
@@ -74,11 +75,8 @@ class Reader:
                 for name, values in file.parameters.items():
                     found.parameters.setdefault(name, {}).update(values)
             captured.append(own)
-        curves = join(captured)
-        own = {words.key(curve.name) for curve in curves if curve.source == "engine"}  # an Engine may write them as event files too
-        found.curves = [curve for curve in curves if curve.source == "engine" or words.key(curve.name) not in own]
-        known = {words.key(curve.name) for curve in found.curves}  # what is printed is rounded
-        found.curves += [curve for curve in self._printed(attempts, found) if words.key(curve.name) not in known]
+        found.curves = sources.best(join(captured))
+        found.curves += self._printed(attempts, found)
         return found
 
     def _at(self, number: int) -> Path:
@@ -86,13 +84,14 @@ class Reader:
 
     def _printed(self, attempts: Sequence[int], found: Numbers) -> list[Curve]:
         curves: list[Curve] = []
+        known = {bars: sources.known(found.curves, bars) for bars in (False, True)}  # what is printed is rounded
         for name, source in ((rundir.OUT, PRINTED), (rundir.ERR, f"{PRINTED} (stderr)")):
             groups = self._lives(attempts) if name == rundir.OUT else [[(number, None)] for number in attempts]
             told = []
             for group in groups:
                 text = self._text(name, group)
                 text.read(found.notes)
-                told.append(text.curves(source))
+                told.append(text.curves(source, known))
                 found.results |= text.results()
                 found.epoch = text.epoch() or found.epoch
             curves += join(told)
@@ -154,10 +153,12 @@ class Text:
             if self._offset >= LOG_MAX:
                 notes.append(f"Only the first {LOG_MAX >> 20} MB of {path.name} were read.")
 
-    def curves(self, source: str) -> list[Curve]:
-        """The series that were printed so far; `source` says where."""
+    def curves(self, source: str, known: dict[bool, set]) -> list[Curve]:
+        """The series that were printed so far; `source` says where. known: metrics that are not needed, of lines and of bars."""
         found = []
         for series in self._parser.series():
+            if words.key(series.name) in known[series.bar]:
+                continue
             curve = Curve(series.name, source, series.axis, series.unit, series.sample)
             for at, value, offset in series.points:
                 curve.add(at, value, self._time(offset))

@@ -16,7 +16,7 @@ _RUNS = re.compile(r"([\W_])\1{24,}")  # what only fills a line
 _OPEN_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?$")  # the rest of the code is in the next piece
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shown:
     """One line, or one frame of it. offset: bytes of the log up to the end of its piece. drawn: more frames may follow."""
 

@@ -14,6 +14,7 @@ _CELL = re.compile(rf"(?P<number>{NUMBER})\s*(?P<unit>%|[a-zA-Z]+)?$", re.IGNORE
 _PAIR = re.compile(r"(\d+)/(\d+)$")
 _NAME = re.compile(r"[^\W\d][\w./@%()#-]*(?: [^\W\d][\w./@%()#-]*){0,3}$")
 _RULE = re.compile(r"^[\s|+\-=_*#:─━│┃┼╇╋├┤┡┩└┘┌┐┏┓┗┛┳┻┴┬╒╕╞╡╘╛═╪]+$")
+_NUMBERED = re.compile(r"(?:^|[\s|│┃,'\"*])\d")  # a word that begins with a digit: no name of a column does
 _SPANS = re.compile(r"\s*-{2,}(?:\s+-{2,})+\s*$")
 _SHORT = {"E": "epoch", "#": "step"}  # as spaCy heads its columns
 _SPLITS = (("bar", re.compile(r"\s*[|│┃]\s*")), ("tab", re.compile(r"\s*\t\s*")), ("comma", re.compile(r"\s*,\s*")),
@@ -92,6 +93,8 @@ class Tables:
 
     def _is_header(self, text: str) -> bool:
         """Remember the names, if this may be the head of a table."""
+        if _NUMBERED.search(text):
+            return False
         body = text.strip().strip("|│┃").strip()
         found = {}
         for way, pattern in _SPLITS:
@@ -116,6 +119,8 @@ class Tables:
             self._headers, self._title = {"gap": names}, "|".join(names)
 
     def _row(self, text: str) -> Line | None:
+        if not self._headers:
+            return None
         body = text.strip().strip("|│┃").strip()
         for way, pattern in _SPLITS:
             names = self._headers.get(way)

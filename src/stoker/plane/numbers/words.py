@@ -17,6 +17,7 @@ OTHER_AXES = frozenset((
 SPLITS = {"train": "train", "training": "train", "trn": "train", "val": "val", "valid": "val", "validation": "val", "vali": "val",
           "eval": "eval", "evaluation": "eval", "evaluating": "eval", "test": "test", "testing": "test", "dev": "dev", "validating": "val",
           "训练": "train", "验证": "val", "测试": "test"}
+_ANY_SPLIT = re.compile("|".join(SPLITS), re.IGNORECASE)
 
 _TIMES = frozenset((
     "time times dt ms sec secs second seconds eta elapsed left remaining dur duration took wall clock runtime latency hours "
@@ -133,6 +134,8 @@ def takes_split(name: str) -> bool:
 def split_of(text: str) -> str | None:
     """The last split that a text names in a word of its own."""
     found = None
+    if not _ANY_SPLIT.search(text):
+        return found
     for word in re.findall(r"[^\W\d]\w*", text):
         found = SPLITS.get(word.lower(), found)
     return found

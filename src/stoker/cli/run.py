@@ -79,7 +79,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
-              help="Set a variable for the run. KEY alone uses its value here, for --on. May be given again.")
+              help="Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
               help="Set the variables in FILE, in the format of python-dotenv.")
 @click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")

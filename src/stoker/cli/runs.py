@@ -184,7 +184,7 @@ def log_tail(run: dict) -> tuple[int, int]:
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
     """Wait until all these runs have ended. Ends with the run's exit code; for several runs, with the first exit code that is not 0.
 
-    For a run on another machine it also waits until its files are copied here, or the machine does not answer. @TAG means all runs with a
+    For a run on another machine, the command also waits until the run's files are copied here, if the machine answers. @TAG means all runs with a
     tag, such as the runs of a sweep.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]

@@ -52,7 +52,7 @@ LINTS = {lint.name: lint for lint in (
          "on each other, each step is slower than the step before.", "Remove it; if backward then fails, use detach() on values "
          "carried from step to step.", lint_speed.retain_graph),
     Lint("unshuffled", "warn", "The sample order is the same in each epoch (on all machines, or on some).",
-         "Set shuffle=True for the training loader, outside of any test for a GPU.", lint_data.unshuffled),
+         "Set shuffle=True for the training loader with and without a GPU.", lint_data.unshuffled),
     Lint("duplicated-data", "warn", "Each worker reads the whole IterableDataset, so each sample appears once per worker.",
          "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().", lint_data.duplicated_data),
     Lint("too-many-workers", "note", "There are more workers than available cores; this helps only if reading waits for disk or network.",

@@ -39,7 +39,7 @@ class Ring:
             own = _map(batch, _copied)
             size = nbytes(own)
             if self.bytes + size > self._limit:
-                self.broken = "" if len(self.batches) >= 2 else "a few batches do not fit into memory"
+                self.broken = "" if len(self.batches) >= 2 else "two batches do not fit into memory"
                 self._limit = 0
                 return
             self.batches.append(own)

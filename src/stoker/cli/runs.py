@@ -184,8 +184,8 @@ def log_tail(run: dict) -> tuple[int, int]:
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
     """Wait until all these runs have ended. Ends with the run's exit code; for several runs, with the first exit code that is not 0.
 
-    For a run on another machine, the command also waits until the run's files are copied here, if the machine answers. @TAG means all runs with a
-    tag, such as the runs of a sweep.
+    For a run on another machine, the command also waits until the run's files are copied here, if the machine answers.
+    @TAG means all runs with a tag, such as the runs of a sweep.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]

@@ -150,10 +150,11 @@ class _Bench:
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: the script restarted from scratch "
-                                "with its old files present, and the results differ", notes, 1, trials)
+            return self._report(f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: "
+                                "the script restarted from scratch with its old files present, and the results differ", notes, 1, trials)
         if self._own is None and not came_back:
-            return self._report(f"exact resume did not work: after each of {len(trials)} kills the script restarted from scratch (the results are equal)",
+            return self._report(f"exact resume did not work: after each of {len(trials)} kills the script restarted from scratch "
+                                "(the results are equal)",
                                 notes, 1, trials)
         from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch"
         from_image = from_image if len(came_back) < len(trials) else ""

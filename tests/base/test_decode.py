@@ -11,7 +11,7 @@ from stoker.base.spec import Limits, Spec
 
 WRONG = {bool: "please", int: 1.5, float: "soon", str: 4, dict: [], dict[str, str]: {"a": 1}, tuple[str, ...]: "abc", str | None: 4,
          tuple[float, float]: [1, 2, 3]}
-GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at")
+GIVEN_BY_US = ("id", "argv", "retry_reasons", "created_at", "pull_limit_bytes")
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Spec) if f.name not in GIVEN_BY_US])

@@ -149,7 +149,7 @@ def test_a_cut_leaves_a_part_that_is_continued_and_nothing_else(ground):
     assert (ground.folder / "m.pt").read_bytes() == content and os.listdir(ground.folder) == ["m.pt"]
 
 
-@pytest.mark.parametrize(("wrong", "why"), [({"whole": False}, "written to"), ({"sha256": "0"}, "checksum")])
+@pytest.mark.parametrize(("wrong", "why"), [({"whole": False}, "wrote to"), ({"sha256": "0"}, "checksum")])
 def test_what_is_not_whole_does_not_come(ground, wrong, why):
     file, content = far("a", b"abc"), b"abc"
     said = frames((file, content))
@@ -238,7 +238,7 @@ def test_which_files_are_meant():
     assert names() == names(".") == ["a.pt", "ckpt/b.pt", "logs/x/y.csv", "logs.txt"]
     assert names("*.pt") == ["a.pt", "ckpt/b.pt"] and names("logs") == names("logs/") == names("./logs/**") == ["logs/x/y.csv"]
     assert names("a.pt", "*.pt") == ["a.pt", "ckpt/b.pt"]
-    with pytest.raises(NotFound, match=r"no file 'c\.pt'"):
+    with pytest.raises(NotFound, match=r"a file 'c\.pt'"):
         names("a.pt", "c.pt")
 
 

@@ -69,7 +69,7 @@ def find(run: dict, path: str) -> File:
     for each in run["files"] or ():
         if each["path"] == path:
             return File(run, path, each["bytes"] or 0, each.get("place"))
-    raise NotFound(f"{run['name']} made or changed no file '{path}'.", hint=f"Its files: stoker show {run['name']}")
+    raise NotFound(f"{run['name']} did not make or change a file '{path}'.", hint=f"See its files: stoker show {run['name']}")
 
 
 def _open_below(folder: str, path: str) -> int:

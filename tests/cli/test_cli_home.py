@@ -15,6 +15,8 @@ import pytest
 from benchmarks.ground import Ground, kill, until
 
 from real.sshd import Sshd
+from stoker.base.errors import NotFound
+from stoker.console import files
 
 pytestmark = pytest.mark.real("sshd")
 
@@ -80,6 +82,9 @@ def test_named_files_come_while_it_runs_all_others_at_its_end_and_nothing_of_you
     told = ground.show("base")
     assert {each["path"]: each["place"] for each in told["files"]} == {
         "model.pt": "here", "table.txt": "here", "logs/loss.csv": "here", "notes.txt": "outputs", "big.bin": "there"}
+    assert [b"".join(files.find(told, name).pieces()) for name in ("model.pt", "notes.txt")] == [b"weights" * 1000, b"sent\nfar\n"]  # the console
+    with pytest.raises(NotFound, match="still on the machine far"):
+        files.find(told, "big.bin").pieces()
     said = ground.stoker("show", "base").ok().out
     assert "To copy: stoker pull base" in said and "200 kB  new  not copied" in said
     ground.stoker("pull", "base", "big.bin").ok()

@@ -57,7 +57,7 @@ class File:
     def _folder(self) -> str:
         """The folder on this machine that it lies in. Raises NotFound."""
         kept = (self.run.get("outputs") or {}).get("kept_in")
-        found = {None: self.run["workdir"], "here": self.run["folder"], "outputs": kept}.get(self.place)
+        found = {None: self.run["workdir"], "here": self.run["spec"]["folder"], "outputs": kept}.get(self.place)
         if not found:
             raise NotFound(f"{self.path} is still on the machine {self.run['target']}.",
                            hint=f"To copy it here: stoker pull {self.run['ref']} {self.path}")

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
-from stoker.hooks.settings import feeds, loaders
+from stoker.inside.settings import feeds, loaders
 torch.set_num_threads(1)
 count, batches, turns, wanted = map(int, sys.argv[2:])
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from stoker.hooks.ghost import fate, image, image_memory, leaves, life, log, steps, walk, walk_closed, walk_heap
+from stoker.inside.ghost import fate, image, image_memory, leaves, life, log, steps, walk, walk_closed, walk_heap
 
 SCENARIOS = {}
 
@@ -129,7 +129,7 @@ def model_and_optimizer_in_place(lives):
 
 @scenario
 def what_moves_on_before_the_writer_comes(lives):
-    from stoker.hooks.ghost import loader, tracks
+    from stoker.inside.ghost import loader, tracks
 
     assert loader
     start, where = image._start_thread, {"inputs": [1]}
@@ -678,7 +678,7 @@ def loops_that_nothing_tells_apart_are_refused(lives):
 def data_that_only_the_for_statement_holds(lives):
     from torch.utils.data import DataLoader, TensorDataset
 
-    from stoker.hooks.ghost import loader, tracks
+    from stoker.inside.ghost import loader, tracks
 
     loader.install()
     number = tracks.counts["iterators"] + 1
@@ -695,7 +695,7 @@ def data_that_only_the_for_statement_holds(lives):
 def what_a_data_set_hides_is_not_excused(lives):
     from torch.utils.data import DataLoader, TensorDataset
 
-    from stoker.hooks.ghost import loader
+    from stoker.inside.ghost import loader
 
     loader.install()
     life.log, life.phase = log.Log(os.path.join(life.folder, "log")), life.RECORD

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from stoker.hooks.ghost import image, life, log, walk, walk_closed, walk_heap
+from stoker.inside.ghost import image, life, log, walk, walk_closed, walk_heap
 
 
 def plain_copy(size_mb: int) -> float:

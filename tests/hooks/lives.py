@@ -29,7 +29,7 @@ def live(folder: Path, script: str, attempt: int = 1, **more: str) -> subprocess
 def _main(folder: str, script: str) -> None:
     for name in [each for each in sys.modules if each.split(".")[0] == "stoker"]:
         del sys.modules[name]
-    from stoker.hooks.ghost import files, world
+    from stoker.inside.ghost import files, world
 
     if int(os.environ.get("STOKER_RESUME_TRIES", "0")) > 0:
         print("DIVERGED", flush=True)
@@ -50,7 +50,7 @@ def begin() -> None:
     """In the place of `import torch`: what happens then."""
     import torch  # noqa: F401
 
-    from stoker.hooks.ghost import allow, checks, fate, files, life, log, world
+    from stoker.inside.ghost import allow, checks, fate, files, life, log, world
 
     before, life.depth = life.depth, 1
     life.folder = os.environ["STOKER_RESUME_DIR"]
@@ -78,7 +78,7 @@ def begin() -> None:
 
 def image() -> None:
     """Here an image is taken; here a ghost that has come to it becomes real."""
-    from stoker.hooks.ghost import files, life
+    from stoker.inside.ghost import files, life
 
     if life.phase == life.SETUP:
         life.enter()

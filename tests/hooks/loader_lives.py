@@ -19,7 +19,7 @@ import warnings
 import numpy as np
 import torch
 
-from stoker.hooks.ghost import fate, life, loader, log, private, stand_ins, tracks
+from stoker.inside.ghost import fate, life, loader, log, private, stand_ins, tracks
 
 warnings.filterwarnings("ignore")
 

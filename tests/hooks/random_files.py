@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 CHILD = '''
 import json, os, random, shutil, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import audit, effects, files, journal, life, log
+from stoker.inside.ghost import audit, effects, files, journal, life, log
 files.install_early()
 base, seed, kill_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 life.folder = os.path.join(base, "resume")
@@ -156,7 +156,7 @@ if kill_at:
 UNDO = '''
 import json, os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import as_found, journal, life
+from stoker.inside.ghost import as_found, journal, life
 base, n, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
 life.folder, life.attempt = os.path.join(base, "resume"), 2
 ''' + KILLER + '''epoch, sizes, _ = json.load(open(os.path.join(life.folder, "image" + n)))

@@ -16,7 +16,7 @@ import os, sys, threading, time
 {before}
 begin()
 import torch
-from stoker.hooks.ghost import life
+from stoker.inside.ghost import life
 {setup}
 life.enter(); life.leave()
 image()

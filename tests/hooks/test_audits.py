@@ -54,7 +54,7 @@ class Beside:
         self.folder, self.resume, self.work = folder, folder / "resume", folder / "work"
         self.run: subprocess.Popen | None = None
         entry = folder / "hooks" / "stoker_hooks"
-        shutil.copytree(SRC / "stoker" / "hooks", entry, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SRC / "stoker" / "inside", entry, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(entry / "entry" / "sitecustomize.py", folder / "hooks")
         for name in ("records", "resume", "work"):
             (folder / name).mkdir(mode=0o700)

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from stoker.hooks.ghost import caches
+from stoker.inside.ghost import caches
 
 
 class Scale:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.vendor import hooks_name, lay_out
-from stoker.hooks.entry import imports
+from stoker.inside.entry import imports
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class Trial:
     def __init__(self, folder: Path) -> None:
         self.folder, self.started = folder, []
         entry = folder / "hooks" / "stoker_hooks"
-        shutil.copytree(SRC / "stoker" / "hooks", entry, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(SRC / "stoker" / "inside", entry, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(entry / "entry" / "sitecustomize.py", folder / "hooks")
         for name in ("records", "resume", "work"):
             (folder / name).mkdir(mode=0o700)

@@ -11,7 +11,7 @@ from pathlib import Path
 SRC = Path(__file__).resolve().parents[2] / "src"
 HEAD = """
 import _thread, json, os, signal, sys, threading, time, types
-from stoker.hooks.ghost import fate, journal, life, own, words
+from stoker.inside.ghost import fate, journal, life, own, words
 life.folder = sys.argv[1]
 def told():
     with open(life.folder + "/state.json") as f:
@@ -52,7 +52,7 @@ def test_threads_lose_nothing_of_each_other(tmp_path: Path) -> None:
 
 def test_what_another_thread_refuses_is_done_by_the_main_one(tmp_path: Path) -> None:
     run(tmp_path, """
-        from stoker.hooks.ghost import log
+        from stoker.inside.ghost import log
         life.log = log.Log(life.folder + "/log")
         life.phase = life.RECORD
         life.log.open()
@@ -115,7 +115,7 @@ def test_a_signal_handler_may_tell_in_the_middle_of_telling(tmp_path: Path) -> N
 
 def test_points_that_are_none_are_said_while_the_run_is_young(tmp_path: Path) -> None:
     run(tmp_path, f"""
-        from stoker.hooks.ghost import pace
+        from stoker.inside.ghost import pace
         life.phase = life.RECORD
         os.environ["STOKER_IMAGE_EVERY"] = "auto"
         fate.write_state(state="recording", reason="", image=None)
@@ -140,7 +140,7 @@ def test_points_that_are_none_are_said_while_the_run_is_young(tmp_path: Path) ->
 
 def test_steps_that_never_count_are_said_too(tmp_path: Path) -> None:
     run(tmp_path, """
-        from stoker.hooks.ghost import pace
+        from stoker.inside.ghost import pace
         life.phase = life.RECORD
         os.environ["STOKER_IMAGE_EVERY"] = "40steps"
         fate.write_state(state="recording", reason="", image=None)
@@ -160,7 +160,7 @@ def test_steps_that_never_count_are_said_too(tmp_path: Path) -> None:
 
 def test_a_dear_try_that_came_to_nothing_is_made_again_when_it_is_a_fiftieth_of_the_time(tmp_path: Path) -> None:
     run(tmp_path, """
-        from stoker.hooks.ghost import pace
+        from stoker.inside.ghost import pace
         now = [100.0]
         pace._clock = lambda: now[0]
         os.environ["STOKER_IMAGE_EVERY"] = "auto"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from stoker.hooks.ghost import fate, graphs, walk_heap
+from stoker.inside.ghost import fate, graphs, walk_heap
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def test_killed_between_the_journal_and_the_change(tmp_path: Path, seed: int) ->
 KILLED_AT_AN_IMAGE = '''
 import os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import as_found, journal, life
+from stoker.inside.ghost import as_found, journal, life
 base, kill_at = sys.argv[1], int(sys.argv[2])
 life.folder, life.attempt = os.path.join(base, "resume"), 1
 path = os.path.join(base, "work", "notes")

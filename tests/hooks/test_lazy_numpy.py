@@ -14,9 +14,9 @@ pytest.importorskip("numpy")
 SCRIPT = """
 import importlib.util, os, sys, types
 sys.path.insert(0, os.environ["SOURCE"])
-from hooks import entry
-from hooks.entry import imports
-from hooks.ghost import rng
+from inside import entry
+from inside.entry import imports
+from inside.ghost import rng
 imports.after("numpy", entry._start_of_numpy)
 
 class Lazy(types.ModuleType):

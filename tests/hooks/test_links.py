@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 CHILD = '''
 import os, sys
 sys.path.insert(0, {src!r})
-from stoker.hooks.ghost import as_found, audits, effects, fate, files, graphs, journal, life, log, own, pace, rng, store, tape, undo
+from stoker.inside.ghost import as_found, audits, effects, fate, files, graphs, journal, life, log, own, pace, rng, store, tape, undo
 life.folder = os.environ["STOKER_RESUME_DIR"]
 life.attempt = 1
 own.make(life.folder)

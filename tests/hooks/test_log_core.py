@@ -14,7 +14,7 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src"
 HEAD = """
 import math, os, sys
-from stoker.hooks.ghost import fate, life, log, log_file
+from stoker.inside.ghost import fate, life, log, log_file
 folder = sys.argv[1]
 life.folder = folder
 fate.remember_start()
@@ -228,7 +228,7 @@ def test_notes_are_found_at_their_event(tmp_path: Path) -> None:
 
 
 def test_equal_means_the_same_bits() -> None:
-    from stoker.hooks.ghost.log import equal
+    from stoker.inside.ghost.log import equal
     quiet, other = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in (0x7FF8000000000000, 0xFFF8000000000001))
     assert equal(1.0, 1.0) and equal(quiet, other) and equal([quiet, (1, "a")], [other, (1, "a")]) and equal({"a": 1}, {"a": 1})
     assert not equal(0.0, -0.0) and not equal(1, 1.0) and not equal(True, 1) and not equal((1,), [1]) and not equal({"a": 1}, {"a": 2})
@@ -236,7 +236,7 @@ def test_equal_means_the_same_bits() -> None:
 
 def test_arrays_are_values_too() -> None:
     numpy = pytest.importorskip("numpy")
-    from stoker.hooks.ghost.log import pack, unpack
+    from stoker.inside.ghost.log import pack, unpack
     for array in (numpy.arange(6, dtype="int16").reshape(2, 3).T, numpy.float32([numpy.nan, -0.0]), numpy.zeros((0, 3)), numpy.array(5.0)):
         back = unpack(pack(array))
         assert back.dtype == array.dtype and back.shape == array.shape and back.tobytes() == array.tobytes() and back.flags.writeable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from stoker.hooks.ghost import bytecode
+from stoker.inside.ghost import bytecode
 
 
 def dirty(_: object = None) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
-from stoker.hooks.ghost import private  # noqa: E402
+from stoker.inside.ghost import private  # noqa: E402
 
 GHOST = Path(private.__file__).parent
 

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from stoker.hooks.probe import calls, course, look, order, ring, statics  # noqa: E402
+from stoker.inside.measure import calls, course, look, order, ring, statics  # noqa: E402
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -131,7 +131,7 @@ def test_who_had_the_cores():
 SCRATCH = '''
 import json, os, sqlite3, shutil, sys
 sys.path.insert(0, sys.argv[1])
-from stoker.hooks import scratch
+from stoker.inside import scratch
 theirs, room = sys.argv[2:]
 os.chdir(theirs)
 noted = []

@@ -21,7 +21,7 @@ def vendored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_batches_of_indices_only_where_torch_shuffles_as_we_do(monkeypatch):
     from torch.utils.data import BatchSampler, RandomSampler
 
-    from stoker.hooks.settings import feeds
+    from stoker.inside.settings import feeds
     monkeypatch.setattr(feeds, "_known_order", [])
     batches = BatchSampler(RandomSampler(range(20)), 8, False)
     before = torch.get_rng_state()

@@ -119,7 +119,7 @@ tell(unfit=[unfit(made["own"]), unfit(made["stream"], workers=2), unfit(made["sa
 def test_workers_are_kept_only_where_torch_seeds_them_as_we_know(monkeypatch):
     from torch.utils.data import dataloader
 
-    from stoker.hooks.settings import loaders
+    from stoker.inside.settings import loaders
     assert loaders._seeds_are_known()
 
     def reset(self, loader, first_iter=False):

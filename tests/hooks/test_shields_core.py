@@ -16,7 +16,7 @@ import math, os, sys
 import torch
 from torch import nn
 import torch.nn.functional as F
-from stoker.hooks.ghost import fate, life, log
+from stoker.inside.ghost import fate, life, log
 folder, ghost = sys.argv[1], sys.argv[2] == "ghost"
 os.environ["STOKER_RESUME_DIR"] = life.folder = folder
 fate.remember_start()
@@ -29,7 +29,7 @@ if ghost:
     life.target = type("Image", (), {"n": 1, "where": {"armed": -1}})()
 life.on_error = fate.broke
 life.phase = life.SETUP
-from stoker.hooks.ghost import lenient, points, shields, values
+from stoker.inside.ghost import lenient, points, shields, values
 values.install()
 shields.install()
 life.on_setup_end += [(lambda: None) if ghost else life.log.open, points.begin, lenient.install]
@@ -346,7 +346,7 @@ def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
 
 def test_a_fault_of_ours_on_the_way_into_backward_is_not_the_scripts(tmp_path: Path) -> None:
     one, _ = lives(tmp_path, """
-        from stoker.hooks.ghost import gradients
+        from stoker.inside.ghost import gradients
         net = nn.Linear(2, 2)
         net(torch.ones(2)).sum().backward()
         if ghost:
@@ -440,7 +440,7 @@ def test_tensors_inside_of_a_transform_that_is_not_followed_refuse(tmp_path: Pat
 
 def test_a_backward_is_at_one_place_whether_python_is_warm_or_traced(tmp_path: Path) -> None:
     one, two = lives(tmp_path, """
-        from stoker.hooks.ghost import gradients
+        from stoker.inside.ghost import gradients
         net = nn.Linear(2, 1)
         for n in range(60):
             if n == 40:

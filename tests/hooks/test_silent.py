@@ -9,7 +9,7 @@ from pathlib import Path
 import beside
 import pytest
 
-HOOKS = Path(__file__).resolve().parents[2] / "src" / "stoker" / "hooks"
+HOOKS = Path(__file__).resolve().parents[2] / "src" / "stoker" / "inside"
 
 
 @pytest.mark.parametrize("room", ["ghost", "clock"])

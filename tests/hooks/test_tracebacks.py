@@ -312,7 +312,7 @@ def test_the_stack_is_as_deep_and_reads_as_under_plain_python(tmp_path: Path, sc
 
 @pytest.mark.inside
 def test_an_error_that_a_signal_handler_raises_within_stokers_code_is_the_scripts():
-    from stoker.hooks.ghost import allow, fate, life
+    from stoker.inside.ghost import allow, fate, life
 
     def handler(number: int, frame: object) -> None:
         raise TimeoutError("too long")

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from stoker.hooks.ghost import leaves, walk_kinds
+from stoker.inside.ghost import leaves, walk_kinds
 
 SAMPLER = """
 from torch.utils.data import BatchSampler, SequentialSampler
-from stoker.hooks.ghost import leaves, samplers
+from stoker.inside.ghost import leaves, samplers
 BatchSampler.__setattr__ = object.__setattr__  # as Lightning leaves it
 sampler = BatchSampler(SequentialSampler(range(8)), 2, False)
 print(leaves.solid(BatchSampler) is object, samplers.capture(sampler, None, None)[0][0])

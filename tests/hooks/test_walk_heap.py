@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.hooks.ghost import walk_heap
+from stoker.inside.ghost import walk_heap
 
 LONG = 3 * walk_heap._LONG
 REPO = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ FROZEN = """
 import gc, sys, threading, weakref
 sys.path[:0] = [{src!r}]
 import torch
-from stoker.hooks.ghost import walk_heap
+from stoker.inside.ghost import walk_heap
 
 class Thing:
     pass
@@ -101,7 +101,7 @@ def test_what_is_left_out_of_a_freeze_is_as_it_was():
     program = f"""
 import gc, sys
 sys.path[:0] = [{str(REPO / "src")!r}]
-from stoker.hooks.ghost import private
+from stoker.inside.ghost import private
 things = [[n] for n in range(100)]
 plain, other = (1, 2), [0]
 gc.disable()

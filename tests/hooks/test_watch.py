@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-from stoker.hooks.ghost import watch
+from stoker.inside.ghost import watch
 
 
 def transform(x: int) -> int:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stoker.hooks.ghost import life, way_back
+from stoker.inside.ghost import life, way_back
 
 
 class Script:

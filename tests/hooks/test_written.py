@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from stoker.hooks.ghost import written
+from stoker.inside.ghost import written
 
 WRITING = {
     "statement": "def hook(m, a, out): kept['last'] = 1",

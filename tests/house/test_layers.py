@@ -15,7 +15,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "": ({"engine"}, set()),  # stoker/__init__.py: `stoker.Engine`, imported when it is asked for
     "base": ({"agent"}, set()),
     "agent": (set(), set()),
-    "hooks": (set(), {"torch", "numpy", "sitecustomize", "stoker_hooks"}),
+    "inside": (set(), {"torch", "numpy", "sitecustomize", "stoker_hooks"}),
     "hosts": ({"base"}, set()),
     "doctor": ({"base"}, set()),
     "backends": ({"hosts", "agent", "base"}, set()),
@@ -28,7 +28,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
     "cli": ({"console", "client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg", "tensorboard"}),
 }
-OF_THE_USER = {"hooks", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
+OF_THE_USER = {"inside", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
 OPTIONAL = {"tensorboard"}  # of one command, which says how to install it
 BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it
 

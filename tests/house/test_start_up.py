@@ -57,14 +57,14 @@ def test_the_agent_uses_nothing_newer_than_python_3_8():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "hooks").rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize("path", sorted((PACKAGE / "inside").rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_the_hooks_are_python_3_9(path):
     ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 9))
 
 
 def test_the_hooks_use_nothing_newer_than_python_3_9():
     """They run in the Python of the user's script, and what is newer there stands behind a question."""
-    done = subprocess.run([str(Path(sys.executable).with_name("vermin")), "-q", "-t=3.9-", "--no-tips", "--violations", str(PACKAGE / "hooks")],
+    done = subprocess.run([str(Path(sys.executable).with_name("vermin")), "-q", "-t=3.9-", "--no-tips", "--violations", str(PACKAGE / "inside")],
                           capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.vendor import lay_out
-from stoker.hooks.rehearse import report, style
+from stoker.inside.rehearse import report, style
 
 TORCHRUN = "import os\nrank = int(os.environ['LOCAL_RANK'])\n"
 EITHER = "import os\nddp = int(os.environ.get('RANK', -1)) != -1\nif ddp:\n    rank = int(os.environ['RANK'])\n"

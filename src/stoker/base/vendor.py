@@ -9,7 +9,7 @@ from pathlib import Path
 
 import stoker
 
-SOURCE = Path(stoker.__file__).parent / "hooks"
+SOURCE = Path(stoker.__file__).parent / "inside"
 PACKAGE = "stoker_hooks"
 _FIRST = "entry/sitecustomize.py"
 # Python leaves files whose path holds both words out when it looks for the line that a warning is for (warnings.warn(stacklevel=2)) or that

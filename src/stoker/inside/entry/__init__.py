@@ -57,8 +57,8 @@ def _rehearse(what: str, words: list[str]) -> bool:
 
 def _tune(what: str) -> bool:
     """Is this a process of one of the tuner's trials?"""
-    from .. import probe
-    return probe.begin(what)
+    from .. import measure
+    return measure.begin(what)
 
 
 def command_line() -> list[str]:
@@ -163,8 +163,8 @@ def _apply_settings() -> None:
 def _start_probe(torch: object, what: str) -> None:
     """Within the clock: what is measured is what it hands out."""
     try:
-        from .. import probe
-        probe.torch_is_here(torch, what)
+        from .. import measure
+        measure.torch_is_here(torch, what)
     except Exception as e:
         record(probe=f"not started: {type(e).__name__}: {e}")
 
@@ -183,9 +183,9 @@ def _start_clock(what: str, resume: bool) -> None:
         from .. import clock
         clock.install(resume) if what == "script" else clock.install_late()
         _tell_of_children()
-        if "stoker_hooks.probe.order" in sys.modules:
-            from .. import probe
-            probe.clock_is_here()
+        if "stoker_hooks.measure.order" in sys.modules:
+            from .. import measure
+            measure.clock_is_here()
     except Exception as e:
         record(clock=f"not started: {type(e).__name__}: {e}")
 

@@ -87,8 +87,8 @@ class Client:
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
         return self._call("GET", _path(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S)
 
-    def compare(self, refs: Sequence[str]) -> dict:
-        return self._call("GET", "/v1/compare", {"ref": list(refs)}, patience_s=READ_S)
+    def compare(self, refs: Sequence[str], code: bool = False) -> dict:
+        return self._call("GET", "/v1/compare", {"ref": list(refs), "code": code or None}, patience_s=READ_S)
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         return self._get("/v1/candidates", folder=folder, command=command)

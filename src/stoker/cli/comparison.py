@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+
+import click
 
 from stoker.base.errors import NotFound
 from stoker.cli import chart, output
@@ -86,10 +89,38 @@ def table(found: dict, metrics: Sequence[str]) -> tuple[list[str], list[list[str
             if f"{name} best" in header:
                 row.append(_point(told.get("best"), told.get("unit") or "", told.get("axis")))
             row.append(_point(told.get("last"), told.get("unit") or "", None))
-        rows.append([*row, f"{run['steps_s']:.3g}" if run.get("steps_s") else ""])
+        rows.append([*row, f"{run['steps_s']:.3g}" if run.get("steps_s") else "", _tags(run, runs),
+                     output.cut(run.get("note") or "", VALUE_MAX)])
     if all(run["state"] == runs[0]["state"] for run in runs):
         header, rows = [header[0], *header[2:]], [[row[0], *row[2:]] for row in rows]
-    return [*header, "STEPS/S"], rows
+    return [*header, "STEPS/S", "TAGS", "NOTE"], rows
+
+
+def _tags(run: dict, runs: Sequence[dict]) -> str:
+    """The tags that not all runs have."""
+    common = set.intersection(*(set(each.get("tags") or ()) for each in runs)) if len(runs) > 1 else set()
+    return output.cut(", ".join(tag for tag in run.get("tags") or () if tag not in common), VALUE_MAX)
+
+
+def show_code(found: dict) -> None:
+    """The difference between the code of two runs, on stdout; what was not recorded on stderr."""
+    first, second = (run["name"] for run in found["runs"])
+    told = found["code_diff"]
+    for note in told["notes"]:
+        output.say(note)
+    for each in told["files"]:
+        if each["diff"] is None:
+            output.say(f"{output.shown(each['path'])}: {each['change']}; its text was not recorded")
+            continue
+        for line in each["diff"].removesuffix("\n").split("\n"):
+            print(_for_terminal(line) if output.is_terminal(sys.stdout) else line)
+    if not told["files"] and not told["notes"]:
+        output.say(f"The code of {output.shown(first)} and {output.shown(second)} is the same.")
+
+
+def _for_terminal(line: str) -> str:
+    colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+    return click.style("\t".join(map(output.shown, line.split("\t"))), fg=colour)
 
 
 def _said(value: object) -> str:
@@ -108,12 +139,13 @@ def _point(point: list | None, unit: str, axis: str | None) -> str:
 def everything(found: dict) -> tuple[list[str], list[list]]:
     """All parameters and metrics, one run a row."""
     names = list(dict.fromkeys(name for run in found["runs"] for name in run["parameters"]))
-    header = ["run", "id", "state", *names]
+    header = ["run", "id", "state", "tags", "note", *names]
     for name in found["metrics"]:
         header += [f"{name} best", f"{name} best at", f"{name} last", f"{name} last at"]
     rows = []
     for run in found["runs"]:
-        row = [run["name"], run["id"], run["state"], *(run["parameters"].get(name, "") for name in names)]
+        tags, note = ", ".join(run.get("tags") or ()), run.get("note") or ""
+        row = [run["name"], run["id"], run["state"], tags, note, *(run["parameters"].get(name, "") for name in names)]
         for name in found["metrics"]:
             told = run["metrics"].get(name) or {}
             for kind in ("best", "last"):

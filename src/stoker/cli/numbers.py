@@ -157,11 +157,12 @@ def _point(point: list | None, unit: str = "") -> str:
 @refs_argument()
 @click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four metrics]")
 @click.option("--sort", metavar="NAME", help="Best value of this metric first, or smallest value of this parameter.")
+@click.option("--diff", is_flag=True, help="Print how the code of two runs differs.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all parameters and metrics as CSV.")
 @click.option("--html", metavar="FILE", help="Write the comparison as an HTML file.")
 @json_option("Print the comparison as one JSON object.")
-def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_csv: bool, html: str | None,  # noqa: PLR0917
-            as_json: bool) -> None:
+def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, diff: bool, as_csv: bool,  # noqa: PLR0917
+            html: str | None, as_json: bool) -> None:
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
     Runs that differ only in their seed form a group, with mean and spread. A difference within the spread does not count.
@@ -173,7 +174,10 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_
     for ref in refs:
         say_which(ref, plane().run(ref))
     with output.slow("reading the numbers of the runs"):
-        found = plane().compare(refs)
+        found = plane().compare(refs, code=diff)
+    if diff and not as_json:
+        comparison.show_code(found)
+        return
     comparison.sort(found, sort)
     if as_json:
         output.print_json(found)
@@ -185,7 +189,7 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, as_
         header, rows = comparison.everything(found)
         _print_csv(header, rows)
         return
-    header, rows = comparison.table(found, comparison.pick(found, names, METRICS))
+    header, rows = output.without_empty(*comparison.table(found, comparison.pick(found, names, METRICS)))
     if html:
         from stoker.cli import vector
 

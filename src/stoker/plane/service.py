@@ -234,10 +234,10 @@ class Service:
         run = self._find(ref)
         return overview.series(self._one(run), self._overview.read(run, self._known_target(run)), names, points)
 
-    def compare(self, refs: Sequence[str]) -> dict:
-        """Runs side by side: parameters, metrics, code, environment."""
+    def compare(self, refs: Sequence[str], code: bool = False) -> dict:
+        """Runs side by side: parameters, metrics, environment; with `code` also how the code of two runs differs."""
         found = {run.id: run for run in map(self._find, refs)}.values()
-        return self._overview.compare([(run, self._one(run), self._known_target(run)) for run in found])
+        return self._overview.compare([(run, self._one(run), self._known_target(run)) for run in found], code)
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         """Unfinished runs of the same command in the same folder, newest first."""

@@ -167,8 +167,8 @@ def numbers(plane: Plane, ref: str, words: Words, points: int | None = None) -> 
 
 
 @router.get("/compare")
-def compare(plane: Plane, words: Words) -> Answer:
-    return Answer(plane.compare(words.get("ref", [])))
+def compare(plane: Plane, words: Words, code: bool = False) -> Answer:
+    return Answer(plane.compare(words.get("ref", []), code=code))
 
 
 @router.websocket("/runs/{ref}/attach")

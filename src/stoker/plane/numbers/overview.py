@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stoker.base import reading, rundir
-from stoker.base.errors import InvalidSpec, NotFound, TargetError
+from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
 from stoker.base.near import near
 from stoker.base.state import State
-from stoker.plane import detail, resume, steps
-from stoker.plane.numbers import comparison, words
+from stoker.plane import detail, resume, stage_record, steps
+from stoker.plane.numbers import code, comparison, words
 from stoker.plane.numbers.curves import Curve, told
 from stoker.plane.numbers.reader import NUMBERS, Numbers, Reader, chosen, latest, size
 from stoker.plane.present import begun
@@ -29,6 +29,7 @@ HELD = 16  # runs whose readers are kept
 FAR_MAX = 64 << 20  # bytes of one file that are fetched from another machine
 SHORT = 2 << 20  # bytes of logs and numbers that `show` reads; `plot` and `compare` read all
 LISTED = 16  # running runs of a list whose numbers are read
+CODE_MAX = 32 << 20  # bytes of one file of a run's record of its code
 FILES = (rundir.OUT, rundir.ERR, rundir.METRICS, f"{rundir.HOOKS}/{NUMBERS}")
 NOW = 3  # metrics that a list shows
 
@@ -60,9 +61,15 @@ class Overview:
                 self._held.popitem(last=False)
             return held
 
-    def compare(self, runs: Sequence[tuple[Run, dict, Target]]) -> dict:
-        """Runs (each with its run object and target) side by side."""
-        return comparison.compare([row(run, entry, target, self.read(run, target)) for run, entry, target in runs])
+    def compare(self, runs: Sequence[tuple[Run, dict, Target]], code_too: bool = False) -> dict:
+        """Runs (each with its run object and target) side by side. code_too: with `code_diff` of exactly two. Raises InvalidSpec."""
+        if code_too and len(runs) != 2:
+            raise InvalidSpec("The code of exactly two runs can be compared.", hint="stoker compare RUN RUN-2 --diff")
+        found = comparison.compare([row(run, entry, target, self.read(run, target)) for run, entry, target in runs])
+        if code_too:
+            recorded = [_recorded(run, target) for run, _, target in runs]
+            found["code_diff"] = code.between(*recorded, [run.name for run, _, _ in runs])
+        return found
 
     def table(self, run: Run, target: Target) -> dict | None:
         """What `show` says: `{"now", "metrics"}`. None on another machine; no metrics where the logs are long."""
@@ -130,12 +137,25 @@ def _told(curve: Curve, points: int) -> dict:
 def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
     """What a comparison needs of one run."""
     commit = f"{rundir.CODE}/commit.json"
-    code = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
+    kept = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
     here = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)) if target.here and begun(run) else None
     training = steps.summary(steps.read(here)) if here is not None and run.spec.hooks else None
     return {**{name: entry[name] for name in ("id", "name", "ref", "state", "reason", "tags", "note", "used_s", "command")},
             "parameters": comparison.asked(run.spec.command, numbers), "metrics": comparison.metrics(numbers.curves, numbers.results),
-            "steps_s": training and training["steps_s"], "code": code, "environment": _environment(here), "notes": numbers.notes}
+            "steps_s": training and training["steps_s"], "code": kept, "environment": _environment(here), "notes": numbers.notes}
+
+
+def _recorded(run: Run, target: Target) -> code.Recorded:
+    """What the run's record says of its code. A copy on another machine is asked for the files that differ."""
+    def read(name: str) -> bytes | None:
+        with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+            try:
+                target.backend.fetch(run.id, name, Path(folder) / "file", CODE_MAX)
+                return (Path(folder) / "file").read_bytes()
+            except (StokerError, OSError):
+                return None
+    parts = (read(f"{rundir.CODE}/{name}") for name in (stage_record.MANIFEST, stage_record.COMMIT, stage_record.DIFF))
+    return code.Recorded(*parts, lambda path: read(f"{rundir.WORK}/{path}") if run.spec.copy else None)
 
 
 def _environment(attempt: Path | None) -> dict[str, str]:

@@ -120,7 +120,7 @@ def test_a_stream_that_ends_between_two_files_is_torn(tmp_path: Path) -> None:
 def test_a_living_writer_is_left_alone(tmp_path: Path) -> None:
     """Two at once to one target: the second does not sweep away what the first is writing."""
     (tmp_path / "source").write_text("x")
-    with tree._beside(os.fsencode(tmp_path / "to"), False) as temp:
+    with tree.beside(os.fsencode(tmp_path / "to"), False) as temp:
         Path(os.fsdecode(temp)).write_text("first")
         tree.copy(tmp_path / "source", tmp_path / "to")
         assert (tmp_path / "to").read_text() == "x"

@@ -17,7 +17,7 @@ from stoker.backends.base import Backend, Capacity, GpuTaken, Observation
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
-from stoker.hosts.base import Finished, Host, Stream
+from stoker.hosts.base import Finished, Host, Progress, Stream, silent
 
 AGENT_FILE = Path(stoker.agent.__file__).with_name("agent.py")
 PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
@@ -55,7 +55,7 @@ class ProcessBackend(Backend):
         self._pushed = False
         self._hooks_there: set[str] = set()
 
-    def stage(self, run_id: str, folder: Path) -> None:
+    def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
         self._push_agent()
         target = self._run_dir(run_id)
         if self._exists(target):
@@ -63,7 +63,7 @@ class ProcessBackend(Backend):
         if (rundir.read_json(folder / rundir.SPEC) or {}).get("hooks"):
             self._link_hooks(folder)
         try:
-            self._host.give(folder, target)
+            self._host.deliver(folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", tell=tell)
         except TargetError:
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise

@@ -16,7 +16,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 RESERVE_BYTES = 5 << 20  # of disk, kept for the database: once in its write-ahead log, once for the next server
 RESERVE_SHARE = 16  # of the room on a small disk at most one part in so many is kept
 RESERVE_MIN_BYTES = 128 << 10  # less is of no use
-OWN_NAMES = frozenset({"server", "spool", "runs", "tune", "settings", "config.toml", "agent", "watch", "lost+found"})  # in a state folder
+OWN_NAMES = frozenset({"server", "spool", "runs", "tune", "settings", "config.toml", "agent", "watch", "cache", "data", "venvs",
+                       "lost+found"})  # in a state folder
 DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: the file that records their pid and start time
 SEE = "See docs/reference/config.md."
 RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id

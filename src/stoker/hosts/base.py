@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,12 @@ TAIL_BYTES = 64 * 1024  # of stderr is kept of a stream
 ANSWER_MAX = 32 << 20  # bytes that a command may answer with; whoever says more is cut off
 SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of starting a program here: this machine's trouble, and it passes
 KILL_AFTER_S = 2.0  # from SIGTERM to SIGKILL when a stream is closed
+
+Progress = Callable[[int, int], None]
+
+
+def silent(sent: int, whole: int) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,12 @@ class Host(ABC):
     def give(self, source: Path, target: str) -> None:
         """`put` of something the caller has no more use for: it may be moved instead of copied, and may or may not be gone afterwards."""
         self.put(source, target)
+
+    def deliver(self, source: Path, target: str, *, shared: str, cache: str, tell: Progress = silent) -> None:
+        """`give` of a folder whose inner folder `shared` holds what is sent again and again: content that came to the folder `cache` there
+        once is not sent a second time, and a transfer that was cut goes on where it was. tell(bytes sent, bytes in all) may end it by an
+        error of its own."""
+        self.give(source, target)
 
     @abstractmethod
     def forward(self, port_or_socket: str) -> AbstractContextManager[Path]:

@@ -14,6 +14,7 @@ import re
 import secrets
 import select
 import shlex
+import stat
 import subprocess
 import threading
 import time
@@ -24,17 +25,30 @@ from typing import BinaryIO
 
 from stoker.base.config import private_folder
 from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
-from stoker.hosts import tree
-from stoker.hosts.base import SCARCE, Finished, Host, Stream, converse, end_group, scarce, spawn, timed_out, too_much
+from stoker.hosts import parcel, tree
+from stoker.hosts.base import (
+    SCARCE,
+    Finished,
+    Host,
+    Progress,
+    Stream,
+    converse,
+    end_group,
+    scarce,
+    silent,
+    spawn,
+    timed_out,
+    too_much,
+)
 from stoker.hosts.local import explain_tree_error
 from stoker.hosts.ssh_says import explain
 
 OPTIONS = ("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlPersist=no", "BatchMode=yes",
-           "LogLevel=INFO")
-TIMES = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")  # a machine's own `-o` comes before these
+           "LogLevel=INFO", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 CONNECT_S = 30.0  # from asking for a connection to a running command there, name look-up and log-in included
 SAY_S = 5.0  # an ssh that has closed its stdout is about to end: this long for its reason to arrive, on a machine that is busy
 AT_ONCE_S = 0.0  # our ssh is killed, not asked: it misses a TERM that comes just before it sleeps, and the far end hears the same
+LAY_OUT_S = 600.0  # for the far end of a transfer to lay out what came
 FAR_GRACE_S = 5  # the far side's clock ends a command this long after ours gave up
 _FIND_PYTHON = """
 try() { "$1" -I -S -c 'import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)' 2>/dev/null; }
@@ -43,6 +57,13 @@ for p in python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/p
 try "$("${SHELL:-sh}" -lc 'command -v python3' 2>/dev/null </dev/null | tail -n 1)"
 """
 _BOOT = "import os,sys\nn=int(sys.argv[1]); b=b''\nwhile len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(6)\nexec(compile(b,'tree.py','exec'))"
+_PARCEL_BOOT = """import os,sys
+def take(n):
+    b=b''
+    while len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(6)
+    return b
+tree=type(sys)('tree'); exec(compile(take(int(sys.argv[1])),'tree.py','exec'),tree.__dict__)
+exec(compile(take(int(sys.argv[2])),'parcel.py','exec'))"""
 _numbers = itertools.count(1)
 
 
@@ -52,7 +73,7 @@ class SshHost(Host):
     def __init__(self, where: str, *, options: Sequence[str] = ()) -> None:
         self.name = where
         self._destination = parse_destination(where)
-        self._options, self._times = _settings((*options, *OPTIONS)), _settings(TIMES)
+        self._options = [word for each in (*options, *OPTIONS) for word in ("-o", each)]
         self._lock = threading.Lock()
         self._master: Stream | None = None
         self._control = ""
@@ -122,6 +143,49 @@ class SshHost(Host):
             except (OSError, tree.Exists) as e:
                 raise explain_tree_error(e) from e
             _check(stream, f"{self.name}:{source}")
+
+    def deliver(self, source: Path, target: str, *, shared: str, cache: str, tell: Progress = silent) -> None:
+        inside = source / shared
+        if not inside.is_dir():
+            self.give(source, target)
+            return
+        own = parcel.survey(source, lambda path, seen: "", lambda name: name.split("/")[0] != shared)
+        entries, top = parcel.survey(inside, parcel.hash_file), inside.stat()
+        hello = {"parcel": parcel.name_of(entries), "own": own, "top": [stat.S_IMODE(top.st_mode) & 0o777, top.st_mtime_ns]}
+        for whole in (False, True):  # content there that is no more what its name says was deleted: once more, with the list
+            with self._parcels("deliver", cache, target, shared) as (stream, wire):
+                wire.tell({**hello, "whole": whole})
+                for each in own:
+                    if each[0] == parcel.FILE:
+                        wire.send((source / each[1]).read_bytes())
+                missing = wire.hear()["missing"]
+                if missing is None:
+                    wire.tell(entries)
+                    missing = wire.hear()["missing"]
+                parcel.Sender(wire, inside, entries, tell).send(missing)
+                stream.stdin.close()
+                code = stream.wait(LAY_OUT_S)
+                if code != parcel.EXIT_CHANGED or whole:
+                    _check(stream, f"{self.name}:{target}")
+                    return
+
+    @contextmanager
+    def _parcels(self, verb: str, cache: str, *words: str) -> Iterator[tuple[Stream, parcel.Wire]]:
+        """The far end of parcel.py, sent ahead after that of tree.py. A failure there is raised as what it says."""
+        texts = [Path(each.__file__).read_bytes() for each in (tree, parcel)]
+        argv = [self.python(), "-I", "-S", "-c", _PARCEL_BOOT, *(str(len(text)) for text in texts), verb, cache, *words]
+        with self.open(argv) as stream:
+            wire = parcel.Wire(stream.stdout, stream.stdin)
+            try:
+                wire.send(b"".join(texts))
+                yield stream, wire
+            except (BrokenPipeError, tree.Torn) as e:
+                _check(stream, f"{self.name}:{words[0] if words else cache}")
+                raise _cut(self.name) from e
+            except parcel.Changed as e:
+                raise TargetError(f"{e} changed while it was sent.", hint="Try again when nothing writes to it.", retry=False) from e
+            except OSError as e:
+                raise explain_tree_error(e) from e
 
     @contextmanager
     def forward(self, port_or_socket: str) -> Iterator[Path]:
@@ -202,9 +266,7 @@ class SshHost(Host):
         return self._spawn("no", f"exec sh -c 'eval \"$(dd bs=1 count={len(far)} 2>/dev/null)\"'")
 
     def _spawn(self, master: str, command: str) -> subprocess.Popen[bytes]:
-        ours = [*self._options, *_settings((f"ControlMaster={master}", f"ControlPath={self._control}"))]
-        *theirs, place = self._destination
-        argv = ["ssh", *ours, *theirs, *self._times, place, command]  # ssh takes the first value of a setting
+        argv = ["ssh", *self._options, "-o", f"ControlMaster={master}", "-o", f"ControlPath={self._control}", *self._destination, command]
         try:
             return spawn(argv)
         except OSError as e:
@@ -242,11 +304,6 @@ class _Limited:
         if self._left < 0:
             raise too_much(self._what, self._limit)
         return data
-
-
-def _settings(options: Sequence[str]) -> list[str]:
-    """Settings of ssh_config as words of a command line."""
-    return [word for each in options for word in ("-o", each)]
 
 
 def parse_destination(where: str) -> list[str]:

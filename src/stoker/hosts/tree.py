@@ -34,9 +34,9 @@ def copy(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
     source, target = os.fsencode(source), os.fsencode(target)
     if not os.path.exists(source):
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", os.fsdecode(source))
-    with _beside(target, os.path.isdir(source)) as temp:
+    with beside(target, os.path.isdir(source)) as temp:
         later = []
-        for path, rel, seen in _walk(source):
+        for path, rel, seen in walk(source):
             link = os.readlink(path) if stat.S_ISLNK(seen.st_mode) else b""
             _make(_join(temp, rel), seen, lambda to, path=path: _copy_file(path, to), link, later)
         _finish(later)
@@ -48,8 +48,8 @@ def pack(source: str | bytes | os.PathLike, out: object) -> None:
     if not os.path.exists(source):
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", os.fsdecode(source))
     names = {"format": tarfile.PAX_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
-    with tarfile.open(mode="w|", fileobj=_Whole(out), bufsize=CHUNK, **names) as tar:
-        for path, rel, seen in _walk(source):
+    with tarfile.open(mode="w|", fileobj=Whole(out), bufsize=CHUNK, **names) as tar:
+        for path, rel, seen in walk(source):
             name = ROOT + ("/" + _text(rel) if rel else "")
             _add(tar, path, name, seen)
             tar.members = []  # it would remember them all
@@ -64,7 +64,7 @@ def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
             first = tar.next()
             if first is None or first.name != ROOT or not (first.isdir() or first.isreg()):
                 raise Torn("the path is not below the allowed folder")
-            with _beside(target, first.isdir()) as temp:
+            with beside(target, first.isdir()) as temp:
                 _unpack_members(tar, first, temp)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as e:
         raise Torn(str(e)) from e
@@ -84,7 +84,7 @@ def move(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
     return True
 
 
-def _walk(source):
+def walk(source):
     """(path, path below source, lstat) of everything, parents first; b"" is the source itself, which is followed if it is a link."""
     seen = os.stat(source)
     yield source, b"", seen
@@ -110,7 +110,7 @@ def _make(path, seen, fill, link, later):
     """Make one entry at `path`; folders get their mode and time in `_finish`, when nothing more is written into them."""
     mode = seen.st_mode
     if stat.S_ISDIR(mode):
-        if later:  # the first is the folder that `_beside` made
+        if later:  # the first is the folder that `beside` made
             os.mkdir(path, 0o700)
         later.append((path, seen))
     elif stat.S_ISLNK(mode):
@@ -142,7 +142,7 @@ def _copy_file(source, to):
         except OSError:
             os.lseek(fd, _copy_in_kernel(fd, to), os.SEEK_SET)
         with open(fd, "rb", buffering=0, closefd=False) as a, open(to, "wb", buffering=0, closefd=False) as b:
-            shutil.copyfileobj(a, _Whole(b), CHUNK)
+            shutil.copyfileobj(a, Whole(b), CHUNK)
     finally:
         os.close(fd)
 
@@ -215,7 +215,7 @@ def _write_member(tar, member, to):
     left = member.size
     source = tar.extractfile(member)
     with open(to, "wb", buffering=0, closefd=False) as f:
-        whole = _Whole(f)
+        whole = Whole(f)
         while left:
             data = source.read(min(left, CHUNK))
             if not data:
@@ -225,7 +225,7 @@ def _write_member(tar, member, to):
 
 
 @contextlib.contextmanager
-def _beside(target, folder):
+def beside(target, folder):
     """A name beside `target` to write to, renamed to it at the end; removed when anything goes wrong.
 
     It is locked while it is written, so that a later writer can tell what a killed one left behind.
@@ -296,7 +296,7 @@ def _remove(path):
     shutil.rmtree(path, ignore_errors=True)
 
 
-class _Whole:
+class Whole:
     """A raw file whose write() writes all of it."""
 
     def __init__(self, raw):
@@ -331,17 +331,17 @@ def main(verb, path):
             with open(0, "rb", buffering=0, closefd=False) as stream:
                 unpack(stream, path)
     except FileNotFoundError as e:
-        return _say(EXIT_NO_SOURCE if verb == "send" else EXIT_OS, e)
+        return say(EXIT_NO_SOURCE if verb == "send" else EXIT_OS, e)
     except Exists as e:
-        return _say(EXIT_EXISTS, e)
+        return say(EXIT_EXISTS, e)
     except Torn as e:
-        return _say(EXIT_TORN, e)
+        return say(EXIT_TORN, e)
     except OSError as e:
-        return _say(EXIT_OS, e)
+        return say(EXIT_OS, e)
     return 0
 
 
-def _say(code, error):
+def say(code, error):
     text = str(error)
     if getattr(error, "strerror", None):
         text = error.strerror + (": " + os.fsdecode(error.filename) if error.filename else "")

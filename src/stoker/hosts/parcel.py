@@ -1,0 +1,377 @@
+"""Folders that travel to a machine once: a list of files with hashes, then only the content that the machine lacks.
+
+Both ends run this one file; the far end gets its text after that of tree.py, so it is standard library only and runs on Python 3.8.
+A parcel is a list of entries, parents first: ["d", path, mode, mtime_ns], ["l", path, mtime_ns, where it leads],
+["f", path, mode, mtime_ns, size, sha256].
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import sys
+import time
+
+try:
+    from stoker.hosts import tree
+except ImportError:
+    pass  # the far end has it already
+
+FOLDER, LINK, FILE = "d", "l", "f"
+CHUNK = 1 << 20
+LINE_MAX = 256 << 20
+EXIT_CHANGED = 7  # what lies there is not what was sent: send the list, and what is missing
+UNUSED_S = 30 * 86400.0  # content that no run has used for so long is deleted
+SWEEP_S = 86400.0
+SEAL, LIST, TREE = "seal.json", "parcel.json", "tree"
+
+
+class Changed(Exception):
+    """Content whose hash is not its name."""
+
+
+def survey(source, hash_of, chosen=None):
+    """The parcel of everything in the folder `source`, or of what chosen(path) wants. hash_of(path, lstat) -> sha256."""
+    entries = []
+    for path, rel, seen in tree.walk(os.fsencode(source)):
+        name, when = os.fsdecode(rel), seen.st_mtime_ns
+        if not rel or (chosen is not None and not chosen(name)):
+            continue
+        mode = stat.S_IMODE(seen.st_mode) & 0o777
+        if stat.S_ISDIR(seen.st_mode):
+            entries.append([FOLDER, name, mode, when])
+        elif stat.S_ISLNK(seen.st_mode):
+            entries.append([LINK, name, when, os.fsdecode(os.readlink(path))])
+        elif stat.S_ISREG(seen.st_mode):
+            entries.append([FILE, name, mode, when, seen.st_size, hash_of(path, seen)])
+    return entries
+
+
+def hash_file(path, _seen=None):
+    """The sha256 of a file, in hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as f:
+        buffer = memoryview(bytearray(CHUNK))
+        count = f.readinto(buffer)
+        while count:
+            digest.update(buffer[:count])
+            count = f.readinto(buffer)
+    return digest.hexdigest()
+
+
+def name_of(entries, times=True):
+    """The name of a parcel: equal names have equal content. times=False: also where only modification times differ."""
+    told = entries if times else [each[:-1][:2] + each[-1:] if each[0] == LINK else each[:3] + each[4:] for each in entries]
+    return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
+def contents(entries):
+    """sha256 -> (path, size) of all files, each content once."""
+    return {each[5]: (each[1], each[4]) for each in entries if each[0] == FILE}
+
+
+class Wire:
+    """Lines of JSON and counted bytes over two binary files."""
+
+    def __init__(self, incoming, outgoing):
+        self._in, self._out, self._rest = incoming, outgoing, b""
+
+    def tell(self, body):
+        """Send one line."""
+        self.send(json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n")
+
+    def send(self, data):
+        """Send all bytes of `data`."""
+        view = memoryview(data)
+        while view:
+            view = view[self._out.write(view):]
+
+    def hear(self):
+        """The next line. Raises tree.Torn at the end of the stream."""
+        parts = []
+        while True:
+            head, found, rest = self._rest.partition(b"\n")
+            parts.append(head)
+            if found:
+                self._rest = rest
+                break
+            self._rest = self._in.read(CHUNK)
+            if not self._rest or sum(map(len, parts)) > LINE_MAX:
+                raise tree.Torn("the stream ended early")
+        try:
+            return json.loads(b"".join(parts))
+        except ValueError:
+            raise tree.Torn("an answer that cannot be read") from None
+
+    def take(self, size):
+        """Pieces of the next `size` bytes."""
+        while size:
+            data = self._rest[:size] or self._in.read(min(size, CHUNK))
+            if not data:
+                raise tree.Torn("the stream ended early")
+            self._rest = self._rest[len(data):]
+            size -= len(data)
+            yield data
+
+
+# --- the far end ---------------------------------------------------------------------------------------------------------
+
+class Cache:
+    """Content by its hash below one folder, and the lists of parcels that were complete."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._part, self._lock = "", None
+
+    def path(self, sha):
+        """Where content lies."""
+        return os.path.join(self.folder, "objects", sha[:2], sha)
+
+    def known(self, name):
+        """The entries of a parcel that came here before, or None."""
+        try:
+            with open(self._list(name), encoding="ascii") as f:
+                entries = json.load(f)
+            os.utime(self._list(name))
+        except (OSError, ValueError):
+            return None
+        return entries if name_of(entries) == name else None
+
+    def remember(self, name, entries):
+        """Note down a parcel that is complete."""
+        _write(self._list(name), json.dumps(entries, separators=(",", ":")).encode("ascii"))
+
+    def missing(self, entries):
+        """[sha256, bytes of it that came already] of all content that is not here."""
+        found, part = [], self._part_name()
+        for sha, (_path, size) in contents(entries).items():
+            with contextlib.suppress(OSError):
+                if os.stat(self.path(sha)).st_size == size:
+                    continue
+            found.append([sha, _size(self.path(sha) + part)])
+        return found
+
+    def _part_name(self):
+        """How unfinished files end. Whoever comes while another writes begins files of its own."""
+        if not self._part:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            self._lock = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._part = ".part"
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._part = f".part-{os.getpid()}"
+        return self._part
+
+    def receive(self, wire, entries):
+        """Take what `Sender.send` sends, up to its end. Each content gets its name when its hash is right. Raises Changed."""
+        sizes = {sha: size for sha, (_path, size) in contents(entries).items()}
+        while True:
+            told = wire.hear()
+            if "end" in told:
+                return
+            sha, begin = told["sha"], told["from"]
+            if sha not in sizes or not 0 <= begin <= sizes[sha]:
+                raise tree.Torn("content that was not asked for")
+            path = self.path(sha)
+            part = path + self._part_name()
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(part, "r+b" if begin else "wb", buffering=0) as f:
+                f.seek(begin)
+                f.truncate()
+                whole = tree.Whole(f)
+                for data in wire.take(sizes[sha] - begin):
+                    whole.write(data)
+            if hash_file(part) != sha:
+                os.unlink(part)
+                raise Changed(told.get("path", sha))
+            os.rename(part, path)
+
+    def put(self, entry, out):
+        """Write the content of a file entry to the descriptor `out`, checked as it goes. Raises Changed; then it is here no more."""
+        sha, left, digest = entry[5], entry[4], hashlib.sha256()
+        path = self.path(sha)
+        try:
+            with open(path, "rb", buffering=0) as f, open(out, "wb", buffering=0, closefd=False) as to:
+                whole, data = tree.Whole(to), f.read(CHUNK)
+                while data:
+                    digest.update(data)
+                    whole.write(data)
+                    left -= len(data)
+                    data = f.read(CHUNK)
+            os.utime(path)
+        except FileNotFoundError:
+            raise Changed(entry[1]) from None
+        if left or digest.hexdigest() != sha:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise Changed(entry[1])
+
+    def sweep(self, now):
+        """Delete what no run has used for long; looked for once a day."""
+        mark = os.path.join(self.folder, "swept")
+        with contextlib.suppress(OSError):
+            if now - os.stat(mark).st_mtime < SWEEP_S:
+                return
+        _write(mark, b"")
+        for top, _folders, names in os.walk(self.folder):
+            for name in names:
+                path = os.path.join(top, name)
+                with contextlib.suppress(OSError):
+                    if now - os.stat(path).st_mtime > UNUSED_S:
+                        os.unlink(path)
+
+    def _list(self, name):
+        return os.path.join(self.folder, "parcels", name[:64].replace("/", "_"))
+
+
+def lay_out(entries, folder, put, read_only=False):
+    """Make all entries below the empty folder `folder`. put(entry, descriptor) writes the content of a file."""
+    made, later = {""}, []
+    for entry in entries:
+        kind, name = entry[0], entry[1]
+        parent, _, last = name.rpartition("/")
+        if parent not in made or last in ("", ".", "..") or "\0" in name:
+            raise tree.Torn(f"a name points outside of the folder: {name!r}")
+        path = os.path.join(folder, os.fsencode(name))
+        if kind == FOLDER:
+            os.mkdir(path, 0o700)
+            made.add(name)
+            later.append((path, entry))
+        elif kind == LINK:
+            os.symlink(os.fsencode(entry[3]), path)
+            with contextlib.suppress(OSError, NotImplementedError):
+                os.utime(path, ns=(entry[2], entry[2]), follow_symlinks=False)
+        else:
+            out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                put(entry, out)
+                os.fchmod(out, entry[2] & (0o555 if read_only else 0o777))
+            finally:
+                os.close(out)
+            os.utime(path, ns=(entry[3], entry[3]))
+    for path, entry in reversed(later):
+        os.utime(path, ns=(entry[3], entry[3]))
+        os.chmod(path, entry[2] & (0o555 if read_only else 0o777) | (0 if read_only else 0o700))
+
+
+def deliver(cache, target, at, wire):
+    """Make the folder `target`: what the near end sends beside, and in its folder `at` the parcel. Whole or absent."""
+    hello = wire.hear()
+    target = os.fsencode(target)
+    with tree.beside(target, True) as temp:
+        lay_out(hello["own"], temp, lambda entry, out: _take_file(wire, entry[4], out))
+        entries = None if hello.get("whole") else cache.known(hello["parcel"])
+        if entries is None:
+            wire.tell({"missing": None})
+            entries = wire.hear()
+            if name_of(entries) != hello["parcel"]:
+                raise tree.Torn("the list of files is not whole")
+        missing = cache.missing(entries)
+        wire.tell({"missing": missing})
+        if missing:
+            cache.receive(wire, entries)
+        inside = os.path.join(temp, os.fsencode(at))
+        os.mkdir(inside, 0o700)
+        lay_out(entries, inside, cache.put)
+        _like(inside, hello["top"])
+        cache.remember(hello["parcel"], entries)
+    cache.sweep(time.time())
+
+
+def ask(cache, wire):
+    """Tell what of a parcel is missing here; nothing is made."""
+    wire.tell({"missing": cache.missing(wire.hear())})
+
+
+def _take_file(wire, size, out):
+    with open(out, "wb", buffering=0, closefd=False) as f:
+        whole = tree.Whole(f)
+        for data in wire.take(size):
+            whole.write(data)
+
+
+def _like(folder, told):
+    os.chmod(folder, told[0] | 0o700)
+    os.utime(folder, ns=(told[1], told[1]))
+
+
+def _write(path, data):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temp = f"{path}.new-{os.getpid()}"
+    with open(temp, "wb") as f:
+        f.write(data)
+    os.rename(temp, path)
+
+
+def _size(path):
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+# --- the near end --------------------------------------------------------------------------------------------------------
+
+class Sender:
+    """Sends the content of a parcel whose files lie below `folder`. tell(bytes sent, bytes in all) is called now and then."""
+
+    def __init__(self, wire, folder, entries, tell=None):
+        self._wire, self._folder, self._tell = wire, os.fsencode(folder), tell or (lambda sent, whole: None)
+        self._contents = contents(entries)
+
+    def send(self, missing):
+        """All that the far end asked for. Raises Changed where a file is not as it was listed."""
+        whole = sum(self._contents[sha][1] - have for sha, have in missing)
+        sent = 0
+        self._tell(0, whole)
+        for sha, have in missing:
+            path, size = self._contents[sha]
+            begin = have if have <= size else 0
+            self._wire.tell({"sha": sha, "from": begin, "path": path})
+            for data in self._pieces(path, begin, size):
+                self._wire.send(data)
+                sent += len(data)
+                self._tell(sent, whole)
+        if missing:
+            self._wire.tell({"end": True})
+
+    def _pieces(self, path, begin, size):
+        try:
+            with open(os.path.join(self._folder, os.fsencode(path)), "rb", buffering=0) as f:
+                f.seek(begin)
+                while begin < size:
+                    data = f.read(min(CHUNK, size - begin))
+                    if not data:
+                        raise Changed(path)
+                    begin += len(data)
+                    yield data
+        except FileNotFoundError:
+            raise Changed(path) from None
+
+
+def main(verb, cache, *words):
+    """The far end. One line on stderr and an exit code on failure."""
+    try:
+        with open(0, "rb", buffering=0, closefd=False) as incoming, open(1, "wb", buffering=0, closefd=False) as outgoing:
+            wire = Wire(incoming, outgoing)
+            VERBS[verb](Cache(cache), *words, wire)
+    except tree.Exists as e:
+        return tree.say(tree.EXIT_EXISTS, e)
+    except tree.Torn as e:
+        return tree.say(tree.EXIT_TORN, e)
+    except Changed as e:
+        return tree.say(EXIT_CHANGED, e)
+    except OSError as e:
+        return tree.say(tree.EXIT_OS, e)
+    return 0
+
+
+VERBS = {"deliver": deliver, "ask": ask}
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[3:]))

@@ -19,12 +19,14 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+sys.path.pop(0)  # this folder: its real.py is not tests/real
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import (
     attacks,
     batched_path,
     beside,
+    cables,
     clock,
     copying,
     crashes,
@@ -76,6 +78,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "recording-cpu": recording_cpu.rows,
     **resume.CLAIMS,
     "far-subjects": far_subjects.rows,
+    "cables": cables.rows,
     "own-files": own_files.rows,
     "resume-promise": resume_promise.rows,
     "resume-rivals": resume_rivals.rows,

@@ -327,6 +327,19 @@ def test_what_is_not_a_machine(where: str) -> None:
         parse_destination(where)
 
 
+def test_the_times_of_a_machine_come_before_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh takes the first value of a setting: `-o ServerAliveInterval=1` of a machine counts, its RemoteCommand does not."""
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{tmp_path}/words\nexit 255\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    host = SshHost("-o ServerAliveInterval=1 -o RemoteCommand=ls box")
+    with pytest.raises(TargetError):
+        host.run(["true"])
+    words = (tmp_path / "words").read_text().split("\n")
+    assert words.index("ServerAliveInterval=1") < words.index("ServerAliveInterval=5") < words.index("box")
+    assert words.index("RemoteCommand=none") < words.index("RemoteCommand=ls")
+
+
 def test_words_of_a_command_are_quoted() -> None:
     assert script(["echo", "$HOME; 'x'"], b"M", 7).decode() == (
         "printf '%s\\n' M\ncd 2>/dev/null\nset --\nif timeout -k 1 9 true 2>/dev/null; then set -- timeout -k 5 7; fi\n"

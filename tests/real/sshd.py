@@ -18,8 +18,11 @@ def program() -> str | None:
 class Sshd:
     """`.options` are what SshHost needs to reach it; `.log` counts the log-ins; `cut()` ends all its connections."""
 
-    def __init__(self, folder: Path, *, settings: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, *, settings: tuple[str, ...] = (), address: str = "127.0.0.1", inside: tuple[str, ...] = (),
+                 variables: tuple[str, ...] = ()) -> None:
+        """`inside`: the words before sshd's that put it elsewhere; `variables`: NAME=VALUE for what it starts."""
         self.folder = folder
+        self.address = address
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self.port = free_port()
@@ -27,18 +30,18 @@ class Sshd:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
         (folder / "keys").write_bytes((folder / "user_key.pub").read_bytes())
         key = " ".join((folder / "host_key.pub").read_text().split()[:2])
-        (folder / "known").write_text(f"[127.0.0.1]:{self.port} {key}\n")
+        (folder / "known").write_text(f"[{address}]:{self.port} {key}\n")
         (folder / "nobody").write_text("")
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         self._log = folder / "log"
-        argv = [program(), "-D", "-f", "/dev/null", "-E", self._log]
-        for each in (f"Port={self.port}", "ListenAddress=127.0.0.1", f"HostKey={folder}/host_key", f"AuthorizedKeysFile={folder}/keys",
-                     "StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", f"PidFile={folder}/pid", f"SetEnv=HOME={self.home}",
-                     "LogLevel=VERBOSE", "MaxStartups=100", *settings):
+        argv = [*inside, program(), "-D", "-f", "/dev/null", "-E", self._log]
+        for each in (f"Port={self.port}", f"ListenAddress={address}", f"HostKey={folder}/host_key", f"AuthorizedKeysFile={folder}/keys",
+                     "StrictModes=no", "UsePAM=no", "PasswordAuthentication=no", f"PidFile={folder}/pid",
+                     f"SetEnv={' '.join((f'HOME={self.home}', *variables))}", "LogLevel=VERBOSE", "MaxStartups=100", *settings):
             argv += ["-o", each]
         self._process = subprocess.Popen(argv, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
-        wait_for(lambda: accepts(self.port), 10, f"sshd does not listen: {self.log()}")
+        wait_for(lambda: accepts(self.port, self.address), 10, f"sshd does not listen: {self.log()}")
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -82,7 +85,7 @@ class Sshd:
     def again(self) -> None:
         """After `halt`: let it listen again."""
         self._process = subprocess.Popen(self._process.args, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL)
-        wait_for(lambda: accepts(self.port), 10, f"sshd does not listen: {self.log()}")
+        wait_for(lambda: accepts(self.port, self.address), 10, f"sshd does not listen: {self.log()}")
 
     def close(self) -> None:
         self.cut()
@@ -96,9 +99,9 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def accepts(port: int) -> bool:
+def accepts(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as s:
-        return s.connect_ex(("127.0.0.1", port)) == 0
+        return s.connect_ex((address, port)) == 0
 
 
 def children(pid: int) -> list[int]:

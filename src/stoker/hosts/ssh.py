@@ -44,7 +44,8 @@ from stoker.hosts.local import explain_tree_error
 from stoker.hosts.ssh_says import explain
 
 OPTIONS = ("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlPersist=no", "BatchMode=yes",
-           "LogLevel=INFO", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
+           "LogLevel=INFO")
+TIMES = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")  # a machine's own `-o` comes before these
 CONNECT_S = 30.0  # from asking for a connection to a running command there, name look-up and log-in included
 SAY_S = 5.0  # an ssh that has closed its stdout is about to end: this long for its reason to arrive, on a machine that is busy
 AT_ONCE_S = 0.0  # our ssh is killed, not asked: it misses a TERM that comes just before it sleeps, and the far end hears the same
@@ -73,7 +74,7 @@ class SshHost(Host):
     def __init__(self, where: str, *, options: Sequence[str] = ()) -> None:
         self.name = where
         self._destination = parse_destination(where)
-        self._options = [word for each in (*options, *OPTIONS) for word in ("-o", each)]
+        self._options, self._times = _settings((*options, *OPTIONS)), _settings(TIMES)
         self._lock = threading.Lock()
         self._master: Stream | None = None
         self._control = ""
@@ -266,7 +267,9 @@ class SshHost(Host):
         return self._spawn("no", f"exec sh -c 'eval \"$(dd bs=1 count={len(far)} 2>/dev/null)\"'")
 
     def _spawn(self, master: str, command: str) -> subprocess.Popen[bytes]:
-        argv = ["ssh", *self._options, "-o", f"ControlMaster={master}", "-o", f"ControlPath={self._control}", *self._destination, command]
+        ours = [*self._options, *_settings((f"ControlMaster={master}", f"ControlPath={self._control}"))]
+        *theirs, place = self._destination
+        argv = ["ssh", *ours, *theirs, *self._times, place, command]  # ssh takes the first value of a setting
         try:
             return spawn(argv)
         except OSError as e:
@@ -304,6 +307,11 @@ class _Limited:
         if self._left < 0:
             raise too_much(self._what, self._limit)
         return data
+
+
+def _settings(options: Sequence[str]) -> list[str]:
+    """Settings of ssh_config as words of a command line."""
+    return [word for each in options for word in ("-o", each)]
 
 
 def parse_destination(where: str) -> list[str]:

@@ -29,10 +29,10 @@ run: $(STAMP)        ## train examples/digits under Stoker, then show what it ke
 	echo && echo "\$$ stoker show $$run" && stoker show "$$run"
 
 test: $(STAMP)       ## the suite, without the two that follow (15 minutes)
-	$(PY) -m pytest -q -n 4 --dist worksteal -m "not campaign and not inside"
+	$(PY) tests/again.py -n 4 --dist worksteal -m "not campaign and not inside"
 
 test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner, with real trainings (twenty minutes)
-	$(PY) -m pytest -q -n 3 --dist worksteal -m "inside and not campaign"
+	$(PY) tests/again.py -n 3 --dist worksteal -m "inside and not campaign"
 
 test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, frameworks, other people's scripts (half an hour)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign

@@ -303,6 +303,7 @@ class Whole:
         self._raw = raw
 
     def write(self, data):
+        """Write all of `data`; its length."""
         view = memoryview(data)
         while view:
             view = view[self._raw.write(view):]
@@ -342,6 +343,7 @@ def main(verb, path):
 
 
 def say(code, error):
+    """Tell an error in one line on stderr; the exit code to end with."""
     text = str(error)
     if getattr(error, "strerror", None):
         text = error.strerror + (": " + os.fsdecode(error.filename) if error.filename else "")

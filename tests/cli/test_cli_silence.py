@@ -100,3 +100,29 @@ def test_a_stop_that_takes_long_says_so(ground: Ground):
     ground.stoker("stop", "--force", "slow").ok()
     stop.communicate(timeout=60)
     assert stop.returncode == 0
+
+
+@pytest.mark.real("sshd")
+def test_a_silent_machine_refuses_no_run_and_is_shown_as_unreachable_since_when(ground: Ground, short_tmp: Path):
+    sshd = Sshd(short_tmp / "sshd")
+    try:
+        far(ground, sshd)
+        ground.script("x.py", "print(1)\n")
+        sshd.halt()
+        ground.stoker("run", "-d", "--on", "far", "x.py").ok()
+        told = until(lambda: ground.show("x")["unreachable"], 60, "the silence")
+        assert "cannot be reached" in told["why"] or "Connection refused" in told["why"] or "not running" in told["why"], told
+        for words in (("ps",), ("show", "x")):
+            shown = ground.stoker(*words).ok().out
+            assert "unreachable since " in shown and "next try " in shown and "failed" not in shown.split("\n")[-2], shown
+        run = ground.start_stoker("run", "--on", "far", "x.py", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        said = b""
+        while b"far is unreachable since " not in said:
+            said += run.stderr.readline() or pytest.fail(said.decode())
+        sshd.again()
+        assert run.wait(90) == 0
+        run.stderr.close()
+        until(lambda: ground.show("x")["state"] == "done", 90, "the first run")
+        assert ground.show("x")["unreachable"] is None
+    finally:
+        sshd.close()

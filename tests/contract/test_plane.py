@@ -19,7 +19,7 @@ from stoker.base.errors import InvalidSpec, NotFound, StateError
 from stoker.base.state import State
 
 FIELDS = ("id name kind state reason exit_code attempts target created_at started_at ended_at folder workdir command argv priority waits_for reachability "
-          "billing limits used_s still_s pinned sentence next warnings tty restart_at").split()
+          "billing limits used_s still_s pinned sentence unreachable next warnings tty restart_at").split()
 SHOWN = "evidence telemetry attempts_detail files code usage waits_for_input interpreter env_names".split()
 FOREVER = "import time; print('begun', flush=True); time.sleep(600)"
 PATIENCE_S = 40.0

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.ground import FINAL, NUMBERED, STOKER, Ground, alive, kill, numbered, until
 
 FIELDS = {"id", "name", "kind", "state", "reason", "exit_code", "attempts", "target", "created_at", "started_at", "ended_at", "folder", "workdir", "command",
-          "argv", "priority", "waits_for", "reachability", "billing", "limits", "used_s", "still_s", "pinned", "sentence", "next", "warnings", "tty", "restart_at"}
+          "argv", "priority", "waits_for", "reachability", "billing", "limits", "used_s", "still_s", "pinned", "sentence", "unreachable", "next", "warnings", "tty", "restart_at"}
 SHOWN = {"evidence", "telemetry", "attempts_detail", "files", "code", "usage", "waits_for_input", "interpreter", "env_names"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 SLEEPER = "import time; print('begun', flush=True); time.sleep(600)"

@@ -359,7 +359,7 @@ def test_silence_changes_nothing_but_reachability(far, sshd):
                 os.kill(pid, signal.SIGKILL)
     assert far.service.stop("far")["id"] == run["id"]  # a wish that cannot be told now
     silent = until(lambda: r if (r := far.service.run("far"))["reachability"] == "unreachable" else None, "the silence", 60)
-    assert not State(silent["state"]).final and "cannot be reached" in silent["sentence"]
+    assert not State(silent["state"]).final and "box is unreachable since " in silent["sentence"]
     folder = Path(run["folder"])
     until((folder / "attempts/1/exit.json").exists, "the end, all alone")
     assert not State(far.service.run("far")["state"]).final

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.base.errors import Denied, InvalidSpec
-from stoker.base.units import parse_size
+from stoker.base.units import parse_duration, parse_size
 
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; ssh control paths and others need a few
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -208,6 +208,10 @@ class TargetConfig:
     root: str = ""  # the folder on the machine that holds runs/; empty: ~/.stoker there, $STOKER_HOME here
     gpus: int | None = None  # None: as many as the machine shows
     slots: int | None = None  # None: CPU slots are not counted
+    off: str = ""  # the command that switches the machine off; empty: it keeps running
+    off_latest_s: float = 12 * 3600.0  # from the end of its last run: then it is switched off, whatever is not copied
+    off_after_s: float = 300.0  # of quiet, once all files are copied
+    disk_survives: bool = False  # its files are there again when it is switched on, so nothing needs to be copied before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +254,12 @@ def load_config(where: Home) -> Config:
 
 
 def _target(where: Home, name: str, table: object) -> TargetConfig:
-    kinds = {"host": str, "root": str, "gpus": int, "slots": int}
+    kinds = {"host": str, "root": str, "gpus": int, "slots": int, "off": str, "off_latest": str, "off_after": str, "disk_survives": bool}
     if not isinstance(table, dict) or any(k not in kinds or not isinstance(v, kinds[k]) for k, v in table.items()):
         raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)
-    return TargetConfig(name=name, **table)
+    values = dict(table)
+    for key in ("off_latest", "off_after"):
+        if key in values:
+            values[f"{key}_s"] = 0.0 if values[key] in ("0", "0s") else parse_duration(values[key])
+            del values[key]
+    return TargetConfig(name=name, **values)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from stoker.base.config import Home, TargetConfig, load_config, make_home
 from stoker.base.errors import InvalidSpec, StateError
 from stoker.base.rundir import write_whole
+from stoker.base.units import format_duration, parse_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _HEADER = re.compile(r"\s*\[")
@@ -43,7 +44,7 @@ def add(where: Home, machine: TargetConfig) -> None:
     if machine.name in load_config(where).targets:
         raise StateError(f"There is a machine {machine.name} already.",
                          hint=f"See it: stoker machine ls   Remove it: stoker machine rm {machine.name}")
-    given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots}
+    given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots, **_off(machine)}
     values = {key: value for key, value in given.items() if value is not None}
     before = _text(where)
     lines = [f"[targets.{machine.name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
@@ -52,6 +53,32 @@ def add(where: Home, machine: TargetConfig) -> None:
         raise InvalidSpec(f"Stoker cannot add a table to {where.config}.", hint=f"Add [targets.{machine.name}] yourself in {where.config}.")
     make_home(where)
     _write(where, text)
+
+
+def off_words(command: str) -> list[str]:
+    """The words of an `off` command; no shell reads it. Raises InvalidSpec."""
+    try:
+        words = shlex.split(command)
+    except ValueError as e:
+        raise InvalidSpec(f"--off {command!r} is not a command: {e}.", hint="--off 'shutdown -h now'") from e
+    if not words:
+        raise InvalidSpec("--off is empty.", hint="--off 'shutdown -h now'")
+    return words
+
+
+def _off(machine: TargetConfig) -> dict:
+    """The keys of how it is switched off; None for those that say nothing."""
+    if not machine.off:
+        return {}
+    off_words(machine.off)
+    return {"off": machine.off, "off_latest": _duration(machine.off_latest_s), "off_after": _duration(machine.off_after_s),
+            "disk_survives": machine.disk_survives or None}
+
+
+def _duration(seconds: float) -> str:
+    """As `parse_duration` reads it, exactly."""
+    text = format_duration(seconds).replace(" ", "")
+    return text if not seconds or parse_duration(text) == seconds else f"{seconds:.3f}s"
 
 
 def remove(where: Home, name: str) -> None:
@@ -99,5 +126,7 @@ def _write(where: Home, text: str) -> None:
 
 
 def _toml(value: str | int) -> str:
-    """A string of JSON is one of TOML, but for DEL."""
+    """A string or boolean of JSON is one of TOML, but for DEL."""
+    if isinstance(value, bool):
+        return json.dumps(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else str(value)

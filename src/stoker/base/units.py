@@ -69,6 +69,12 @@ def iso(timestamp: float) -> str:
     return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def clock_time(timestamp: float, now: float) -> str:
+    """A moment as the clock on the wall shows it: "14:02", with the day where that is not today."""
+    there = datetime.fromtimestamp(timestamp)
+    return there.strftime("%H:%M" if there.date() == datetime.fromtimestamp(now).date() else "%d %b %H:%M")
+
+
 def from_iso(text: str) -> float:
     """The Unix timestamp in seconds of what `iso` wrote."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

@@ -170,7 +170,9 @@ def state_words(run: dict) -> str:
         extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
     if state == State.STARTING and run.get("restart_at"):
         extra.append("waiting to restart")
-    if not State(state).final and run.get("reachability") in ("unreachable", "unseen"):
+    if run.get("unreachable"):
+        extra.append(output.unreachable(run["unreachable"]))
+    elif not State(state).final and run.get("reachability") in ("unreachable", "unseen"):
         extra.append(run["reachability"])
     if run.get("still_s"):
         extra.append(f"agent silent for {format_duration(run['still_s'])}")

@@ -148,6 +148,16 @@ def local_time(iso_time: str | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(from_iso(iso_time)))
 
 
+def unreachable(told: dict) -> str:
+    """"unreachable since 14:02, next try in 20 s", of `unreachable` of a run or a machine."""
+    from stoker.base.units import clock_time, format_duration, from_iso
+
+    now = time.time()
+    left = from_iso(told["next_at"]) - now
+    return (f"unreachable since {clock_time(from_iso(told['since']), now)}, "
+            f"next try {f'in {format_duration(left)}' if left >= 1 else 'now'}")
+
+
 def shown(text: str) -> str:
     """Text of the user's or of a run's, safe to print on one line of a terminal. Twice is harmless.
 

@@ -100,7 +100,9 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "time limit", format_duration(limit)
     if run.get("waits_for_input"):
         yield "waits for input", f"to type: stoker attach {output.type_ref(run)}"
-    if run.get("reachability") == "unreachable":
+    if run.get("unreachable"):
+        yield "reachable", f"no: {output.unreachable(run['unreachable'])}; these facts may be old"
+    elif run.get("reachability") == "unreachable":
         yield "reachable", "no: its machine does not answer; these facts may be old"
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
         yield "reachable", "its folder yes, its processes no: they were started in another container or on another node"

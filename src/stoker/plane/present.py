@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import time
 
 from stoker.backends.base import Observation
 from stoker.base import state as words
 from stoker.base.state import REASONS, STATE_SENTENCES, Reachability, State
-from stoker.base.units import format_duration, iso
+from stoker.base.units import clock_time, format_duration, iso
 from stoker.plane import homecoming
+from stoker.plane.reach import Silence
 from stoker.plane.record import Run
 from stoker.plane.targets import Target
 
@@ -29,9 +31,12 @@ HAS_NO_INPUT = {"sentence": "Waiting for input, but the run has no terminal to t
 
 
 def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str | None = None, used_s: float | None = None,
-               still_s: float | None = None, label: dict | None = None, home: dict | None = None, kept_in: str = "") -> dict:
+               still_s: float | None = None, label: dict | None = None, home: dict | None = None, kept_in: str = "",
+               silence: Silence | None = None) -> dict:
     """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`: as seen just now, if newer than the row.
-    `still_s`: age of a heartbeat that stands still. `home`: its row of homecoming.py; `kept_in`: where files come that have no place."""
+    `still_s`: age of a heartbeat that stands still. `home`: its row of homecoming.py; `kept_in`: where files come that have no place.
+    `silence`: of its machine."""
+    silence = None if run.state.final else silence
     spec = run.spec
     ref = ref or run.name
     folder = target.run_folder(run.id) if target else f"runs/{run.id}"
@@ -43,7 +48,7 @@ def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str
         "command": list(spec.command), "argv": list(spec.argv), "priority": run.priority, "waits_for": waits_for,
         "reachability": run.reachability, "billing": "no" if target is not None and target.here else "unknown",
         "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
-        "sentence": sentence(run, waits_for) + _stillness(still_s), "still_s": still_s,
+        "sentence": sentence(run, waits_for, silence) + _stillness(still_s), "still_s": still_s, "unreachable": _silence(silence),
         "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref), "ref": ref, "warnings": list(run.warnings),
         "tty": spec.tty, "tags": (label or {}).get("tags", []), "note": (label or {}).get("note", ""), "purpose": purpose(run),
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
@@ -85,7 +90,12 @@ def begun(run: Run) -> int:
     return run.attempt - (unconfirmed or run.state in (State.PENDING, State.STAGING))
 
 
-def sentence(run: Run, waits_for: str | None = None) -> str:
+def _silence(silence: Silence | None) -> dict | None:
+    """`unreachable` of the run object."""
+    return silence and {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why}
+
+
+def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = None) -> str:
     """One sentence that a beginner understands."""
     if run.state.final:
         return _ended(run)
@@ -98,7 +108,9 @@ def sentence(run: Run, waits_for: str | None = None) -> str:
         told = f"{told[0].upper()}{told[1:]}."
     if run.evidence.get("retrying"):
         told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
-    if run.reachability == Reachability.UNREACHABLE:
+    if silence is not None:
+        told += f" {run.target} is unreachable since {clock_time(silence.since, time.time())}; Stoker keeps trying."
+    elif run.reachability == Reachability.UNREACHABLE:
         told += " The machine cannot be reached; this is the last known state."
     if run.reachability == Reachability.UNSEEN:
         told += (" Its processes were started in another container or on another node, and give no sign of life. "

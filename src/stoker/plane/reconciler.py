@@ -22,6 +22,7 @@ from stoker.base.state import State
 from stoker.plane import stage
 from stoker.plane.admission import Admissions
 from stoker.plane.lifecycle import UNSURE, Action, Assumed, decide, overtaken, stop_order
+from stoker.plane.reach import RETRY_FIRST_S, Reach
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 from stoker.plane.recover import found_far, insert_named
 from stoker.plane.spool import SWEEP_AGE_S, Spool
@@ -34,7 +35,6 @@ log = logging.getLogger(__name__)
 POLL_S = 10.0  # every live run is looked at this often, whatever the watch stream tells
 LINGER_S = 20.0  # the watch stream stays open for the next run
 WORKERS = 6  # a target
-RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
 ROUNDS = 6  # of decide and act in one step
 MAIL_MAX = 100  # observations of a run that wait for a worker
@@ -47,6 +47,7 @@ class Reconciler:
 
     def __init__(self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time) -> None:
         self._store, self._targets, self._spool, self._now = store, targets, spool, now
+        self.reach = Reach(now)
         self._admissions = Admissions(store, targets)
         self._wake = threading.Condition()
         self._closed = False
@@ -58,7 +59,6 @@ class Reconciler:
         self._busy: set[str] = set()  # runs that a worker has in hand
         self._acted: dict[str, float] = {}  # run -> when our last step on it ended
         self._seen: dict[str, Observation] = {}
-        self._fails: dict[str, int] = {}  # run or target -> failures in a row
         self._due: list[tuple[float, str]] = []  # (monotonic time, run to be looked at then)
         self._poll_at: dict[str, float] = {}
         self._watches: dict[str, Watch] = {}
@@ -236,9 +236,9 @@ class Reconciler:
             admitted, unknown, later = self._admissions.run()
         except StokerError as e:
             log.warning("admission: %s", e.message)
-            self._later(QUEUE, self._backoff(QUEUE))
+            self._later(QUEUE, self.reach.pause(QUEUE))
             return
-        self._fails.pop(QUEUE, None)
+        self.reach.forget(QUEUE)
         for run in admitted:
             self.wake(run.id, run.target, fresh=run.attempt == 1 and self._spool.has(run.id))
         for name in unknown:
@@ -249,11 +249,11 @@ class Reconciler:
     def _ask_capacity(self, name: str) -> None:
         try:
             self._targets.get(name).capacity(max_age_s=GPUS_OLD_S)
-            self._fails.pop(name, None)
+            self.reach.answered(name)
             self.admit()
         except StokerError as e:
             log.warning("capacity of %s: %s", name, e.message)
-            self._later(QUEUE, self._backoff(name))
+            self._later(QUEUE, self.reach.failed(name, e.message))
 
     def _adopt_all(self, name: str) -> None:
         """The watch stream begins with all that lives there."""
@@ -293,29 +293,34 @@ class Reconciler:
 
     def _look(self, name: str, ids: list[str]) -> None:
         asked = time.monotonic()
-        found: dict[str, Observation | None]
+        found: dict[str, Observation] = {}
+        why = ""
         try:
-            found = dict(self._targets.get(name).backend.poll(ids))
-            self._fails.pop(name, None)
+            found = self._targets.get(name).backend.poll(ids)
         except StokerError as e:
             log.warning("look at %s: %s", name, e.message)
-            found = dict.fromkeys(ids)
-        except Exception:
+            why = e.message
+        except Exception as e:
             log.exception("look at %s", name)
-            found = dict.fromkeys(ids)
-        silent = [run_id for run_id in ids if found.get(run_id) is None]
-        pause = self._backoff(name) if silent else 0.0
+            why = f"{type(e).__name__}: {e}"
+        pause = self.reach.failed(name, why) if why else 0.0
+        back = not why and self.reach.answered(name)
         with self._wake:
             self._looking.discard(name)
+            if why:  # no poll of all its runs comes before the next try either
+                self._poll_at[name] = time.monotonic() + pause
             for run_id in ids:
                 self._deliver(run_id, found.get(run_id), asked)
-            for run_id in silent:
-                self._later(run_id, pause)
+                if why:
+                    self._later(run_id, pause)
+            if back and name in self._watches:
+                self._watches[name].hurry()
             self._wake.notify()
 
     def _told(self, name: str, seen: Observation) -> None:
         """A line of a watch stream. What could be a misunderstanding is looked at again before anybody acts on it."""
         with self._wake:
+            self.reach.answered(name)
             if self._care.get(seen.id) != name:
                 return
             if seen.phase in UNSURE:
@@ -338,10 +343,10 @@ class Reconciler:
                 self._advance(run_id, seen, asked)
         except StokerError as e:
             log.warning("%s: %s", run_id, e.message)
-            self._later(run_id, self._backoff(run_id))
+            self._later(run_id, self.reach.pause(run_id))
         except Exception:
             log.exception("%s", run_id)
-            self._later(run_id, self._backoff(run_id))
+            self._later(run_id, self.reach.pause(run_id))
         finally:
             with self._wake:
                 self._busy.discard(run_id)
@@ -454,7 +459,7 @@ class Reconciler:
         else:
             if begins and run.evidence.get("retrying") != (why := f"{error.message} {error.hint}"):
                 self._apply(run, {"evidence": {"retrying": why}})
-            self._later(run.id, self._backoff(run.id))
+            self._later(run.id, self.reach.pause(run.id))
 
     def _give_up(self, run: Run, reason: str, evidence: dict) -> None:
         """It ends without the attempt that was to begin."""
@@ -471,25 +476,21 @@ class Reconciler:
             self._forget(run_id, woken)
             return
         if run.state in (State.RUNNING, State.STOPPING):
-            self._fails.pop(run_id, None)
+            self.reach.forget(run_id)
         if run.state is State.STARTING and run.restart_at:
             self._later(run_id, max(0.05, run.restart_at - self._now()))
 
     def _forget(self, run_id: str, woken: int | None) -> None:
         with self._wake:
             if run_id not in self._mail and self._woken.get(run_id) == woken:
-                for book in (self._care, self._woken, self._seen, self._acted, self._fails):
+                for book in (self._care, self._woken, self._seen, self._acted):
                     book.pop(run_id, None)
+                self.reach.forget(run_id)
             self._wake.notify()
 
     def _watched(self, target: str) -> bool:
         watch = self._watches.get(target)
         return watch is not None and watch.connected
-
-    def _backoff(self, key: str) -> float:
-        with self._wake:
-            fails = self._fails[key] = self._fails.get(key, 0) + 1
-        return min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(fails - 1, 10))
 
     def _later(self, run_id: str, seconds: float) -> None:
         """Look at this run then, or at the queue."""

@@ -480,8 +480,8 @@ class Service:
             told[run.id] = waits_for(run, targets[run.target], usage[run.target], behind)
         return [present.run_object(run, targets[run.target], ref=run.id if run.id in older else "", waits_for=told.get(run.id),
                                    used_s=self._used(run), still_s=present.stands_still(run, self._reconciler.seen(run.id)),
-                                   label=labelled.get(run.id), home=homecoming.read(homes.get(homecoming.key(run.id))),
-                                   kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
+                                   silence=self._reconciler.reach.silence(run.target), label=labelled.get(run.id),
+                                   home=homecoming.read(homes.get(homecoming.key(run.id))), kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
 
     def changed(self, run_id: str | None) -> dict:
         """What `events` says about a run that has changed."""

@@ -7,6 +7,7 @@ import json
 import logging
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from stoker.backends.base import Observation
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 LINE_MAX = 1 << 20
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+STEADY_S = 30.0  # a stream that stood so long was a good one; a machine that ends it sooner is polled, and not asked again and again
 NONSENSE = (ValueError, KeyError, TypeError, RecursionError)  # of reading what is not an observation
 
 
@@ -41,6 +43,7 @@ class Watch:
         self.connected = False
         self._name, self._targets, self._tell = name, targets, told
         self._closed = threading.Event()
+        self._hurry = threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
@@ -49,9 +52,14 @@ class Watch:
         """Begin to listen."""
         self._thread.start()
 
+    def hurry(self) -> None:
+        """The machine answers again: no pause before the next try."""
+        self._hurry.set()
+
     def close(self) -> None:
         """Stop listening; the stream's process is gone when this returns."""
         self._closed.set()
+        self._hurry.set()
         with self._lock:
             stream = self._stream
         if stream is not None:
@@ -62,6 +70,7 @@ class Watch:
     def _run(self) -> None:
         pause = PAUSE_FIRST_S
         while not self._closed.is_set():
+            began = time.monotonic()
             try:
                 stream = self._targets.get(self._name).backend.watch()
             except (StokerError, OSError, RuntimeError) as e:  # unreachable, or no process or thread to be had
@@ -72,10 +81,10 @@ class Watch:
                 heard = self._closed.is_set() or self._listen(stream)
                 self.connected = False
                 stream.close()
-                if heard:
+                if heard and time.monotonic() - began >= STEADY_S:
                     pause = PAUSE_FIRST_S
-            if self._closed.wait(pause):
-                return
+            if self._hurry.wait(pause):
+                self._hurry.clear()
             pause = min(PAUSE_MAX_S, pause * 2)
 
     def _listen(self, stream: Stream) -> bool:

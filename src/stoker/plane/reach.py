@@ -1,0 +1,63 @@
+"""Failures in a row, and the growing pauses after them; which machines are silent, since when, and when each is asked next."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
+JITTER = 0.2  # of a pause: machines that went together are not all asked at the same moment
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A machine that does not answer. Times in Unix seconds."""
+
+    since: float
+    next_at: float
+    why: str = ""
+
+
+class Reach:
+    """May be used from any thread. A key is a machine, a run or the queue; only of a machine it is told that it is silent."""
+
+    def __init__(self, now: Callable[[], float] = time.time, chance: Callable[[], float] = random.random) -> None:
+        self._now, self._chance = now, chance
+        self._lock = threading.Lock()
+        self._fails: dict[str, int] = {}
+        self._silent: dict[str, Silence] = {}
+
+    def pause(self, key: str) -> float:
+        """Seconds until the next try, after one more failure."""
+        with self._lock:
+            fails = self._fails[key] = self._fails.get(key, 0) + 1
+        whole = min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(fails - 1, 10))
+        return whole * (1 - JITTER * self._chance())
+
+    def forget(self, key: str) -> None:
+        """It succeeded, or is gone."""
+        with self._lock:
+            self._fails.pop(key, None)
+
+    def failed(self, machine: str, why: str) -> float:
+        """The machine did not answer: seconds until the next try."""
+        pause = self.pause(machine)
+        with self._lock:
+            now = self._now()
+            since = self._silent[machine].since if machine in self._silent else now
+            self._silent[machine] = Silence(since, now + pause, why)
+        return pause
+
+    def answered(self, machine: str) -> bool:
+        """The machine answered; whether it had been silent."""
+        with self._lock:
+            self._fails.pop(machine, None)
+            return self._silent.pop(machine, None) is not None
+
+    def silence(self, machine: str) -> Silence | None:
+        """None for a machine that answered when it was asked last, or was not asked."""
+        with self._lock:
+            return self._silent.get(machine)

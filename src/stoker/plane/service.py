@@ -474,14 +474,13 @@ class Service:
         others = {i: q.get(i) for i in {i for ids in after.values() for i in ids}}
         ids = [run.id for run in runs]
         older, labelled, homes = q.older_of_name(ids), labels.of(q, ids), q.metas(list(map(homecoming.key, ids)))
-        told = {}
-        for run in waiting:
-            behind = waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id)
-            told[run.id] = waits_for(run, targets[run.target], usage[run.target], behind)
+        behind = {run.id: waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id) for run in waiting}
+        told = {run.id: waits_for(run, targets[run.target], usage[run.target], behind[run.id]) for run in waiting}
         return [present.run_object(run, targets[run.target], ref=run.id if run.id in older else "", waits_for=told.get(run.id),
                                    used_s=self._used(run), still_s=present.stands_still(run, self._reconciler.seen(run.id)),
                                    silence=self._reconciler.reach.silence(run.target), label=labelled.get(run.id),
-                                   home=homecoming.read(homes.get(homecoming.key(run.id))), kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
+                                   home=homecoming.read(homes.get(homecoming.key(run.id))),
+                                   kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
 
     def changed(self, run_id: str | None) -> dict:
         """What `events` says about a run that has changed."""

@@ -90,6 +90,9 @@ class Client:
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
         return self._call("GET", "/v1/compare", {"ref": list(refs), "code": code or None}, patience_s=READ_S)
 
+    def halve(self, sweep: str, metric: str, after: int, runs: Sequence[str]) -> dict:
+        return self._post(f"/v1/sweeps/{_quoted(sweep)}/halve", {"metric": metric, "after": after, "runs": list(runs)})
+
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         return self._get("/v1/candidates", folder=folder, command=command)
 
@@ -393,7 +396,8 @@ def _path(ref: str, verb: str = "") -> str:
 def _query(words: dict) -> str:
     """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
     pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
-    found = [f"{name}={_quoted(_word(value))}" for name, value in pairs if value is not None]
+    told = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs if value is not None]
+    found = [f"{name}={_quoted(value)}" for name, value in told]
     return "?" + "&".join(found) if found else ""
 
 
@@ -403,10 +407,6 @@ def _quoted(text: str) -> str:
         return quote(text, safe="", errors="surrogateescape")
     except UnicodeEncodeError:
         return quote(text, safe="", errors="replace")  # no file and no run has such a name
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _json(raw: bytes):

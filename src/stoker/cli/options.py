@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 ALL_RUNS = 1_000_000
+ENDED_EARLY = "ended-early"  # the tag of a run that `stoker sweep --halve` ended
 _client: Client | None = None
 
 

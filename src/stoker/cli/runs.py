@@ -16,6 +16,7 @@ from stoker.base.units import format_duration
 from stoker.cli import arrivals, output
 from stoker.cli.frames import Frames
 from stoker.cli.options import (
+    ENDED_EARLY,
     Duration,
     Patience,
     Ref,
@@ -195,7 +196,7 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
     ended = [arrivals.awaited(run, quiet=as_json) for run in ended]
     if as_json:
         output.print_json(ended[0] if len(ended) == 1 else ended)
-    return next((code for code in map(exit_code, ended) if code), 0)
+    return next((code for run in ended if ENDED_EARLY not in (run.get("tags") or ()) and (code := exit_code(run))), 0)
 
 
 def until_final(run_id: str, tell: bool = False) -> dict:
@@ -345,7 +346,8 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start what has this tag and did not reach its end, oldest first. Raises InvalidSpec with --attach."""
     if follow:
         raise InvalidSpec(f"--attach follows one run, and {output.shown(ref)} means several runs.", hint="Leave out --attach.")
-    ended = [run["id"] for run in reversed(tagged(ref[1:])) if State(run["state"]) in (State.FAILED, State.STOPPED)]
+    ended = [run["id"] for run in reversed(tagged(ref[1:])) if State(run["state"]) in (State.FAILED, State.STOPPED)
+             and (ref[1:] == ENDED_EARLY or ENDED_EARLY not in run["tags"])]
     started, code = _each(ended, lambda run_id: plane().start(run_id, edited=edited))
     if as_json:
         output.print_json(started)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ import click
 from stoker.base.errors import InvalidSpec, StateError
 from stoker.base.state import State
 from stoker.cli import grid, launch, output, tuned
-from stoker.cli.options import ALL_RUNS, json_option, plane
+from stoker.cli.options import ALL_RUNS, ENDED_EARLY, json_option, plane
 from stoker.cli.run import Command, choose_python, make_spec, run, run_env
 
 EPILOG = """Put Stoker's options before the command; everything after its first word belongs to the command.
@@ -28,6 +29,9 @@ A range without a number of values, such as 1..8, needs --random. Each run has a
 \b
   stoker ps --tag sweep-1      list its runs
   stoker wait @sweep-1         wait for all of them; stop, start and rm take @sweep-1 too
+
+With --halve val_loss, Stoker reads val_loss of each run and ends the worst runs early. The server does this, so the terminal may be
+closed. Runs that were ended have the tag ended-early, and do not start again by themselves.
 
 To continue a sweep, type the same command with its --name: runs that failed or were stopped start again.
 """
@@ -46,6 +50,10 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
 @click.option("--name", default="", metavar="NAME", help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
               help="Run at most N at the same time.  [default: 1; all that fit with --gpus or --slots]")
+@click.option("--halve", metavar="METRIC", help="End runs early whose METRIC is in the worse half after 1, 2, 4, ... values. Needs "
+              "Optuna. METRIC:min or METRIC:max says which value is better.")
+@click.option("--halve-after", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+              help="Judge a run first after N values; then after 2 N, 4 N, ...")
 @click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
 @json_option("Print the name of the sweep and its runs as JSON.")
 def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o: Any) -> int:
@@ -82,6 +90,7 @@ class _Sweep:
 
     def run(self, command: tuple[str, ...], found: list[dict[str, str]], as_json: bool) -> int:
         """Make or continue each run, in order. A run waits for the one that is `lanes` before it."""
+        self._halve(())  # a mistake is said before a run is made
         env = run_env(os.environ, self._o["env"], self._o["env_file"])
         launch.lend_names(self._o, env)
         chosen = choose_python(command, self._o, env)
@@ -91,8 +100,14 @@ class _Sweep:
                 before = made[-self._lanes]["id"] if self._lanes and len(made) >= self._lanes else None
                 run = self._one(f"{self.name}-{number:0{digits}d}", grid.command_of(chosen, values), dict(env), before)
                 made.append(self._client.label(run["id"], add=[self.name]))
+        self._halve([run["id"] for run in made])
         self._tell(made, found, as_json)
         return 0
+
+    def _halve(self, runs: Sequence[str]) -> None:
+        """Have the server end the worst of these runs early. Raises InvalidSpec where that is not possible, without runs too."""
+        if self._o["halve"]:
+            self._client.halve(self.name, self._o["halve"], self._o["halve_after"], runs)
 
     def _one(self, name: str, command: tuple[str, ...], env: dict[str, str], before: str | None) -> dict:
         spec = make_spec(launch.with_ranks(command, self._o, env), {**self._o, "name": name})
@@ -112,7 +127,7 @@ class _Sweep:
         if list(there["command"]) != list(spec["command"]):
             raise StateError(f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
                              hint=f"Continue the sweep with its first command, or give another name: --name {self.name}b")
-        if State(there["state"]) in (State.FAILED, State.STOPPED):
+        if State(there["state"]) in (State.FAILED, State.STOPPED) and ENDED_EARLY not in (there.get("tags") or ()):
             return self._client.start(there["id"])
         return there
 
@@ -131,6 +146,9 @@ class _Sweep:
                             for run, values in zip(made, found, strict=True)])
         ref = output.shown(f"@{self.name}")
         output.say(f"{len(made)} runs. List: stoker ps --tag {self.name}   Wait: stoker wait {ref}   Stop: stoker stop {ref}")
+        if self._o["halve"]:
+            metric = self._o["halve"].removesuffix(":min").removesuffix(":max")
+            output.say(f"The best run and its command: stoker compare {ref} --sort {output.shown(metric)}")
 
 
 def _free_name(runs: list[dict]) -> str:

@@ -274,6 +274,10 @@ class Queries:
             found |= {row.key: row.value for row in self._c.execute(query)}
         return found
 
+    def metas_under(self, prefix: str) -> dict[str, str]:
+        """All facts whose key begins like this."""
+        return {row.key: row.value for row in self._c.execute(sa.select(meta).where(meta.c.key.startswith(prefix, autoescape=True)))}
+
     def owed(self) -> list[str]:
         """The ids of the runs whose files are to come home."""
         of_runs = sa.and_(meta.c.key >= homecoming.PREFIX, meta.c.key < homecoming.key("\x7f"), meta.c.value.contains('"owed": true'))

@@ -25,6 +25,7 @@ from stoker.plane.hub import Events, Hub
 from stoker.plane.lifecycle import decide, usage_of, waits_after
 from stoker.plane.logs import Log, Pieces
 from stoker.plane.numbers import overview
+from stoker.plane.numbers.halving import Halver
 from stoker.plane.numbers.overview import Overview
 from stoker.plane.queries import Queries
 from stoker.plane.reconciler import Reconciler
@@ -60,12 +61,12 @@ class Service:
         self._submitter = Submitter(self._store, self._targets, self._spool)
         self._reconciler = Reconciler(self._store, self._targets, self._spool)
         self._bringer = Bringer(self._store, self._targets, self._hub)
-        self._reconciler.start()
-        self._bringer.start()
-        if self._store.fresh:
-            for name in self._targets.names():
-                if not self._targets.get(name).here:
-                    self._reconciler.find_again(name)
+        self.sweeps = Halver(self._store, lambda run: self._overview.read(run, self._known_target(run)), self.stop)
+        for each in (self._reconciler, self._bringer, self.sweeps):
+            each.start()
+        for name in self._targets.names() if self._store.fresh else ():
+            if not self._targets.get(name).here:
+                self._reconciler.find_again(name)
 
     def _recover(self) -> list[str]:
         warnings = []
@@ -90,11 +91,8 @@ class Service:
 
     def close(self) -> None:
         """End the loop and give everything back."""
-        self._hub.close()
-        self._bringer.close()
-        self._reconciler.close()
-        self._targets.close()
-        self._store.close()
+        for each in (self._hub, self.sweeps, self._bringer, self._reconciler, self._targets, self._store):
+            each.close()
 
     # -- one run ------------------------------------------------------------------------------------------------------
 

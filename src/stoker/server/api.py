@@ -171,6 +171,12 @@ def compare(plane: Plane, words: Words, code: bool = False) -> Answer:
     return Answer(plane.compare(words.get("ref", []), code=code))
 
 
+@router.post("/sweeps/{name}/halve")
+def halve(plane: Plane, name: str, body: Body) -> Answer:
+    metric, after = _field(body, "metric", str, default=""), _field(body, "after", int, default=1)
+    return Answer(plane.sweeps.halve(name, metric, after, _words_of(body, "runs")))
+
+
 @router.websocket("/runs/{ref}/attach")
 async def attach(socket: WebSocket, ref: str, *, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> None:
     await Relay(socket, socket.app.state.service, ref, attempt=attempt, out=out, err=err, input=input).run()

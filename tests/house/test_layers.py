@@ -19,7 +19,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hosts": ({"base"}, set()),
     "doctor": ({"base"}, set()),
     "backends": ({"hosts", "agent", "base"}, set()),
-    "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec"}),
+    "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec", "optuna"}),
     "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),
     "console": ({"client", "base"}, {"jinja2", "starlette", "anyio", "uvicorn"}),
@@ -29,7 +29,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "cli": ({"console", "client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg", "tensorboard"}),
 }
 OF_THE_USER = {"inside", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
-OPTIONAL = {"tensorboard"}  # of one command, which says how to install it
+OPTIONAL = {"tensorboard", "optuna"}  # of one command, which says how to install it
 BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it
 
 

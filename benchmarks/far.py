@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.ground import REPO, Ground
@@ -20,13 +20,16 @@ NORMAL = ("ConnectTimeout=10",)  # Stoker's own keep-alive
 
 
 @contextlib.contextmanager
-def machines(ground: Ground, count: int, *, short: bool = True, **more: object) -> Iterator[list[Far]]:
-    """`count` machines, the targets far0, far1 and so on of the ground, with their folders in `far_root`. short: keep-alive of 2 s."""
+def machines(ground: Ground, count: int, special: Mapping[int, dict] | None = None, *, short: bool = True) -> Iterator[list[Far]]:
+    """`count` machines, the targets far0, far1 and so on of the ground, with their folders in `far_root`.
+
+    special: arguments of Far for single machines. short: keep-alive of 2 s.
+    """
     folder = Path(tempfile.mkdtemp(prefix="st-far-", dir="/tmp"))
     made: list[Far] = []
     try:
         for n in range(count):
-            made.append(Far(folder / str(n), **more))
+            made.append(Far(folder / str(n), **(special or {}).get(n, {})))
         write_targets(ground, made, KEEP_ALIVE if short else NORMAL)
         yield made
     finally:

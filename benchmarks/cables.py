@@ -79,13 +79,15 @@ class Journey:
         planned = dict(self.cuts)
         if "staging in" in planned or "staging out" in planned:
             self.machine.slow(RATE)
+        cache = far.far_root(self.ground, self.number) / "cache"
+        before = _bytes_in(cache)
         words = ("--on", f"far{self.number}", "--name", self.name, "train.py", str(self.marks))
         self.run_id = self.ground.detach(*words, cwd=self.folder, timeout_s=LONGEST_S)["id"]
         there = far.far_root(self.ground, self.number) / "runs"
         log = there / self.run_id / "attempts" / "1" / "out.log"
         with open(self.marks / "followed", "wb") as out:
             following = self.ground.start_stoker("logs", "-f", self.run_id, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-        self._cut(planned, "staging in", lambda: any(map(_size, there.glob(".*/**/payload.bin"))))
+        self._cut(planned, "staging in", lambda: _bytes_in(cache) > before + 50_000)
         self._cut(planned, "start", log.parent.exists)
         self._cut(planned, "run", lambda: _size(log) > 500)
         self._cut(planned, "log", lambda: _size(self.marks / "followed") > 500)
@@ -209,6 +211,10 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(_size(path) for path in folder.rglob("*") if path.is_file())
 
 
 def _difference(text: bytes, expected: bytes) -> str:

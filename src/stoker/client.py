@@ -87,6 +87,9 @@ class Client:
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
         return self._call("GET", _path(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S)
 
+    def recorded(self, ref: str, kind: str) -> dict:
+        return self._get(_path(ref, "recorded"), kind=kind)
+
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
         return self._call("GET", "/v1/compare", {"ref": list(refs), "code": code or None}, patience_s=READ_S)
 
@@ -397,8 +400,7 @@ def _query(words: dict) -> str:
     """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
     pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
     told = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs if value is not None]
-    found = [f"{name}={_quoted(value)}" for name, value in told]
-    return "?" + "&".join(found) if found else ""
+    return "?" + "&".join(f"{name}={_quoted(value)}" for name, value in told) if told else ""
 
 
 def _quoted(text: str) -> str:
@@ -484,10 +486,8 @@ def _start_server(home: config.Home, deadline: float) -> dict:
     readable.register(process.stdout, select.POLLIN)
     with process.stdout as pipe:
         while not any(line.startswith(b"{") for line in said.split(b"\n")[:-1]):
-            if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                break
-            piece = os.read(pipe.fileno(), PIECE)
-            if not piece:
+            waited = readable.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not waited or not (piece := os.read(pipe.fileno(), PIECE)):
                 break
             said += piece
     process.wait()  # it has forked and ended; the server is nobody's child

@@ -14,6 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.ground import Ground
 
 EVIL = "<img src=x onerror=alert(1)>"
+LONG = """
+for i in range(60_000):
+    print(f"line {i} " + "." * 40 + (" ValueError: the middle" if i == 30_000 else ""))
+"""
 TRAIN = """
 import base64, sys
 scale = float(sys.argv[sys.argv.index("--lr") + 1]) if "--lr" in sys.argv else 1.0
@@ -21,6 +25,7 @@ print("\\x1b[31mred\\x1b[0m <img src=x onerror=alert(1)> </pre>", flush=True)
 for epoch in range(int(sys.argv[1])):
     print(f"Epoch {epoch + 1}/{sys.argv[1]} loss: {scale / (epoch + 1):.4f} val_loss: {1.1 * scale / (epoch + 1):.4f}", flush=True)
 open("note.txt", "w").write("<script>alert(1)</script>")
+open("table.csv", "w").write("epoch,note\\n1,<b>bold</b>\\n2,\\"a, b\\"\\n")
 open("a<b>&.txt", "w").write("odd name")
 open("dot.png", "wb").write(base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="))
 """

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from html import escape
 
+from stoker.base.units import from_iso
 from stoker.console.source import main_curve
 from stoker.console.words import figure, point, said
 
@@ -14,6 +16,8 @@ CURVES_MAX = 60  # in one chart
 METRICS = 4  # columns of a comparison
 PARAMETERS = 12
 SPARK_POINTS = 48
+DIFF_LINES, LINE_MAX = 5000, 1000  # of a diff in a page
+ENDED_BY_PLAN = ("stopped_by_user", "limit_time", "limit_idle", "limit_budget", "preempted")
 NAME_MAX = 11  # characters
 WIDE, HIGH, LINE = 120, 26, 14  # of a small curve and the line of text below it, in pixels
 
@@ -32,6 +36,7 @@ def charts(found: Sequence[dict], *, all_of_them: bool = False) -> dict:
             label = f"{each['run']['name']} {curve['name']}" if len(found) > 1 else curve["name"]
             if len(made[key]["curves"]) < CURVES_MAX:
                 made[key]["curves"].append({"label": label, "run": each["run"]["id"], "name": curve["name"], "unit": curve["unit"],
+                                            "split": curve["split"],
                                             "source": curve["source"], "points": [_finite(told) for told in curve["points"]]})
     ordered = sorted(made, key=ranks.__getitem__)
     kept = ordered if all_of_them else ordered[:CHARTS]
@@ -45,6 +50,60 @@ def _axis(name: str) -> str:
 
 def _finite(told: Sequence) -> list:
     return [told[0], told[1] if isinstance(told[1], int | float) and math.isfinite(told[1]) else None]
+
+
+def usage(told: dict) -> dict:
+    """Charts, as of `charts`, of how the attempts of a run used the machine. Between two attempts is a gap."""
+    lines: dict[tuple[str, str], list[list]] = {}
+    for attempt in told["attempts"]:
+        for place, told_at in enumerate(attempt["points"]):
+            values = {("CPU", "%"): told_at["cpu_percent"], ("Memory", "bytes"): told_at["rss_bytes"]}
+            for index, gpu in told_at["gpus"].items():
+                values |= {(f"GPU {index}", "%"): gpu["busy_percent"], (f"GPU {index} memory", "bytes"): gpu["memory_bytes"]}
+            for key, value in values.items():
+                line = lines.setdefault(key, [])
+                if place == 0 and line:
+                    line.append([(line[-1][0] + told_at["at"]) / 2, None])
+                line.append([told_at["at"], value])
+    made: dict[str, dict] = {}
+    for (name, unit), points in lines.items():
+        title = "GPU" if name.startswith("GPU") and unit == "%" else "GPU memory" if name.startswith("GPU") else name
+        chart = made.setdefault(title, {"title": title, "axis": "time", "time": True, "curves": []})
+        chart["curves"].append({"label": name, "run": "", "name": name, "unit": unit, "source": "telemetry", "split": None,
+                                "points": points})
+    return {"charts": list(made.values()), "more": 0, "notes": []}
+
+
+def timeline(run: dict) -> list[dict]:
+    """The attempts of a run on a line of length 100: `{"attempt", "x", "width", "state", "from"}`. `from`: the step that an exact
+    resume continued at, 0 if it began anew, None if that is not known."""
+    attempts = [each for each in run["attempts_detail"] if each["started_at"]]
+    if not attempts:
+        return []
+    spans = [(from_iso(each["started_at"]), from_iso(each["ended_at"]) if each["ended_at"] else time.time()) for each in attempts]
+    left, right = spans[0][0], max(end for _, end in spans)
+    scale = 100 / ((right - left) or 1)
+    steps = {life["attempt"]: life.get("from") for life in (run.get("resume") or {}).get("lives") or ()}
+    return [{"attempt": each["attempt"], "x": round((begin - left) * scale, 2), "width": round(max(0.3, (end - begin) * scale), 2),
+             "state": _ending(each), "from": steps.get(each["attempt"])} for each, (begin, end) in zip(attempts, spans, strict=True)]
+
+
+def _ending(attempt: dict) -> str:
+    if not attempt["ended_at"]:
+        return "running"
+    return "done" if attempt["reason"] == "exited" else "stopped" if attempt["reason"] in ENDED_BY_PLAN else "failed"
+
+
+def difference(text: str) -> tuple[list[tuple[str, str]], bool]:
+    """(kind, line) of a diff, where kind is "add", "del", "hunk", "file" or "", and whether lines were left out."""
+    lines = text.splitlines()
+    return [(_kind(line), line[:LINE_MAX]) for line in lines[:DIFF_LINES]], len(lines) > DIFF_LINES
+
+
+def _kind(line: str) -> str:
+    if line.startswith(("diff --git", "+++", "---", "index ", "new file", "deleted file")):
+        return "file"
+    return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "")
 
 
 def table(found: dict, sort: str, names: Sequence[str]) -> dict:

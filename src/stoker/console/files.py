@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import os
 import stat
@@ -17,6 +18,8 @@ IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gi
           ".svg": "image/svg+xml"}
 IMAGE_MAX = 32 << 20
 TEXT_MAX = 64 << 10
+TABLES = {".csv": ",", ".tsv": "\t"}
+ROWS_MAX, COLUMNS_MAX = 500, 50
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,21 @@ class File:
             if len(data) > TEXT_MAX:
                 break
         return None if b"\0" in data else data[:TEXT_MAX].decode("utf-8", "replace")
+
+    @cached_property
+    def table(self) -> list[list[str]] | None:
+        """The first rows of a file of comma- or tab-separated values; None for any other file."""
+        separator = TABLES.get(os.path.splitext(self.path)[1].lower())
+        if separator is None or not self.text:
+            return None
+        lines = self.text.splitlines()[:ROWS_MAX + 1]
+        if self.size > TEXT_MAX and len(lines) <= ROWS_MAX:
+            lines = lines[:-1]  # the last one may be cut
+        try:
+            rows = [row[:COLUMNS_MAX] for row in csv.reader(lines, delimiter=separator) if row]
+        except csv.Error:
+            return None
+        return rows if rows and len(rows[0]) > 1 else None
 
     def pieces(self) -> Iterator[bytes]:
         """Its bytes. Raises NotFound, Denied before the first piece."""

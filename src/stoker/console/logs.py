@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from stoker.base.errors import NotFound, StokerError
 from stoker.client import Client
 
+ERROR = re.compile(rb"\b(?:error|exception|traceback|fatal|killed|nan)\b|\w(?:Error|Exception)\b", re.I)
+SEARCH_MAX, BLOCK, ABOVE, HELD = 256 << 20, 1 << 20, 4 << 10, 4 << 10  # bytes of one search, of a look back, above a hit, over a seam
 TAIL = 64 << 10  # bytes that a page begins with, and of each earlier part
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,256})?\Z")
@@ -52,6 +54,56 @@ class Log:
             start, data = start + cut, data[cut:]
         whole = safe_end(data) if begin is not None else len(data)
         return {"begin": start, "end": start + whole, "text": clean(data[:whole]), "attempt": self.attempt}
+
+
+    def find(self, wanted: re.Pattern[bytes], at: int, *, back: bool) -> dict:
+        """`{"found": part, "line", "at"}`: the first hit after the position `at`, or the last one before it, as a part that
+        begins some lines above it, and the number of the hit's line in that part. `found` None without one; `cut`: it
+        searched SEARCH_MAX bytes."""
+        place = self._last(wanted, at) if back else self._first(wanted, at)
+        if place is None:
+            return {"found": None, "cut": (at if back else self.size - at) > SEARCH_MAX}
+        begin = max(0, place - ABOVE)
+        above = b"".join(self._bytes(begin, place - begin))
+        cut = above.find(b"\n") + 1 if begin else 0
+        return {"found": self.part(begin + cut, None), "line": above.count(b"\n", cut), "at": place}
+
+    def _first(self, wanted: re.Pattern[bytes], at: int) -> int | None:
+        held, begin = b"", at
+        for piece in self._bytes(at, SEARCH_MAX):
+            data = held + piece
+            if hit := wanted.search(data):
+                return begin + hit.start()
+            kept = data[max(0, data.rfind(b"\n") + 1, len(data) - HELD):]
+            begin, held = begin + len(data) - len(kept), kept
+        return None
+
+    def _last(self, wanted: re.Pattern[bytes], at: int) -> int | None:
+        end, limit = at, max(0, at - SEARCH_MAX)
+        while end > limit:
+            begin = max(limit, end - BLOCK)
+            data = b"".join(self._bytes(begin, end - begin + HELD if end < at else end - begin))
+            hits = [hit.start() for hit in wanted.finditer(data) if begin + hit.start() < end]
+            if hits:
+                return begin + hits[-1]
+            end = begin
+        return None
+
+    def _bytes(self, begin: int, count: int) -> Iterator[bytes]:
+        pieces = self.pieces(begin, follow=False)
+        try:
+            for piece in pieces if count > 0 else ():
+                yield piece[:count]
+                count -= len(piece)
+                if count <= 0:
+                    break
+        finally:
+            pieces.close()
+
+
+def pattern(text: str) -> re.Pattern[bytes]:
+    """What finds a text in a log, whatever the case of its letters; without a text: what looks like an error."""
+    return re.compile(re.escape(text.encode("utf-8", "surrogateescape")), re.I) if text else ERROR
 
 
 class Live:

@@ -41,15 +41,16 @@ def run(source: Source, request: Request) -> dict:
     """One run, all that is known of it."""
     told = source.run(request.path_params["ref"])
     state = State(told["state"])
-    return {"run": told, "can": {"stop": not state.final and state is not State.STOPPING, "start": state.final, "keep": not state.final,
-                                 "rm": state.final}, "key": _key(told)}
+    can = {"stop": not state.final and state is not State.STOPPING, "start": state.final, "keep": not state.final, "rm": state.final}
+    return {"run": told, "line": drawn.timeline(told), "can": can, "key": _key(told)}
 
 
 def _key(told: dict) -> str:
     """Changes when there are new points to draw."""
     numbers = told.get("numbers") or {}
     counts = sum(each["count"] for each in (numbers.get("metrics") or {}).values())
-    return f"{told['state']} {told['attempts']} {counts} {numbers.get('now')} {(told.get('progress') or {}).get('step')}"
+    used = int((told.get("used_s") or 0) // 10)  # its use of the machine is drawn anew then
+    return f"{told['state']} {told['attempts']} {used} {counts} {numbers.get('now')} {(told.get('progress') or {}).get('step')}"
 
 
 def compare(source: Source, request: Request) -> dict:
@@ -92,6 +93,27 @@ def curves(source: Source, request: Request) -> dict:
     return drawn.charts(found, all_of_them=bool(one(request, "all")))
 
 
+def usage(source: Source, request: Request) -> dict:
+    """How a run used CPU, memory and GPUs, as charts."""
+    return drawn.usage(source.recorded(request.path_params["ref"], "usage"))
+
+
+def code(source: Source, request: Request) -> dict:
+    """The commit and the changes that were recorded when the run was made."""
+    ref = request.path_params["ref"]
+    found = source.recorded(ref, "code")
+    lines, cut = drawn.difference(found["diff"])
+    return {"run": source.run(ref), "code": found["code"], "lines": lines, "cut": cut}
+
+
+def diff(request: Request) -> Response:
+    """The recorded changes, as a file."""
+    ref = request.path_params["ref"]
+    text = request.app.state.source.recorded(ref, "code")["diff"]
+    return Response(text.encode("utf-8", "replace"), 200, {"content-disposition": f"attachment; filename*=UTF-8''{quoted(ref)}.patch"},
+                    "text/x-diff; charset=utf-8")
+
+
 def spark(request: Request) -> Response:
     """A small picture of the curve that stands for a run."""
     source: Source = request.app.state.source
@@ -116,6 +138,14 @@ def _log(source: Source, request: Request) -> logs.Log:
 def log_part(source: Source, request: Request) -> dict:
     """A part of a log: after `begin`, or before `end`."""
     return _log(source, request).part(_whole(one(request, "begin"), None), _whole(one(request, "end"), None))
+
+
+def log_find(source: Source, request: Request) -> dict:
+    """Where a text, or without one an error, is in a log: after `at`, or with `back` before it."""
+    log = _log(source, request)
+    back = bool(one(request, "back"))
+    at = _whole(one(request, "at"), log.size if back else 0)
+    return log.find(logs.pattern(one(request, "text")[:200]), at, back=back)
 
 
 def log_text(request: Request) -> Response:
@@ -165,7 +195,8 @@ def preview(source: Source, request: Request) -> dict:
     told = source.run(request.path_params["ref"])
     found = files.find(told, one(request, "path"))
     return {"run": told, "file": {"path": found.path, "size": found.size, "image": bool(found.image),
-                                  "text": None if found.image else found.text, "cut": found.size > files.TEXT_MAX}}
+                                  "text": None if found.image else found.text, "table": None if found.image else found.table,
+                                  "cut": found.size > files.TEXT_MAX}}
 
 
 def _whole(text: str, default: int | None) -> int | None:
@@ -239,6 +270,8 @@ ROUTES = [
     *_page("/runs", "runs.html", runs), *_page("/compare", "compare.html", compare), *_page("/sweeps", "sweeps.html", sweeps),
     *_page("/machines", "machines.html", machines), *_page("/machines/{name}", "machine.html", machine),
     _twin_only("/curves.json", curves), _twin_only(f"{RUN}/numbers.json", numbers), _twin_only(f"{RUN}/log.json", log_part),
+    _twin_only(f"{RUN}/log/find.json", log_find),
+    _twin_only(f"{RUN}/usage.json", usage), *_page(f"{RUN}/code", "code.html", code), Route(f"{RUN}/diff.patch", diff),
     Route(f"{RUN}/spark.svg", spark), Route(f"{RUN}/log.txt", log_text), Route(f"{RUN}/log/live", log_live),
     Route(f"{RUN}/file", file), *_page(f"{RUN}/preview", "file.html", preview),
     *(Route(f"{RUN}/{verb.__name__}", button(verb), methods=["POST"]) for verb in (stop, start, keep, label)),

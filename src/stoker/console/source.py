@@ -74,6 +74,10 @@ class Source:
         """The curves of a run."""
         return self._fresh(("numbers", ref, names, points), lambda: self.client.numbers(ref, names, points))
 
+    def recorded(self, ref: str, kind: str) -> dict:
+        """What was recorded of a run: its "usage" over time, or its "code"."""
+        return self._fresh(("recorded", ref, kind), lambda: self.client.recorded(ref, kind))
+
     def compare(self, refs: tuple[str, ...]) -> dict:
         """A comparison; `@TAG` stands for the runs with this tag. At most RUNS_COMPARED of them."""
         ids: list[str] = []

@@ -117,7 +117,7 @@ def since(run: Mapping) -> str:
     for size in (86400, 3600, 60, 10):  # steps of the text: a page that stands still is not sent anew each second
         if seconds >= size:
             return format_duration(seconds // size * size).split()[0]
-    return "0s"
+    return "< 10s"
 
 
 def share(value: float) -> str:

@@ -146,6 +146,22 @@ def next_step(run: Run, ref: str) -> str:
     return words.what_next(run.reason or "", run.evidence, typed)
 
 
+def corrections(run: Run, more: dict, ref: str, now: float) -> dict:
+    """The fields of `show` that what was found in the run folder (`more`, of `detail.detail`) changes."""
+    changed: dict = {}
+    if more["waits_for_input"]:
+        changed = dict(WAITS_FOR_INPUT if run.spec.stdin == "attached" else HAS_NO_INPUT)
+        changed["next"] = changed["next"].format(id=typed_ref(ref))
+    if more["still"]:
+        changed["sentence"] = still(more["still"], now)
+        changed["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
+    if (more["resume"] or {}).get("back"):
+        changed["sentence"] = f"Resuming: {more['resume']['back']}."
+    if more["trained_nothing"]:
+        changed["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
+    return changed
+
+
 def typed_ref(ref: str) -> str:
     """A name or id as one types it after a verb."""
     return f"-- {shlex.quote(ref)}" if ref.startswith("-") else shlex.quote(ref)

@@ -15,7 +15,7 @@ from stoker.base import rundir
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
-from stoker.base.state import HOLDING, REASONS, State
+from stoker.base.state import HOLDING, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
 from stoker.plane import detail, homecoming, labels, names, present
@@ -30,6 +30,7 @@ from stoker.plane.numbers.overview import Overview
 from stoker.plane.queries import Queries
 from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
+from stoker.plane.recorded import recorded
 from stoker.plane.recover import recover
 from stoker.plane.request import read_grace, read_limits, read_spec
 from stoker.plane.run_folder import RunFolder
@@ -127,16 +128,7 @@ class Service:
         folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id))
         told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         more["numbers"] = self._overview.table(run, target)
-        if more["waits_for_input"]:
-            more |= present.WAITS_FOR_INPUT if run.spec.stdin == "attached" else present.HAS_NO_INPUT
-            more["next"] = more["next"].format(id=present.typed_ref(told["ref"]))
-        if more["still"]:
-            more["sentence"] = present.still(more["still"], time.time())
-            more["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
-        if (more["resume"] or {}).get("back"):
-            more["sentence"] = f"Resuming: {more['resume']['back']}."
-        if more["trained_nothing"]:
-            more["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
+        more |= present.corrections(run, more, told["ref"], time.time())
         broken = [f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()]
         return {**told, **more, "warnings": [*run.warnings, *broken], "same_name": self._same_name(ref, run)}
 
@@ -231,6 +223,11 @@ class Service:
         """The curves of a run: those of `names`, with at most about `points` points each."""
         run = self._find(ref)
         return overview.series(self._one(run), self._overview.read(run, self._known_target(run)), names, points)
+
+    def recorded(self, ref: str, kind: str) -> dict:
+        """What was recorded of a run beside its numbers: see `plane.recorded`."""
+        run = self._find(ref)
+        return recorded(run, self._known_target(run), kind)
 
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
         """Runs side by side: parameters, metrics, environment; with `code` also how the code of two runs differs."""

@@ -166,6 +166,11 @@ def numbers(plane: Plane, ref: str, words: Words, points: int | None = None) -> 
     return Answer(plane.numbers(ref, names=words.get("name", []), points=points))
 
 
+@router.get("/runs/{ref}/recorded")
+def recorded(plane: Plane, ref: str, kind: str = "") -> Answer:
+    return Answer(plane.recorded(ref, kind))
+
+
 @router.get("/compare")
 def compare(plane: Plane, words: Words, code: bool = False) -> Answer:
     return Answer(plane.compare(words.get("ref", []), code=code))

@@ -1,15 +1,15 @@
 // Draws the curves of a page with uPlot: one chart for each metric, smoothing and log scale, light and dark.
 "use strict";
-(() => {
-  const box = document.getElementById("charts");
-  if (!box) return;
-  const settings = document.getElementById("curve-settings");
+document.querySelectorAll(".charts[data-src]").forEach((box) => {
+  const settings = document.getElementById(box.dataset.settings || "");
+  const slow = Boolean(box.dataset.slow);  // what changes slowly is asked for less often
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const COLOURS = {
-    light: ["#1667b7", "#c2590c", "#1f8a4c", "#8e3fb5", "#b3261e", "#0f7c86", "#7a6a00", "#c2185b"],
-    dark: ["#6db3f2", "#f5a35b", "#6cd08a", "#c792ea", "#ff8f85", "#5fd0d9", "#d9c84a", "#f48fb1"],
+    light: ["#1667b7", "#c2590c", "#1f8a4c", "#8e3fb5", "#b3261e", "#0f7c86", "#7a6a00", "#c2185b", "#4b5563", "#0b8f5a", "#a15c2f", "#5146c9"],
+    dark: ["#6db3f2", "#f5a35b", "#6cd08a", "#c792ea", "#ff8f85", "#5fd0d9", "#d9c84a", "#f48fb1", "#c3ccd6", "#3fe0a0", "#d9a27a", "#a5a0ff"],
   };
-  const HIGH = 240;
+  const HIGH = box.classList.contains("compact") ? 170 : 240;
+  const weight = () => Number(settings?.elements.smooth.value || 0), logarithmic = () => Boolean(settings?.elements.log.checked);
   let told = null, plots = [], all = false, busy = false, again = false, wait = 0;
 
   function smoothed(values, weight) {  // as TensorBoard: an exponential mean without the bias of its start
@@ -43,28 +43,54 @@
     return size !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(2) : String(+value.toPrecision(5));
   }
 
+  function colour(i) {  // never one twice
+    const known = COLOURS[dark.matches ? "dark" : "light"];
+    return known[i] || `hsl(${(i * 137.5) % 360} 65% ${dark.matches ? 70 : 38}%)`;
+  }
+
+  function strokes(chart) {  // of several runs each has a colour, and what is not of the training is dashed
+    const runs = [...new Set(told.charts.flatMap((each) => each.curves.map((curve) => curve.run)))];
+    const seen = new Map();
+    return chart.curves.map((curve, i) => {
+      if (runs.length < 2) return { stroke: colour(i) };
+      const nth = seen.get(curve.run) || 0;
+      seen.set(curve.run, nth + 1);
+      return { stroke: colour(runs.indexOf(curve.run)), dash: nth ? [[7, 4], [2, 3], [10, 3, 2, 3]][(nth - 1) % 3] : undefined };
+    });
+  }
+
+  function worded(value, unit) {
+    if (value === null || value === undefined) return "";
+    if (unit !== "bytes") return short(value) + (unit === "%" ? " %" : "");
+    const size = Math.max(0, Math.min(4, Math.floor(Math.log10(Math.max(value, 1)) / 3)));
+    return `${+(value / 1000 ** size).toPrecision(3)} ${["B", "kB", "MB", "GB", "TB"][size]}`;
+  }
+
+  const clock = (at) => new Date(at * 1000).toLocaleTimeString(document.documentElement.lang, { hour12: false });
+
   const last = (plot) => plot.setLegend({ idx: plot.data[0].length - 1 });  // shown while no pointer is over the chart
 
   function options(chart, width, log) {
     const style = getComputedStyle(document.documentElement);
     const text = style.getPropertyValue("--weak"), line = style.getPropertyValue("--line");
-    const colours = COLOURS[dark.matches ? "dark" : "light"];
+    const lines = strokes(chart), unit = chart.curves[0].unit === "bytes" ? "bytes" : "";
     const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
-    const few = chart.curves[0].points.length < 60;
+    const few = !chart.time && chart.curves[0].points.length < 60;
     return {
-      width, height: HIGH, scales: { x: { time: false }, y: { distr: log ? 3 : 1 } },
-      axes: [{ ...axis, label: chart.axis, labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", values: (_, ticks) => ticks.map(short) },
-        { ...axis, size: 62, values: (_, ticks) => ticks.map(short) }],
-      series: [{ label: chart.axis, value: (_, value) => short(value) }, ...chart.curves.map((curve, i) => ({
-        label: curve.label, stroke: colours[i % colours.length], dash: i >= colours.length ? [6, 4] : undefined, width: 1.6, spanGaps: false,
-        points: { show: few, size: 5 }, value: (_, value) => short(value) + (curve.unit === "%" && value != null ? " %" : ""),
-      }))],
+      width, height: HIGH, scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: chart.time ? (_, low, high) => [0, (high || 1) * 1.08] : undefined } },
+      axes: [chart.time ? { ...axis, size: 34, space: 90, values: (_, ticks) => ticks.map(clock) }
+        : { ...axis, label: chart.axis, labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", values: (_, ticks) => ticks.map(short) },
+        { ...axis, size: 66, values: (_, ticks) => ticks.map((tick) => (unit ? worded(tick, unit) : short(tick))) }],
+      series: [{ label: chart.axis, value: (_, value) => (value == null ? "" : chart.time ? clock(value) : short(value)) },
+        ...chart.curves.map((curve, i) => ({
+          label: curve.label, ...lines[i], width: 1.6, spanGaps: false, points: { show: few, size: 5 }, value: (_, value) => worded(value, curve.unit),
+        }))],
       cursor: { drag: { x: true, y: false } }, hooks: { ready: [last] },
     };
   }
 
   function draw() {
-    const weight = Number(settings.elements.smooth.value), log = settings.elements.log.checked;
+    const log = logarithmic();
     const width = (element) => Math.max(200, element.clientWidth - 22);
     plots.forEach((plot) => plot.destroy());
     plots = [];
@@ -77,7 +103,7 @@
       place.setAttribute("role", "img");
       place.setAttribute("aria-label", chart.curves.map((curve) => {
         const last = curve.points[curve.points.length - 1];
-        return `${curve.label}: ${last ? short(last[1]) : ""}`;
+        return `${curve.label}: ${last ? worded(last[1], curve.unit) : ""}`;
       }).join("; "));
       element.append(title, place);
       return [element, place, chart];
@@ -90,7 +116,7 @@
       box.replaceChildren(empty);
     }
     for (const [element, place, chart] of boxes) {
-      const plot = new uPlot(options(chart, width(element), log), aligned(chart.curves, weight, log), place);
+      const plot = new uPlot(options(chart, width(element), log), aligned(chart.curves, weight(), log), place);
       plot.over.addEventListener("mouseleave", () => setTimeout(last, 0, plot));
       plots.push(plot);
     }
@@ -103,14 +129,14 @@
   }
 
   function redraw() {  // new points in the same charts: no flicker, the zoom stays
-    const weight = Number(settings.elements.smooth.value), log = settings.elements.log.checked;
-    told.charts.forEach((chart, i) => plots[i].setData(aligned(chart.curves, weight, log), true));
+    told.charts.forEach((chart, i) => plots[i].setData(aligned(chart.curves, weight(), logarithmic()), true));
     plots.forEach((plot) => { if (plot.cursor.idx == null) last(plot); });
   }
 
   const shape = (answer) => JSON.stringify([answer.more > 0, answer.charts.map((chart) => [chart.title, chart.axis, chart.curves.map((c) => [c.label, c.points.length < 60])])]);
 
   async function load() {
+    if (document.hidden) return;
     if (busy) { again = true; return; }
     busy = true;
     const began = performance.now();
@@ -124,7 +150,7 @@
         box.dataset.drawn = String(told.charts.length);
       }
     } catch { /* the page says that the console is away, and asks again */ }
-    wait = Math.max(2000, 5 * (performance.now() - began));
+    wait = Math.max(slow ? 9000 : 2000, 5 * (performance.now() - began));
     setTimeout(() => { busy = false; if (again) { again = false; load(); } }, wait);
   }
 
@@ -132,9 +158,10 @@
   new ResizeObserver(() => {
     if (told && box.clientWidth !== size) { size = box.clientWidth; draw(); }
   }).observe(box);
-  settings.addEventListener("input", () => { if (told) draw(); });
-  settings.addEventListener("submit", (event) => event.preventDefault());
+  settings?.addEventListener("input", () => { if (told) draw(); });
+  settings?.addEventListener("submit", (event) => event.preventDefault());
   dark.addEventListener("change", () => { if (told) draw(); });
   document.addEventListener("stoker:key", load);
+  document.addEventListener("visibilitychange", load);
   load();
-})();
+});

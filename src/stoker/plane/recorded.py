@@ -1,0 +1,77 @@
+"""What was recorded of a run beside its numbers: its use of the machine over time, and its code. Read wherever the run is."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from stoker.base import rundir
+from stoker.base.errors import InvalidSpec, StokerError
+from stoker.plane.logs import Log
+from stoker.plane.present import begun
+from stoker.plane.record import Run
+from stoker.plane.run_folder import RunFolder, whole
+from stoker.plane.targets import Target
+
+ATTEMPTS = 20  # the newest ones
+POINTS = 600  # over all attempts
+DIFF_MAX = 6 << 20  # bytes
+KINDS = ("usage", "code")
+
+
+def recorded(run: Run, target: Target, kind: str) -> dict:
+    """`kind` "usage": `{"attempts": [{"attempt", "points"}]}`, see `thinned`. "code": `{"code": commit.json or None, "diff": str}`.
+    Raises InvalidSpec for another kind."""
+    if kind not in KINDS:
+        raise InvalidSpec(f"There is no record '{kind[:40]}'.", hint=f"Use {' or '.join(KINDS)}.")
+    return usage(run, target) if kind == "usage" else code(run, target)
+
+
+def usage(run: Run, target: Target) -> dict:
+    """CPU, memory and GPUs of each attempt; no points where nothing was recorded or the machine does not answer."""
+    attempts = range(max(1, begun(run) - ATTEMPTS + 1), begun(run) + 1)
+    each = POINTS // max(1, len(attempts))
+    return {"attempts": [{"attempt": n, "points": thinned(list(Log(target.backend, run.id, n, "out").telemetry()), each)}
+                         for n in attempts]}
+
+
+def thinned(records: Sequence[dict], count: int) -> list[dict]:
+    """At most `count` points `{"at", "cpu_percent", "rss_bytes", "gpus": {index: {"busy_percent", "memory_bytes"}}}` of records of
+    telemetry: of neighbours, the mean of percentages and the maximum of bytes."""
+    size = max(1, math.ceil(len(records) / max(1, count)))
+    return [_point(records[begin:begin + size]) for begin in range(0, len(records), size)]
+
+
+def _point(records: Sequence[dict]) -> dict:
+    gpus: dict[str, list[dict]] = {}
+    for record in records:
+        for gpu in record.get("gpus") or ():
+            gpus.setdefault(str(gpu.get("index")), []).append(gpu)
+    return {"at": records[-1].get("at"), "cpu_percent": _mean(records, "cpu_percent"), "rss_bytes": _largest(records, "rss_bytes"),
+            "gpus": {index: {"busy_percent": _mean(found, "busy_percent"), "memory_bytes": _largest(found, "memory_bytes")}
+                     for index, found in gpus.items()}}
+
+
+def _mean(records: Sequence[dict], name: str) -> float | None:
+    found = [value for record in records if (value := record.get(name)) is not None]
+    return round(sum(found) / len(found), 2) if found else None
+
+
+def _largest(records: Sequence[dict], name: str) -> float | None:
+    return max((value for record in records if (value := record.get(name)) is not None), default=None)
+
+
+def code(run: Run, target: Target) -> dict:
+    """The commit and the changes that were recorded when the run was made; odd bytes of the diff are replaced."""
+    commit = f"{rundir.CODE}/commit.json"
+    told = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
+    with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+        copy = Path(folder) / "diff.patch"
+        try:
+            target.backend.fetch(run.id, f"{rundir.CODE}/diff.patch", copy, DIFF_MAX)
+            diff = copy.read_bytes().decode("utf-8", "replace")
+        except (StokerError, OSError):
+            diff = ""
+    return {"code": told, "diff": diff}

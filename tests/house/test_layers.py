@@ -26,10 +26,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "engine": ({"base"}, {"torch", "numpy", "safetensors", "wandb"}),
     "compat": ({"engine", "base"}, {"torch", "numpy"}),
     "tune": ({"doctor", "base"}, {"rich", "drawsvg"}),
-    "cli": ({"console", "client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg", "tensorboard"}),
+    "cli": ({"console", "client", "tune", "doctor", "base"}, {"click", "dotenv", "rich", "websockets", "plotille", "drawsvg", "tensorboard", "matplotlib", "wandb"}),
 }
 OF_THE_USER = {"inside", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
-OPTIONAL = {"tensorboard", "optuna"}  # of one command, which says how to install it
+OPTIONAL = {"tensorboard", "optuna", "matplotlib", "wandb"}  # of one command, which says how to install it
 BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it
 
 

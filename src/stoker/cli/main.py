@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "plot": ("numbers", "plot", "Draw the metrics of runs as curves."),
     "compare": ("numbers", "compare", "Compare parameters and metrics of runs."),
     "board": ("board", "board", "Show runs in TensorBoard, on this machine."),
+    "export": ("export", "export", "Write the numbers of runs to files."),
     "ui": ("ui", "ui", "Open the console in the browser."),
     "attach": ("runs", "attach", "Return to a run: see its output, type input."),
     "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),
@@ -50,7 +51,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Every day": ("run", "ps", "show", "logs", "stop"),
-    "Numbers": ("plot", "compare", "sweep", "board", "ui"),
+    "Numbers": ("plot", "compare", "sweep", "board", "export", "ui"),
     "Runs": ("attach", "wait", "start", "pull", "tune", "verify-resume", "keep", "tag", "note", "rm"),
     "Machine": ("doctor", "machine", "ssh", "open", "push", "top", "gc", "server", "help"),
 }

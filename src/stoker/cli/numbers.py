@@ -20,6 +20,8 @@ COLUMNS = 100  # of a picture that goes into a pipe
 METRICS = 4  # columns of a comparison without --metric
 CELL = 24  # columns of a parameter's value
 SHOWN_POINTS = 1000  # of one curve, in a picture
+POINTS_MAX = 1_000_000  # of one curve that the server gives
+POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
 
 
 @click.command("plot")
@@ -27,20 +29,21 @@ SHOWN_POINTS = 1000  # of one curve, in a picture
 @click.option("--metric", "names", multiple=True, metavar="NAME",
               help="Draw this metric, of training and validation. May be given again.  [default: the first three]")
 @click.option("--svg", metavar="FILE", help="Write the picture as an SVG file instead.")
+@click.option("--png", metavar="FILE", help="Write the picture as a PNG file instead. Needs matplotlib.")
 @click.option("--html", metavar="FILE", help="Write an HTML file with picture and table instead.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the points as CSV: run, metric, source, axis, step, value, time.")
 @click.option("--points", type=int, metavar="N", help="Print at most about N points of a curve; keep extreme values.  [default: 10000]")
 @json_option("Print the curves as one JSON object.")
-def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: str | None, as_csv: bool, points: int | None,  # noqa: PLR0917
-         as_json: bool) -> None:
+def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: str | None, html: str | None,  # noqa: PLR0917
+         as_csv: bool, points: int | None, as_json: bool) -> None:
     """Draw the metrics of runs as curves in the terminal: training and validation together, several runs in one picture.
 
     Reads the log of an Engine, the scalars of TensorBoard, and numbers that a script prints in a clear form.
     """
-    if sum(map(bool, (svg, html, as_csv, as_json))) > 1:
-        raise InvalidSpec("--svg, --html, --csv and --json exclude each other.")
+    if sum(map(bool, (svg, png, html, as_csv, as_json))) > 1:
+        raise InvalidSpec("--svg, --png, --html, --csv and --json exclude each other.")
     wanted = points or (None if as_json or as_csv else SHOWN_POINTS)
-    found = _curves(refs, names, wanted)
+    found = curves_of(refs, names, wanted)
     if as_json:
         series = [{"run": each["run"]["name"], **one} for each in found for one in each["series"]]
         output.print_json({"runs": [each["run"] for each in found], "series": series, "results": {
@@ -49,12 +52,18 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: s
     for note in _notes(found):
         output.say(note)
     if as_csv:
-        _print_csv(("run", "metric", "source", "axis", "step", "value", "time"), _point_rows(found))
+        sys.stdout.write(csv_text(POINT_COLUMNS, point_rows(found)))
         return
     if not any(each["series"] for each in found):
         raise NotFound(f"{found[0]['run']['name']} has no numbers.", hint="Stoker reads printed numbers when three lines have the "
                        f"same form. Its output: stoker logs {output.type_ref(found[0]['run'])}")
-    charts = _charts(found)
+    charts = charts_of(found)
+    if png:
+        from stoker.cli import pixels
+
+        pixels.write(png, charts)
+        output.say(f"wrote {output.shown(png)}")
+        return
     if svg or html:
         from stoker.cli import vector
 
@@ -70,7 +79,7 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, html: s
         output.say(f"{len(charts) - len(shown)} more: {output.cut(left, 200)}. To draw one: --metric NAME")
 
 
-def _curves(refs: Sequence[str], names: Sequence[str], points: int | None) -> list[dict]:
+def curves_of(refs: Sequence[str], names: Sequence[str], points: int | None) -> list[dict]:
     """The answers for all runs. A name that only some runs have is no mistake."""
     found, missing = [], None
     for ref in spread(refs):
@@ -92,7 +101,7 @@ def _notes(found: Sequence[dict]) -> list[str]:
     return [f"{each['run']['name']}: {note}" for each in found for note in each["notes"]]
 
 
-def _charts(found: Sequence[dict]) -> list[chart.Chart]:
+def charts_of(found: Sequence[dict]) -> list[chart.Chart]:
     """One picture for each metric and axis; the losses first, then what is known as a metric, then the rest."""
     made: dict[tuple[str, str], chart.Chart] = {}
     ranks: dict[tuple[str, str], tuple] = {}
@@ -113,7 +122,8 @@ def _axis(name: str) -> str:
     return "order of the lines" if name == "order" else "iteration" if name == "number at the begin" else name
 
 
-def _point_rows(found: Sequence[dict]) -> Iterator[tuple]:
+def point_rows(found: Sequence[dict]) -> Iterator[tuple]:
+    """One row a value, under POINT_COLUMNS."""
     for each in found:
         for one in each["series"]:
             for at, value, time in one["points"]:
@@ -124,13 +134,14 @@ def _short(value: float) -> float | int:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
-def _print_csv(header: Sequence[str], rows: Iterator[Sequence] | Sequence[Sequence]) -> None:
+def csv_text(header: Sequence[str], rows: Iterator[Sequence] | Sequence[Sequence]) -> str:
+    """The rows as CSV that a spreadsheet opens without running a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow([_safe(cell) for cell in header])
     for row in rows:
         writer.writerow([_safe(cell) for cell in row])
-    sys.stdout.write(text.getvalue())
+    return text.getvalue()
 
 
 def _safe(cell: object) -> object:
@@ -187,14 +198,14 @@ def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, dif
             output.say(f"{run['name']}: {note}")
     if as_csv:
         header, rows = comparison.everything(found)
-        _print_csv(header, rows)
+        sys.stdout.write(csv_text(header, rows))
         return
     header, rows = output.without_empty(*comparison.table(found, comparison.pick(found, names, METRICS)))
     if html:
         from stoker.cli import vector
 
-        curves = _curves([run["id"] for run in found["runs"]], names, SHOWN_POINTS)
-        vector.write(html, vector.page("Comparison", _charts(curves), header, rows))
+        curves = curves_of([run["id"] for run in found["runs"]], names, SHOWN_POINTS)
+        vector.write(html, vector.page("Comparison", charts_of(curves), header, rows))
         output.say(f"wrote {output.shown(html)}")
         return
     comparison.show(found, header, rows, sort or next(iter(names), None))

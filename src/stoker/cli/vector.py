@@ -89,11 +89,38 @@ def _printable(text: str) -> str:
 
 def page(title: str, charts: Sequence[Chart], header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The pictures and a table."""
-    cells = [f"<tr>{''.join(f'<td>{html.escape(_printable(cell))}</td>' for cell in row)}</tr>" for row in rows]
-    head = "".join(f"<th>{html.escape(_printable(cell))}</th>" for cell in header)
-    table = f"<table><tr>{head}</tr>\n{chr(10).join(cells)}\n</table>"
-    picture = svg(charts).partition("?>")[2] if charts else ""
-    return _PAGE.format(title=html.escape(_printable(title)), body=f"{picture}\n{table}")
+    return document(title, [picture(charts), table(header, rows)])
+
+
+def document(title: str, parts: Sequence[str]) -> str:
+    """A whole page out of `picture`, `table`, `paragraphs` and `heading`."""
+    return _PAGE.format(title=_text(title), body="\n".join(parts))
+
+
+def picture(charts: Sequence[Chart]) -> str:
+    """The charts, for a page."""
+    return svg(charts).partition("?>")[2] if charts else ""
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table, for a page; without a first line where the header is empty."""
+    cells = [f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows]
+    head = f"<tr>{''.join(f'<th>{_text(cell)}</th>' for cell in header)}</tr>\n" if any(header) else ""
+    return f"<table>{head}{chr(10).join(cells)}\n</table>"
+
+
+def paragraphs(lines: Sequence[str]) -> str:
+    """Sentences, for a page."""
+    return "".join(f"<p>{_text(line)}</p>\n" for line in lines)
+
+
+def heading(text: str) -> str:
+    """A heading, for a page."""
+    return f"<h2>{_text(text)}</h2>"
+
+
+def _text(text: str) -> str:
+    return html.escape(_printable(text))
 
 
 def write(path: str, text: str) -> None:

@@ -64,9 +64,9 @@ class Client:
         return self._get("/v1/server")
 
     def submit(self, spec: dict, limits: dict, env: Mapping[str, str], stdin: bytes | None = None, *,
-               on_name_taken: str = "refuse") -> dict:
-        """A new run of this spec; with "continue", the unfinished one of that name if it means the same. Raises StokerError."""
-        body = {"spec": spec, "limits": limits, "env": dict(env), "on_name_taken": on_name_taken}
+               on_name_taken: str = "refuse", dry_run: bool = False) -> dict:
+        """A new run, or (dry_run) what it would send; "continue": the unfinished one of that name if it is the same."""
+        body = {"spec": spec, "limits": limits, "env": dict(env), "on_name_taken": on_name_taken, **({"dry_run": True} if dry_run else {})}
         if stdin is not None:
             from base64 import b64encode
             body["stdin"] = b64encode(stdin).decode()
@@ -120,11 +120,11 @@ class Client:
     def gc(self, dry_run: bool = True, older_s: float | None = None) -> dict:
         return self._post("/v1/gc", {"dry_run": dry_run, "older_s": older_s})
 
-    def top(self) -> dict:
-        return self._get("/v1/top")
+    def top(self, target: str = "") -> dict:
+        return self._get("/v1/top", target=target)
 
-    def capacity(self, target: str = "local") -> dict:
-        return self._get("/v1/capacity", target=target)
+    def capacity(self, target: str = "local", **asked: object) -> dict:
+        return self._call("GET", "/v1/capacity", {"target": target, **asked}, patience_s=LOOK_MAX_S * 20)
 
     def shutdown(self, pid: int | None = None) -> dict:
         """Ask the server to end (`pid`: only if it is that one). Returns when it has begun to; runs go on."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stoker.base.errors import TargetError
 from stoker.base.spec import Limits
-from stoker.hosts.base import Stream
+from stoker.hosts.base import Progress, Stream, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +85,23 @@ class Backend(ABC):
     """
 
     @abstractmethod
-    def stage(self, run_id: str, folder: Path) -> None:
+    def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
         """Lay the spooled run folder out on the machine, whole or not at all. Twice is harmless: what is there stays as it is.
+
+        tell(bytes sent, bytes in all) is called while content is sent, and may end that by an error of its own.
 
         `folder` is given away: it may be moved, and need no longer exist when the machine has the run already. Raises NotFound when
         neither is there.
         """
+
+    @abstractmethod
+    def missing(self, entries: Sequence[list]) -> list[list]:
+        """[sha256, ...] of the files of a parcel (hosts/parcel.py) whose content `stage` would send."""
+
+    @abstractmethod
+    def ask(self, program: str, *words: str, python: str = "", timeout_s: float = 60.0) -> object:
+        """What a short Python program (standard library, 3.8) prints there as JSON, as its last line. `python`: that interpreter runs it,
+        with its packages; else one without any. Raises TargetError, also for an interpreter that does not run."""
 
     @abstractmethod
     def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False, *, leases: Sequence[str] = ()) -> str:

@@ -68,6 +68,20 @@ class ProcessBackend(Backend):
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise
 
+    def missing(self, entries: Sequence[list]) -> list[list]:
+        return self._host.missing(entries, f"{self._root()}/cache")
+
+    def ask(self, program: str, *words: str, python: str = "", timeout_s: float = 60.0) -> object:
+        interpreter = [python] if python else [self._host.python(), "-I", "-S"]
+        done = self._host.run([*interpreter, "-c", program, *words], timeout_s=timeout_s)
+        if done.code:
+            raise TargetError(f"{interpreter[0]} on {self._host.name} does not run: {done.message}.", retry=False,
+                              hint="See the Pythons of a machine: stoker machine check NAME")
+        try:
+            return json.loads(done.out.splitlines()[-1])
+        except (ValueError, IndexError) as e:
+            raise nonsense(self._host.name, done.out.decode("utf-8", "replace")) from e
+
     def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False, *, leases: Sequence[str] = ()) -> str:
         devices = [*(["--gpus", ",".join(gpus)] if gpus else []), *(["--lease", ",".join(leases)] if leases else [])]
         answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices, *(["--again"] if again else [])))

@@ -212,6 +212,7 @@ class TargetConfig:
     off_latest_s: float = 12 * 3600.0  # from the end of its last run: then it is switched off, whatever is not copied
     off_after_s: float = 300.0  # of quiet, once all files are copied
     disk_survives: bool = False  # its files are there again when it is switched on, so nothing needs to be copied before
+    python: str = ""  # the interpreter there for scripts and for the word `python`; empty: what a login finds as python3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +255,8 @@ def load_config(where: Home) -> Config:
 
 
 def _target(where: Home, name: str, table: object) -> TargetConfig:
-    kinds = {"host": str, "root": str, "gpus": int, "slots": int, "off": str, "off_latest": str, "off_after": str, "disk_survives": bool}
+    kinds = {"host": str, "root": str, "gpus": int, "slots": int, "python": str, "off": str, "off_latest": str, "off_after": str,
+             "disk_survives": bool}
     if not isinstance(table, dict) or any(k not in kinds or not isinstance(v, kinds[k]) for k, v in table.items()):
         raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)
     values = dict(table)

@@ -44,7 +44,8 @@ def add(where: Home, machine: TargetConfig) -> None:
     if machine.name in load_config(where).targets:
         raise StateError(f"There is a machine {machine.name} already.",
                          hint=f"See it: stoker machine ls   Remove it: stoker machine rm {machine.name}")
-    given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots, **_off(machine)}
+    given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots,
+             "python": machine.python or None, **_off(machine)}
     values = {key: value for key, value in given.items() if value is not None}
     before = _text(where)
     lines = [f"[targets.{machine.name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]

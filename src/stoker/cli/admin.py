@@ -75,23 +75,24 @@ def _print_gc(report: dict) -> None:
 
 
 @click.command("top")
+@click.option("--on", "target", default="", metavar="NAME", help="Another machine, and only its runs.")
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option("Print once, as JSON.")
-def top(once: bool, as_json: bool) -> None:
+def top(target: str, once: bool, as_json: bool) -> None:
     """Watch the machine and its active runs. Press q or Ctrl-C to leave."""
     client = plane()
     if as_json:
-        output.print_json(client.top())
+        output.print_json(client.top(target))
         return
     if once or not output.is_terminal(sys.stdout):
         columns = shutil.get_terminal_size().columns if output.is_terminal(sys.stdout) else None
-        print("\n".join(line if columns is None else output.cut_words(line, columns) for line in top_lines(client.top())))
+        print("\n".join(line if columns is None else output.cut_words(line, columns) for line in top_lines(client.top(target))))
         return
     with _quick_keys(), _other_screen():
         quits = False
         while not quits:
             columns, rows = os.get_terminal_size(1)
-            lines = [output.cut_words(line, columns) for line in [*top_lines(client.top()), "", "q: leave"]][:rows - 1]
+            lines = [output.cut_words(line, columns) for line in [*top_lines(client.top(target)), "", "q: leave"]][:rows - 1]
             sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
             quits = _quit_within(REFRESH_S)
@@ -180,16 +181,11 @@ def _top_row(run: dict) -> list[str]:
 
 @click.command("doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
+@click.option("--on", "target", default="local", metavar="NAME", help="Check another machine, before anything is sent there.")
 @json_option("Print the findings as a JSON list.")
-def doctor(command: tuple[str, ...], as_json: bool) -> int:
+def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
     """Check this machine, or check a command before it runs. Exit code 1 if something would fail."""
-    from stoker.doctor import examine
-    from stoker.doctor.environment import activated
-
-    env, name = activated(command, Path.cwd(), os.environ)
-    if name:
-        output.say(f"python of {output.shown(name)}")
-    findings = examine(list(command) or None, Path.cwd(), env)
+    findings = _examine(command) if target == "local" else _examine_there(command, target)
     failed = any(f.level == "fail" for f in findings)
     if as_json:
         output.print_json([f.to_json() for f in findings])
@@ -199,6 +195,25 @@ def doctor(command: tuple[str, ...], as_json: bool) -> int:
     bad, warned = (sum(f.level == level for f in findings) for level in ("fail", "warn"))
     print(f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}." if bad or warned else "\nNo problems found.")
     return int(failed)
+
+
+def _examine(command: tuple[str, ...]) -> list:
+    from stoker.doctor import examine
+    from stoker.doctor.environment import activated
+
+    env, name = activated(command, Path.cwd(), os.environ)
+    if name:
+        output.say(f"python of {output.shown(name)}")
+    return examine(list(command) or None, Path.cwd(), env)
+
+
+def _examine_there(command: tuple[str, ...], target: str) -> list:
+    from stoker.doctor import there
+
+    def facts_of(modules: list[str], python: str) -> dict:
+        with output.slow(f"asking {output.shown(target)}"):
+            return plane().capacity(target, module=modules, python=python)
+    return there.examine(target, command, Path.cwd(), facts_of)
 
 
 MARKS = {"ok": ("ok", "32"), "note": ("note", "36"), "warn": ("warn", "33"), "fail": ("FAIL", "31")}

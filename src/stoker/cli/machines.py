@@ -17,6 +17,7 @@ from stoker.cli import output
 from stoker.cli.options import ALL_RUNS, json_option, plane
 
 LOGIN_S = 180.0  # for the one login at which ssh may ask for something
+SHM_LOW_BYTES = 512 << 20  # less than that is too little for the workers of a DataLoader
 CLOCK_S = 2.0  # a clock that is wrong by less is not told
 SSH = ("ssh", "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-o", "ClearAllForwardings=yes", "-o", "ConnectTimeout=15")
 
@@ -32,6 +33,8 @@ def machine() -> None:
 @click.option("--root", default="", metavar="DIR", help="Folder on that machine for runs.  [default: ~/.stoker there]")
 @click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]")
 @click.option("--slots", type=click.IntRange(min=0), metavar="N", help="Number of its CPU slots, for --slots.  [default: not counted]")
+@click.option("--python", default="", metavar="PATH",
+              help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]")
 @click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
 @json_option("Print the facts about the machine as JSON.")
 def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
@@ -96,7 +99,7 @@ def ls(as_json: bool) -> None:
         active, ended = counts.setdefault(run["target"], [0, 0])
         final = State(run["state"]).final
         counts[run["target"]] = [active + (not final), ended + final]
-    found = [{"name": each.name, "address": each.host, "root": each.root, "gpus": each.gpus, "slots": each.slots,
+    found = [{"name": each.name, "address": each.host, "root": each.root, "gpus": each.gpus, "slots": each.slots, "python": each.python,
               "active": counts.get(each.name, [0, 0])[0], "ended": counts.get(each.name, [0, 0])[1]}
              for each in load_config(home()).targets.values()]
     if as_json:
@@ -111,9 +114,13 @@ def ls(as_json: bool) -> None:
 @click.argument("name")
 @json_option()
 def check(name: str, as_json: bool) -> None:
-    """Print what a machine has: CPUs, memory, disk, GPUs, Python, torch, its clock. Exit code 5 if the machine cannot be reached."""
+    """Print what a machine has: CPUs, memory, disk, GPUs and who uses them, its Pythons with their torch, its clock.
+
+    Looks for Pythons in PATH, in a login shell, in an interactive shell, and among conda and virtual environments. Exit code 5 if the
+    machine cannot be reached.
+    """
     with output.slow(f"asking {output.shown(name)}"):
-        facts = plane().capacity(name)
+        facts = plane().capacity(name, look=True)
     if as_json:
         output.print_json(facts)
     else:
@@ -158,6 +165,10 @@ def _print_facts(facts: dict) -> None:
             *((f"GPU {gpu.get('index')}", _gpu(gpu, facts)) for gpu in facts.get("gpus") or ())]
     if not facts.get("gpus"):
         rows.append(("GPUs", "none"))
+    if facts.get("inodes_free") is not None:
+        rows.append(("inodes", f"{facts['inodes_free']:,} free"))
+    rows += [("also", f"{each['version']}  {each['python']}  torch {each['torch'] or '-'}  ({each['found']})")
+             for each in facts.get("pythons") or ()]
     wide = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{wide}}  {output.shown(value)}")
@@ -165,8 +176,25 @@ def _print_facts(facts: dict) -> None:
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
                    "times of its runs are from its own clock")
+    for line in _cannot(facts):
+        output.say(line)
     if not facts.get("inodes_free", 1):
         output.say("its disk has no free inodes: no file can be made there")
+
+
+def _cannot(facts: dict) -> list[str]:
+    """What cannot be done there, and why."""
+    chosen, pythons = facts.get("chosen_python"), facts.get("pythons")
+    torches = [each["python"] for each in pythons or () if each["torch"]]
+    told = []
+    if chosen and pythons is not None and chosen not in [each["python"] for each in pythons]:
+        told.append(f"scripts run with {output.shown(chosen)}, from config.toml")
+    if pythons and not chosen and torches and not facts.get("torch"):
+        told.append(f"python3 has no torch; {output.shown(torches[0])} has. To use it, in config.toml: "
+                    f'python = "{output.shown(torches[0])}"')
+    if (facts.get("shm_bytes") or SHM_LOW_BYTES) < SHM_LOW_BYTES:
+        told.append(f"/dev/shm has {format_size(facts['shm_bytes'])}: DataLoader workers may die there; use num_workers=0 or --shm-size=8g")
+    return told
 
 
 def _of(free: int | None, total: int | None) -> str:

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import launch, output, rehearse, tuned
 from stoker.cli.options import Duration, Gpus, Renamed, Signal, Size, Stall, Warn, find, json_option, plane
+
+if TYPE_CHECKING:
+    from stoker.client import Client
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 
@@ -82,7 +85,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. May be given again.")
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
               help="Set the variables in FILE, in the format of python-dotenv.")
-@click.option("--python", metavar="PYTHON", help="Run the script with this Python: a path, an environment's folder, or a version.")
+@click.option("--python", metavar="PYTHON",
+              help="Run the script with this Python: a path, an environment's folder, or a version. With --on: a path there.")
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Read standard input from FILE.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run in this folder.")
@@ -105,6 +109,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
 @click.option("--pull", multiple=True, metavar="PATTERNS",
               help="With --on: copy these files back while the run continues, such as '*.pt,logs/**'. May be given again.")
+@click.option("--dry-run", is_flag=True, help="Print what would be copied to the machine and what not, and why; send and start nothing.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. In the foreground: on stderr, at the end.")
@@ -127,6 +132,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     client = plane()
     spec["after"] = [find(ref)["id"] for ref in o["after"]]
     limits = {} if o["time_s"] is None else {"time_s": o["time_s"]}
+    if o["dry_run"]:
+        return _preview(client, spec, limits, env, o)
     asks = not o["name"] and o["rehearse"] is None
     unfinished = [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)] if asks else []
     if unfinished and _continues(unfinished[0], o):
@@ -154,6 +161,19 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
     return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"], o["strict"])
+
+
+def _preview(client: Client, spec: dict, limits: dict, env: Mapping[str, str], o: Mapping[str, Any]) -> int:
+    """--dry-run."""
+    from stoker.cli.preview import print_preview
+
+    with output.slow(f"reading the folder for {output.shown(o['target'])}. Ctrl-C: cancel"):
+        told = client.submit(spec, limits, env, dry_run=True)
+    if o["as_json"]:
+        output.print_json(told)
+    else:
+        print_preview(told)
+    return 0
 
 
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
@@ -242,10 +262,7 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
     from stoker.doctor import environment
 
     if o["target"] != "local":
-        if o["python"] is not None:
-            raise InvalidSpec("--python names a Python of this machine. Name the Python of the other machine in the command.",
-                              hint=f"stoker run --on {output.shown(o['target'])} -- /PATH/THERE/python train.py")
-        return command
+        return command if o["python"] is None else _with_python(command, o["python"], o["target"])
     folder = Path(_folder(o["cwd"]))
     if o["python"] is None:
         found, name = environment.activated(command, folder, env)
@@ -257,11 +274,19 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
     own = environment.of_interpreter(interpreter)
     if own is not None:
         env.update(environment.active(own, env))
+    return _with_python(command, os.fspath(interpreter), o["target"])
+
+
+def _with_python(command: tuple[str, ...], python: str, target: str) -> tuple[str, ...]:
+    """The command with this interpreter in front of its script. Raises InvalidSpec."""
     first = os.path.basename(command[0])
+    if target != "local" and not python.startswith("/"):
+        raise InvalidSpec(f"With --on, --python takes the path of a Python on {output.shown(target)}.",
+                          hint=f"See its Pythons: stoker machine check {output.shown(target)}")
     if command[0].endswith(".py"):
-        return (os.fspath(interpreter), *command)
+        return (python, *command)
     if first.startswith("python"):
-        return (os.fspath(interpreter), *command[1:])
+        return (python, *command[1:])
     raise InvalidSpec(f"--python needs a Python script; {output.shown(first)} is not one.", hint="stoker run --python .venv train.py")
 
 

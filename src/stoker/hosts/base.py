@@ -97,6 +97,10 @@ class Host(ABC):
         error of its own."""
         self.give(source, target)
 
+    def missing(self, entries: Sequence[list], cache: str) -> list[list]:
+        """[sha256, bytes of it that came already] of the files of a parcel whose content `deliver` would send."""
+        return []
+
     @abstractmethod
     def forward(self, port_or_socket: str) -> AbstractContextManager[Path]:
         """A unix socket here that reaches a TCP port of the machine's own loopback ("8888"), or a unix socket there ("/path")."""

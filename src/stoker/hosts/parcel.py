@@ -147,7 +147,7 @@ class Cache:
 
     def missing(self, entries):
         """[sha256, bytes of it that came already] of all content that is not here."""
-        found, part = [], self._part_name()
+        found, part = [], self._part_name() if os.path.isdir(self.folder) else ".part"
         for sha, (_path, size) in contents(entries).items():
             with contextlib.suppress(OSError):
                 if os.stat(self.path(sha)).st_size == size:

@@ -170,6 +170,11 @@ class SshHost(Host):
                     _check(stream, f"{self.name}:{target}")
                     return
 
+    def missing(self, entries: Sequence[list], cache: str) -> list[list]:
+        with self._parcels("ask", cache) as (_stream, wire):
+            wire.tell(list(entries))
+            return wire.hear()["missing"]
+
     @contextmanager
     def _parcels(self, verb: str, cache: str, *words: str) -> Iterator[tuple[Stream, parcel.Wire]]:
         """The far end of parcel.py, sent ahead after that of tree.py. A failure there is raised as what it says."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
-from stoker.plane import detail, homecoming, labels, names, present
+from stoker.plane import detail, homecoming, labels, names, precheck, present
 from stoker.plane.admission import start_again, waits_for
 from stoker.plane.bringing import Bringer, Pulling
 from stoker.plane.hub import Events, Hub
@@ -97,11 +96,14 @@ class Service:
 
     # -- one run ------------------------------------------------------------------------------------------------------
 
-    def submit(self, spec: dict, limits: dict, env: dict[str, str], stdin: bytes | None, *, on_name_taken: str = "refuse") -> dict:
-        """A new run; or, with on_name_taken="continue", the unfinished one of that name if it is the same request."""
+    def submit(self, spec: dict, limits: dict, env: dict[str, str], stdin: bytes | None, *, on_name_taken: str = "refuse",
+               dry_run: bool = False) -> dict:
+        """A new run, or (dry_run) what it would send; or, with "continue", the unfinished one of that name if it is the same."""
         if on_name_taken not in ("refuse", "continue"):
             raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
         asked, wanted = read_spec(spec), read_limits(limits)
+        if dry_run:
+            return precheck.preview(asked, self._submitter.checked(asked), self._targets.config())
         with self._store.read() as q:
             there = self._submitter.find_named(q, asked, on_name_taken)
         if there is not None:
@@ -259,11 +261,11 @@ class Service:
             report["removed"] = [i for i in doomed if self._gone(i, max(0.0, deadline - time.monotonic()))]
         return report
 
-    def top(self) -> dict:
-        """This machine and what runs on it."""
-        target = self._targets.get("local")
+    def top(self, target: str = "") -> dict:
+        """A machine and what runs on it; without a name this one, and all that runs."""
+        name, target = target, self._targets.get(target or "local")
         with self._store.read() as q:
-            live = [run for run in q.listing(everything=False) if run.state in HOLDING]
+            live = [run for run in q.listing(everything=False) if run.state in HOLDING and name in ("", run.target)]
             told = self._many(q, live)
         for run, entry in zip(live, told, strict=True):
             seen = self._reconciler.seen(run.id)
@@ -271,13 +273,11 @@ class Service:
             entry["progress"] = detail.progress(run, target if run.target == "local" else None)
         return {"machine": detail.machine(target, target.capacity(max_age_s=2.0)), "runs": told}
 
-    def capacity(self, target: str = "local") -> dict:
-        """What a machine has, and what of it is handed out."""
-        capacity, room = (found := self._targets.get(target)).capacity(max_age_s=2.0), found.room(ask=True)
+    def capacity(self, target: str = "local", look: bool = False, modules: Sequence[str] | None = None, python: str = "") -> dict:
+        """What a machine has, and what of it is handed out; see `precheck.facts`."""
+        told = precheck.facts(self._targets.get(target), look, modules, python)
         with self._store.read() as q:
-            usage = usage_of(q.holders(target))
-        return {**dataclasses.asdict(capacity), "target": target, "slots": room.slots, "slots_used": usage.slots,
-                "gpus_used": {uuid: name for uuid, name in usage.gpus.items() if uuid in (room.gpus or ())}}
+            return told | precheck.used(usage_of(q.holders(target)), told)
 
     def info(self) -> dict:
         """The server's own facts."""

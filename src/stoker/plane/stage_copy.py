@@ -51,6 +51,14 @@ class _Plan:
     folders: set[str] = field(default_factory=set)
     bytes: int = 0
     skipped: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def plan(folder: Path, limit_bytes: int) -> _Plan:
+    """What `freeze` would copy: `.files`, `.links` as (path, lstat), `.folders`, `.bytes`; `.left_out`: path -> why. Raises the same."""
+    folder = Path(os.path.abspath(folder))
+    _check_folder(folder)
+    return _plan(folder, belongings(folder), limit_bytes)
 
 
 def freeze(folder: Path, target: Path, limit_bytes: int) -> FrozenInfo:
@@ -132,6 +140,7 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
         raise _too_big(folder, plan.bytes, weight, limit_bytes)
     if len(plan.files) + len(plan.links) > MAX_FILES:
         raise _too_many(folder, plan)
+    plan.left_out = dict(sorted(listing.left_out.items()))
     plan.skipped += [f"{path} is not in the copy ({why})" for path, why in sorted(listing.left_out.items())]
     return plan
 

@@ -50,6 +50,15 @@ class Submitter:
         raise StateError(f"The name '{asked.name}' is already used by a run ({state}{why}).",
                          hint=f"Choose another --name, or {free}")
 
+    def checked(self, asked: Spec) -> Target:
+        """The place where it is to run, after all checks that need no copy. Raises StokerError."""
+        target = self._targets.get(asked.target)
+        _check_folders(asked, target)
+        if not target.here:
+            _check_script(asked)
+        self._check_size(asked, target)
+        return target
+
     def submit(self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float) -> Run:
         """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
         target = self._targets.get(asked.target)
@@ -59,6 +68,7 @@ class Submitter:
                               hint="stoker run --on NAME --pull '*.pt' train.py")
         after = self._after(asked)
         if not target.here:  # the rest may hold secrets of this machine, and means nothing there
+            _check_script(asked)
             env = {name: env[name] for name in asked.env_names if name in env}
         argv, warnings, wanted = _resolve(asked, target, env, stdin)
         self._check_size(asked, target)
@@ -213,8 +223,22 @@ def _resolve(asked: Spec, target: Target, env: dict[str, str], stdin: bytes | No
     if target.here:
         found = stage.resolve(list(asked.command), Path(asked.folder), env)
         return list(found.argv), list(found.warnings), _Wanted(env, stdin, found.script, found.interpreter)
-    argv = list(asked.command)
-    return ["python3", *argv] if argv[0].endswith(".py") else argv, [], _Wanted(env, stdin)
+    argv, python = list(asked.command), target.config.python or "python3"
+    if argv[0].endswith(".py"):
+        argv.insert(0, python)
+    elif argv[0] in ("python", "python3") and target.config.python:
+        argv[0] = python
+    return argv, [], _Wanted(env, stdin)
+
+
+def _check_script(asked: Spec) -> None:
+    """Raises NotFound for a script of the working folder that is not there, before anything is sent to another machine."""
+    words = list(asked.command)
+    named = words[0] if words[0].endswith(".py") else ""
+    if os.path.basename(words[0]).startswith("python") and len(words) > 1 and words[1].endswith(".py"):
+        named = words[1]
+    if named and not os.path.isabs(named) and not os.path.exists(os.path.join(asked.folder, named)):
+        raise NotFound(f"There is no file {named} in {asked.folder}.", hint="Check the path.")
 
 
 def _check_folders(asked: Spec, target: Target) -> None:

@@ -88,7 +88,8 @@ def shutdown(request: Request, body: Body) -> Answer:
 def submit(plane: Plane, body: Body) -> Answer:
     spec, limits = _field(body, "spec", dict, default={}), _field(body, "limits", dict, default={})
     env, stdin = _environment(body), _stdin(body)
-    return Answer(plane.submit(spec, limits, env, stdin, on_name_taken=_field(body, "on_name_taken", str, default="refuse")))
+    return Answer(plane.submit(spec, limits, env, stdin, on_name_taken=_field(body, "on_name_taken", str, default="refuse"),
+                               dry_run=_field(body, "dry_run", bool, default=False)))
 
 
 @router.get("/runs")
@@ -198,10 +199,10 @@ def gc(plane: Plane, body: Body) -> Answer:
 
 
 @router.get("/top")
-def top(plane: Plane) -> Answer:
-    return Answer(plane.top())
+def top(plane: Plane, target: str = "") -> Answer:
+    return Answer(plane.top(target))
 
 
 @router.get("/capacity")
-def capacity(plane: Plane, target: str = "local") -> Answer:
-    return Answer(plane.capacity(target))
+def capacity(plane: Plane, words: Words, target: str = "local", look: bool = False, python: str = "") -> Answer:
+    return Answer(plane.capacity(target, look, words.get("module"), python))

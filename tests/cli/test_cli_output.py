@@ -6,8 +6,8 @@ import time
 
 from stoker.base.units import iso
 from stoker.cli import output
-from stoker.cli.follow import Modes
 from stoker.cli.listing import state_words, when_words
+from stoker.cli.run.follow import Modes
 from stoker.cli.show import opening, sections
 
 

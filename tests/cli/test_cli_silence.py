@@ -11,7 +11,7 @@ import pytest
 from benchmarks.ground import Ground, until
 
 from real.sshd import Sshd
-from stoker.cli.follow import Follower
+from stoker.cli.run.follow import Follower
 
 
 @pytest.mark.real("sshd")

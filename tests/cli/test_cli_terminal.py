@@ -15,7 +15,7 @@ from benchmarks.ground import alive, children, kill, until
 
 PROGRAM = """
 import os, signal, sys, time
-from stoker.cli.terminal import Terminal
+from stoker.cli.run.terminal import Terminal
 terminal = Terminal(0)
 {}
 """

@@ -12,7 +12,7 @@ from stoker.base.errors import InvalidSpec
 from stoker.base.spec import Spec
 from stoker.cli import main as entry
 from stoker.cli import output
-from stoker.cli.run import make_spec, parse_env_file, parse_mounts, run, run_env
+from stoker.cli.run.command import make_spec, parse_env_file, parse_mounts, run, run_env
 
 
 def parsed(*words: str) -> tuple[tuple[str, ...], dict]:

@@ -187,13 +187,13 @@ def test_a_run_without_a_name_is_not_found(tmp_path: Path):
 @pytest.mark.parametrize(("ref", "path"), [("a b", "a%20b"), ("-rf", "-rf"), ("日本", "%E6%97%A5%E6%9C%AC"), ("a/b?c#d", "a%2Fb%3Fc%23d"),
                                            ("x\udcff", "x%FF"), ("%41", "%2541")])
 def test_any_name_makes_a_path(ref: str, path: str):
-    assert client_module._path(ref, "show") == f"/v1/runs/{path}/show"
+    assert client_module.path_of(ref, "show") == f"/v1/runs/{path}/show"
 
 
 def test_queries_keep_odd_bytes_and_lists():
     words = {"folder": "/a b\udcff", "command": ["x", "--y=1&2"], "none": None, "yes": True, "n": 3}
-    assert client_module._query(words) == "?folder=%2Fa%20b%FF&command=x&command=--y%3D1%262&yes=true&n=3"
-    assert client_module._query({"none": None}) == ""
+    assert client_module.query_of(words) == "?folder=%2Fa%20b%FF&command=x&command=--y%3D1%262&yes=true&n=3"
+    assert client_module.query_of({"none": None}) == ""
 
 
 def test_versions_compare_as_numbers():

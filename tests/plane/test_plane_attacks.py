@@ -19,9 +19,10 @@ import pytest
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import Denied, TargetError
 from stoker.hosts.base import Stream
-from stoker.plane import present, reconciler
+from stoker.plane import present
+from stoker.plane.control import reconciler
+from stoker.plane.control.watching import first_lines
 from stoker.plane.service import Service
-from stoker.plane.watching import first_lines
 
 FOREVER = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"]
 

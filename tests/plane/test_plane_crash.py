@@ -193,7 +193,7 @@ def test_a_kill_before_the_commit_leaves_no_run_and_the_folder_is_swept(ground):
     assert second("runs", all=True) == []
     made = second(*ground.counter("mine"))
     assert ground.final(second, "mine")["state"] == "done" and ground.starts("mine") == 1
-    from stoker.plane.spool import Spool
+    from stoker.plane.control.spool import Spool
     swept = Spool(ground.home / "spool").sweep(lambda: {made["id"]}, time.time() + 61)
     assert len(swept) == 1 and os.listdir(ground.home / "spool") == []
 

@@ -7,19 +7,8 @@ import pytest
 
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import REASONS, State
-from stoker.plane.lifecycle import (
-    PHASES,
-    Admission,
-    Room,
-    Usage,
-    admit,
-    admit_queue,
-    decide,
-    exit_code,
-    stop_order,
-    usage_of,
-    waits_after,
-)
+from stoker.plane.capacity import Admission, Room, Usage, admit, admit_queue, usage_of, waits_after
+from stoker.plane.control.lifecycle import PHASES, decide, exit_code, stop_order
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run
 
 NOW = 1_000_000.0

@@ -13,11 +13,11 @@ from stoker.base.errors import ServerError
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import State
 from stoker.plane import names
-from stoker.plane.hub import Hub
+from stoker.plane.control.recovery import recover
+from stoker.plane.control.spool import Spool, fill, said_when_full
 from stoker.plane.logs import Pieces, last_lines
-from stoker.plane.recover import recover
-from stoker.plane.spool import Spool, fill, said_when_full
-from stoker.plane.store import open_store
+from stoker.plane.notifier import Hub
+from stoker.plane.store.database import open_store
 from stoker.plane.targets import _used_by
 
 # -- hub

@@ -12,8 +12,8 @@ from stoker.base.errors import Denied, ServerError, StateError
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import State
 from stoker.plane.record import WISH_RM, WISH_STOP, Run, command_key, folder_key
-from stoker.plane.store import KNOWN_SCHEMAS, open_store
-from stoker.plane.tables import SCHEMA, metadata
+from stoker.plane.store.database import KNOWN_SCHEMAS, open_store
+from stoker.plane.store.tables import SCHEMA, metadata
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_the_migrations_lead_to_the_tables(tmp_path):
     store.close()
     from pathlib import Path
 
-    import stoker.plane.migrations as package
+    import stoker.plane.store.migrations as package
     script = ScriptDirectory(str(Path(package.__file__).parent))
     assert script.get_heads() == [SCHEMA]
     assert tuple(r.revision for r in script.walk_revisions())[::-1] == KNOWN_SCHEMAS
@@ -164,7 +164,7 @@ def at_schema(path, revision):
     from alembic import command
     from alembic.config import Config
 
-    from stoker.plane import store as module
+    from stoker.plane.store import database as module
     engine = module._sqlite_engine(path)
     config = Config()
     config.set_main_option("script_location", str(module.Path(module.__file__).with_name("migrations")))
@@ -188,7 +188,7 @@ def test_from_the_one_before_nothing_is_lost(tmp_path):
 
 def test_a_kill_in_the_middle_of_a_migration_is_survived(tmp_path):
     path = tmp_path / "stoker.db"
-    program = "from pathlib import Path; import sys; from stoker.plane.store import open_store; open_store(Path(sys.argv[1])); print('open')"
+    program = "from pathlib import Path; import sys; from stoker.plane.store.database import open_store; open_store(Path(sys.argv[1])); print('open')"
     for nth in (1, 2):
         done = subprocess.run([sys.executable, "-c", program, str(path)], env={**os.environ, "STOKER_CRASH_AT": f"migrate.middle:{nth}"}, check=False)
         assert done.returncode == -9
@@ -209,7 +209,7 @@ def test_a_kill_in_the_middle_of_a_migration_is_survived(tmp_path):
 def test_opening_a_present_database_needs_no_alembic(tmp_path):
     path = tmp_path / "stoker.db"
     open_store(path).close()
-    program = "from pathlib import Path; import sys; from stoker.plane.store import open_store; open_store(Path(sys.argv[1])); print('alembic' in sys.modules)"
+    program = "from pathlib import Path; import sys; from stoker.plane.store.database import open_store; open_store(Path(sys.argv[1])); print('alembic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

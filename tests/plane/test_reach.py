@@ -6,9 +6,10 @@ import os
 import threading
 
 from stoker.base.errors import TargetError
-from stoker.plane import present, watching
+from stoker.plane import present
+from stoker.plane.control import watching
+from stoker.plane.control.watching import Watch
 from stoker.plane.reach import RETRY_MAX_S, Reach, Silence
-from stoker.plane.watching import Watch
 
 
 def test_a_silence_begins_once_and_ends_with_an_answer():

@@ -7,7 +7,7 @@ import venv
 
 import pytest
 
-from stoker.plane import stage
+from stoker.plane.staging import stage
 
 setuptools = pytest.importorskip("setuptools")
 pytest.importorskip("pip")

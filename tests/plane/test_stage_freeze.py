@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.errors import InvalidSpec, StateError, TargetError
-from stoker.plane import stage, stage_copy
+from stoker.plane.staging import frozen_copy, stage
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always", "-c", "init.defaultBranch=main"]
 BIG = 10**12
@@ -175,8 +175,8 @@ def test_holes_stay_holes(folder, tmp_path):
 
 def test_bytes_are_the_same_where_the_kernel_does_not_copy(folder, tmp_path):
     (folder / "large.bin").write_bytes(os.urandom(5_000_003))
-    way = stage_copy._Way(clone=False, kernel=False)
-    stage_copy.copy_file(str(folder / "large.bin"), str(tmp_path / "copy.bin"), (folder / "large.bin").stat(), way)
+    way = frozen_copy._Way(clone=False, kernel=False)
+    frozen_copy.copy_file(str(folder / "large.bin"), str(tmp_path / "copy.bin"), (folder / "large.bin").stat(), way)
     assert (tmp_path / "copy.bin").read_bytes() == (folder / "large.bin").read_bytes()
 
 
@@ -271,7 +271,7 @@ FREEZE = """
 import sys
 from pathlib import Path
 from stoker.base.errors import StokerError
-from stoker.plane import stage
+from stoker.plane.staging import stage
 try:
     stage.freeze(Path(sys.argv[1]), Path(sys.argv[2]), 10**12)
 except StokerError as e:

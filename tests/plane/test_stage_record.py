@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stoker.plane import stage, stage_record
+from stoker.plane.staging import code_record, stage
 
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
 
@@ -114,8 +114,8 @@ def test_the_manifest_hashes_code_and_lists_the_rest(folder, tmp_path):
 
 
 def test_bounds_are_kept_and_said(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(stage_record, "MAX_FILES", 20)
-    monkeypatch.setattr(stage_record, "DIFF_BYTES", 3_000)
+    monkeypatch.setattr(code_record, "MAX_FILES", 20)
+    monkeypatch.setattr(code_record, "DIFF_BYTES", 3_000)
     _write(folder / "train.py", "old\n")
     _write(folder / "big.py", "old\n")
     _commit(folder)
@@ -169,7 +169,7 @@ def test_new_files_in_a_frozen_copy(folder, tmp_path):
 
 
 def test_a_folder_the_record_does_not_cover_is_judged_by_time(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(stage_record, "MAX_IN_FOLDER", 5)
+    monkeypatch.setattr(code_record, "MAX_IN_FOLDER", 5)
     for n in range(30):
         _write(folder / f"data/{n}.txt")
     old = time.time() - 100
@@ -193,5 +193,5 @@ def test_nothing_recorded_and_nothing_there(tmp_path):
 def test_the_folder_itself_is_listed_however_little_time_there_is(folder, tmp_path, monkeypatch):
     _write(folder / "train.py")
     _write(folder / "deep/b.py")
-    monkeypatch.setattr(stage_record, "_WALK_TIME_S", 0.0)
+    monkeypatch.setattr(code_record, "_WALK_TIME_S", 0.0)
     assert stage.record_code(folder, tmp_path / "code")["files"] == 1

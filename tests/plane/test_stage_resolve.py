@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stoker.base.errors import InvalidSpec
-from stoker.plane import stage
+from stoker.plane.staging import stage
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_odd_names(folder, bare, name):
 def test_a_script_that_may_not_be_read(folder, bare):
     (folder / "train.py").write_text("")
     (folder / "train.py").chmod(0)
-    program = ("import sys; from pathlib import Path; from stoker.plane import stage; from stoker.base.errors import Denied\n"
+    program = ("import sys; from pathlib import Path; from stoker.plane.staging import stage; from stoker.base.errors import Denied\n"
                "try: stage.resolve(['train.py'], Path(sys.argv[1]), {'PATH': sys.argv[2]})\n"
                "except Denied as e: print(e.message)")
     argv = [sys.executable, "-c", program, str(folder), str(bare / "bin")]

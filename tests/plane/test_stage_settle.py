@@ -10,8 +10,8 @@ import pytest
 
 from stoker.base import rundir
 from stoker.base.errors import TargetError
-from stoker.plane import stage
-from stoker.plane.stage_settle import LIST
+from stoker.plane.staging import stage
+from stoker.plane.staging.settling import LIST
 
 BIG = 10**12
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from stoker.base.config import home
-from stoker.cli import tuned
+from stoker.cli.run import tuned
 from stoker.tune import keep
 
 SETTINGS = {"version": 1, "loaders": {"train.py:4#0": {"workers": 2}}, "threads": 1}

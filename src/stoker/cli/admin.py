@@ -115,7 +115,7 @@ def _quick_keys() -> Iterator[None]:
     import termios
     import tty
 
-    from stoker.cli.terminal import Terminal
+    from stoker.cli.run.terminal import Terminal
 
     if not output.is_terminal(sys.stdin) or not Terminal(0).foreground():
         yield
@@ -130,7 +130,7 @@ def _quick_keys() -> Iterator[None]:
 
 def _quit_within(seconds: float) -> bool:
     """Was `q` typed? Waits so long for it."""
-    from stoker.cli.terminal import Terminal
+    from stoker.cli.run.terminal import Terminal
 
     if not output.is_terminal(sys.stdin) or not Terminal(0).foreground():
         time.sleep(seconds)

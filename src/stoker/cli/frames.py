@@ -16,7 +16,7 @@ class Frames:
 
     def write(self, piece: bytes) -> None:
         """The next bytes of the log. Raises OSError."""
-        from stoker.cli.follow import write_all
+        from stoker.cli.run.follow import write_all
 
         if self._raw:
             write_all(1, piece)
@@ -32,7 +32,7 @@ class Frames:
 
     def end(self) -> None:
         """The log ends here."""
-        from stoker.cli.follow import write_all
+        from stoker.cli.run.follow import write_all
 
         rest, self._rest = self._rest, b""
         write_all(1, self._settled(rest))

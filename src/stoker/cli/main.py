@@ -17,7 +17,7 @@ from stoker.cli import output
 
 # verb: (module under stoker.cli, function, what the list of verbs says)
 VERBS: dict[str, tuple[str, str, str]] = {
-    "run": ("run", "run", "Run a script or any other command."),
+    "run": ("run.command", "run", "Run a script or any other command."),
     "ps": ("listing", "ps", "List active runs and the ten that ended last."),
     "show": ("show", "show", "Show a run: status, reason, what to type next."),
     "logs": ("runs", "logs", "Print the output of a run; -f follows."),

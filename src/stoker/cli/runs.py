@@ -13,7 +13,7 @@ import click
 from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, NotFound, ServerError, StateError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration
-from stoker.cli import arrivals, output
+from stoker.cli import output
 from stoker.cli.frames import Frames
 from stoker.cli.options import (
     ENDED_EARLY,
@@ -30,6 +30,7 @@ from stoker.cli.options import (
     spread,
     tagged,
 )
+from stoker.cli.run import arrivals
 
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
 UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot be reached
@@ -85,7 +86,7 @@ def newest_run() -> dict:
 
 def _print_all_lives(run_id: str, put: Frames) -> bool:
     """The log of a run that came back, over its attempts; False if it never did."""
-    from stoker.cli.lives import whole_log
+    from stoker.cli.whole_log import whole_log
 
     shown = plane().show(run_id)
     if not (shown.get("resume") or {}).get("log"):
@@ -161,7 +162,7 @@ def attach(ref: str, no_input: bool) -> int:
 
     Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-Z detaches. The exit code is the run's own.
     """
-    from stoker.cli.follow import Follower
+    from stoker.cli.run.follow import Follower
 
     run = plane().show(ref)
     say_which(ref, run)
@@ -316,7 +317,7 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
 
     @TAG starts all runs with a tag that failed or were stopped.
     """
-    from stoker.cli.run import next_attempt
+    from stoker.cli.run.command import next_attempt
 
     if ref.startswith("@"):
         return _start_tagged(ref, follow, edited, as_json)
@@ -328,7 +329,7 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     if resume.get("dear") and not edited:
         output.say(f"{output.shown(run['name'])}: resuming {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
     if follow:
-        from stoker.cli.follow import Follower
+        from stoker.cli.run.follow import Follower
 
         try:
             return Follower(run, attempt=attempt).follow()

@@ -11,9 +11,10 @@ import click
 
 from stoker.base.errors import InvalidSpec, StateError
 from stoker.base.state import State
-from stoker.cli import grid, launch, output, tuned
+from stoker.cli import grid, output
 from stoker.cli.options import ALL_RUNS, ENDED_EARLY, json_option, plane
-from stoker.cli.run import Command, choose_python, make_spec, run, run_env
+from stoker.cli.run import launch, tuned
+from stoker.cli.run.command import Command, choose_python, make_spec, run, run_env
 
 EPILOG = """Put Stoker's options before the command; everything after its first word belongs to the command.
 

@@ -16,9 +16,9 @@ from stoker.base.config import home
 from stoker.base.errors import InvalidSpec, NotFound
 from stoker.base.state import EXIT_LIMIT, EXIT_NOT_TUNED
 from stoker.cli import output
-from stoker.cli.keys import leave_on_signals
 from stoker.cli.options import Duration, json_option
-from stoker.cli.run import choose_python, run_env
+from stoker.cli.run.command import choose_python, run_env
+from stoker.cli.run.keys import leave_on_signals
 
 if TYPE_CHECKING:
     from stoker.tune.search import Report

@@ -22,10 +22,10 @@ from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, StokerError
 from stoker.base.state import State
 from stoker.base.units import format_duration
 from stoker.cli import compare, output
-from stoker.cli.keys import leave_on_signals
-from stoker.cli.lives import whole_log
 from stoker.cli.options import Duration, json_option, plane
-from stoker.cli.run import choose_python, make_spec, run_env
+from stoker.cli.run.command import choose_python, make_spec, run_env
+from stoker.cli.run.keys import leave_on_signals
+from stoker.cli.whole_log import whole_log
 
 EPILOG = """The script runs in frozen copies of this folder, which Stoker deletes afterwards; your files do not change. The script
 runs once without recording, once recorded, and then once per kill: SIGKILL at a random moment, then `stoker start`. At the end

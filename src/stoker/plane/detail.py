@@ -14,11 +14,11 @@ from stoker.base.errors import StateError
 from stoker.base.state import State, known_reason, resuming
 from stoker.base.units import iso
 from stoker.plane import own_files, resume, steps
-from stoker.plane.lifecycle import exit_code
-from stoker.plane.outputs import Ground, is_sound
+from stoker.plane.control.lifecycle import exit_code
 from stoker.plane.present import begun, typed_ref
 from stoker.plane.record import Run
 from stoker.plane.run_folder import Question, RunFolder, tail, whole
+from stoker.plane.staging.outputs import Ground, is_sound
 from stoker.plane.targets import Target
 
 ATTEMPTS_SHOWN = 20

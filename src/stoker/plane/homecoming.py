@@ -5,11 +5,11 @@ It is a row of `meta` for each run, written with the end of the run. So an older
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Iterable, Sequence
 
 from stoker.base.units import format_size, iso
-from stoker.plane import outputs
 from stoker.plane.record import Run
 
 PREFIX = "home/"
@@ -52,7 +52,7 @@ def to_bring(files: Sequence[dict], patterns: Sequence[str], limit_bytes: int) -
     """What comes home at the end, and what stays: all that the patterns mean, and of the others the smaller ones up to a sum of sizes."""
     named, rest = [], []
     for file in files:
-        (named if any(outputs.is_meant(file["path"], each) for each in patterns) else rest).append(file)
+        (named if any(is_meant(file["path"], each) for each in patterns) else rest).append(file)
     left, total = [], 0
     for file in sorted(rest, key=lambda each: (each["size"], each["path"])):
         total += file["size"]
@@ -122,3 +122,8 @@ def _count(number: int) -> str:
 def _names(listed: dict) -> str:
     more = listed["count"] - len(listed["paths"][:SHOWN])
     return ", ".join(listed["paths"][:SHOWN]) + (f" and {more:,} more" if more else "")
+
+
+def is_meant(path: str, pattern: str) -> bool:
+    """Whether a pattern means this path: it is the path, a folder above it, or a pattern of the shell's whose "*" also stands for "/"."""
+    return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/") or pattern == "."

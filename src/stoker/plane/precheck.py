@@ -11,8 +11,8 @@ from stoker.base.config import Config
 from stoker.base.errors import StokerError
 from stoker.base.spec import Spec
 from stoker.hosts import parcel
-from stoker.plane import stage
-from stoker.plane.lifecycle import Usage
+from stoker.plane.capacity import Usage
+from stoker.plane.staging import stage
 from stoker.plane.targets import Target
 
 LARGEST = 5

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import stoker
-from stoker.backends.base import Observation
-from stoker.base import rundir
 from stoker.base.config import Home, keep_reserve, make_home
-from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
+from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, State
 from stoker.base.units import format_duration, iso
 from stoker.hosts.base import Stream
-from stoker.plane import detail, homecoming, labels, names, precheck, present
-from stoker.plane.admission import start_again, waits_for
-from stoker.plane.bringing import Bringer, Pulling
-from stoker.plane.hub import Events, Hub
-from stoker.plane.lifecycle import decide, usage_of, waits_after
+from stoker.plane import detail, homecoming, precheck, present
+from stoker.plane.capacity import usage_of
+from stoker.plane.control.admission import start_again
+from stoker.plane.control.lifecycle import decide
+from stoker.plane.control.reconciler import Reconciler
+from stoker.plane.control.recovery import recover
+from stoker.plane.control.spool import Spool
+from stoker.plane.finding import Finding
 from stoker.plane.logs import Log, Pieces
+from stoker.plane.notifier import Events, Hub
 from stoker.plane.numbers import overview
 from stoker.plane.numbers.halving import Halver
 from stoker.plane.numbers.overview import Overview
-from stoker.plane.queries import Queries
-from stoker.plane.reconciler import Reconciler
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
 from stoker.plane.recorded import recorded
-from stoker.plane.recover import recover
 from stoker.plane.request import read_grace, read_limits, read_spec
 from stoker.plane.run_folder import RunFolder
-from stoker.plane.spool import Spool
-from stoker.plane.store import open_store
+from stoker.plane.staging.bringing import Bringer, Pulling
+from stoker.plane.store import labels
+from stoker.plane.store.database import open_store
+from stoker.plane.store.queries import Queries
 from stoker.plane.submit import Submitter
-from stoker.plane.targets import Target, Targets
+from stoker.plane.targets import Targets
 
 WAIT_MAX_S = 60.0
 WAIT_STEP_S = 1.0  # a follower that was closed leaves this soon
@@ -44,7 +44,7 @@ REMOVED_WITHIN_S = 15.0
 GC_AGE_S = 7 * 86400.0
 
 
-class Service:
+class Service(Finding):
     """The plane of one state folder: store, reconciler and verbs. `close` leaves every run going."""
 
     def __init__(self, where: Home) -> None:
@@ -340,33 +340,6 @@ class Service:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _find(self, ref: str, active: bool = False) -> Run:
-        """The run of this id, else the newest of this name (with `active` the newest that has not ended), else of this start of an id."""
-        with self._store.read() as q:
-            run = q.get(ref) or (q.newest_named(ref, active=True) if active else None) or q.newest_named(ref) or q.by_name(ref)
-            if run is not None:
-                return run
-            found = q.by_prefix(ref) if ref else []
-            meant = names.meant(ref, q.newest_names()) if ref and not found else ""
-        if len(found) == 1:
-            return found[0]
-        if found:
-            named = ", ".join(run.id for run in found[:5])
-            raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more characters, or the name.")
-        raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
-
-    def _same_name(self, ref: str, run: Run) -> int:
-        """The number of runs that `ref` may mean."""
-        if ref == run.id or ref not in (run.name, run.name_stem):
-            return 1
-        with self._store.read() as q:
-            return max(1, q.count_named(ref))
-
-    def _typed(self, run: Run) -> str:
-        """What to type for a run: its name, or its id where the name means a newer run."""
-        with self._store.read() as q:
-            return present.typed_ref(run.id if q.older_of_name([run.id]) else run.name)
-
     def _again(self, q: Queries, run: Run) -> Run:
         """The run on its way to its next attempt."""
         if run.state is State.PENDING and run.wish == WISH_RUN and q.waits_of([run.id]):
@@ -412,70 +385,6 @@ class Service:
             with self._store.read() as q:
                 return q.get(run_id) is None
         return self._hub.wait_until(run_id, gone, timeout_s, time.monotonic)
-
-    def _attempt(self, run: Run, attempt: int | None, *, ask: bool = False) -> int:
-        """The number of an attempt that has begun. `ask` the machine where the row may be a moment behind it."""
-        begun = present.begun(run)
-        if ask and run.state in (State.STAGING, State.STARTING, State.STOPPING) and (attempt is None or attempt > begun):
-            seen = self._look(run, self._known_target(run))
-            begun = max(begun, (seen.attempt if seen else None) or 0)
-        number = begun if attempt is None else attempt
-        if begun == 0:
-            raise StateError(f"{run.name} has not started: {present.sentence(run)}", hint=f"stoker show {self._typed(run)}")
-        if number > begun and not run.state.final:
-            raise StateError(f"{run.name} has no attempt {number} yet.", hint=f"stoker show {self._typed(run)}")
-        if not 1 <= number <= begun:
-            raise NotFound(f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {self._typed(run)}")
-        return number
-
-    def _has_begun(self, run_id: str, attempt: int | None) -> bool:
-        with self._store.read() as q:
-            run = q.get(run_id)
-        return run is None or run.state.final or present.begun(run) >= (attempt or 1)
-
-    def _target(self, run: Run) -> Target | None:
-        try:
-            return self._targets.get(run.target)
-        except InvalidSpec:
-            return None
-
-    def _known_target(self, run: Run) -> Target:
-        return self._targets.get(run.target)
-
-    def _look(self, run: Run, target: Target) -> Observation | None:
-        """Seen just now; what was seen last where the machine cannot be reached."""
-        with contextlib.suppress(StokerError):
-            return target.backend.poll([run.id]).get(run.id)
-        return self._reconciler.seen(run.id)
-
-    def _used(self, run: Run) -> float:
-        """Running seconds over all attempts, as of now."""
-        seen = self._reconciler.seen(run.id)
-        if run.state.final or seen is None or seen.used_s is None:
-            return run.used_s
-        running = run.state is State.RUNNING and seen.heartbeat_at
-        return max(run.used_s, seen.used_s + (max(0.0, time.time() - seen.heartbeat_at) if running else 0.0))
-
-    def _one(self, run: Run) -> dict:
-        with self._store.read() as q:
-            return self._many(q, [run])[0]
-
-    def _many(self, q: Queries, runs: list[Run]) -> list[dict]:
-        """Run objects; what is the same for all is asked once."""
-        targets = {name: self._target(run) for name, run in {run.target: run for run in runs}.items()}
-        waiting = [run for run in runs if run.state is State.PENDING]
-        usage = {name: usage_of(q.holders(name)) for name in {run.target for run in waiting}}
-        after = q.waits_of([run.id for run in waiting])
-        others = {i: q.get(i) for i in {i for ids in after.values() for i in ids}}
-        ids = [run.id for run in runs]
-        older, labelled, homes = q.older_of_name(ids), labels.of(q, ids), q.metas(list(map(homecoming.key, ids)))
-        behind = {run.id: waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id) for run in waiting}
-        told = {run.id: waits_for(run, targets[run.target], usage[run.target], behind[run.id]) for run in waiting}
-        return [present.run_object(run, targets[run.target], ref=run.id if run.id in older else "", waits_for=told.get(run.id),
-                                   used_s=self._used(run), still_s=present.stands_still(run, self._reconciler.seen(run.id)),
-                                   silence=self._reconciler.reach.silence(run.target), label=labelled.get(run.id),
-                                   home=homecoming.read(homes.get(homecoming.key(run.id))),
-                                   kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
 
     def changed(self, run_id: str | None) -> dict:
         """What `events` says about a run that has changed."""

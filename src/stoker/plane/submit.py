@@ -14,14 +14,15 @@ from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import RETRY_REASONS, State
 from stoker.base.units import iso
-from stoker.plane import names, stage
-from stoker.plane.admission import at_once
-from stoker.plane.lifecycle import Admission, Usage, admit, shared_gpus
+from stoker.plane import names
+from stoker.plane.capacity import Admission, Usage, admit, shared_gpus
+from stoker.plane.control.admission import at_once
+from stoker.plane.control.spool import Spool, fill
 from stoker.plane.present import typed_ref
-from stoker.plane.queries import Queries
 from stoker.plane.record import Run, command_key, folder_key
-from stoker.plane.spool import Spool, fill
-from stoker.plane.store import Store
+from stoker.plane.staging import stage
+from stoker.plane.store.database import Store
+from stoker.plane.store.queries import Queries
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 
 SKIPPED_SHOWN = 5

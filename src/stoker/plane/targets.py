@@ -16,7 +16,7 @@ from stoker.base.removal import clear
 from stoker.base.units import format_size
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
-from stoker.plane.lifecycle import Room
+from stoker.plane.capacity import Room
 
 GPUS_OLD_S = 2.0  # who uses a GPU may change at any moment
 BUSY_BYTES, BUSY_SHARE = 10**9, 0.1  # of a GPU's memory: more is somebody's work

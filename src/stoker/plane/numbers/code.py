@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from stoker.plane import stage_git
+from stoker.plane.staging import git_folder
 
 FILES_MAX = 500  # that are shown
 FILE_MAX = 1_000_000  # bytes of one; a larger one has no recorded hash
@@ -63,9 +63,9 @@ class Recorded:
             yield base if patch is None else patched(base, patch)
 
     def _of_git(self, path: str, deadline: float) -> bytes | None:
-        if self._commit is None or not stage_git.in_repository(self._folder) or time.monotonic() > deadline:
+        if self._commit is None or not git_folder.in_repository(self._folder) or time.monotonic() > deadline:
             return None
-        asked = stage_git.ask(self._folder, "show", f"{self._commit}:./{path}")
+        asked = git_folder.ask(self._folder, "show", f"{self._commit}:./{path}")
         found = asked.answer(deadline, FILE_MAX + 1) if asked else b""
         return found if asked and asked.ok else None
 

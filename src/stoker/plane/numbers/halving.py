@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.state import State
-from stoker.plane import labels
 from stoker.plane.numbers import comparison, words
 from stoker.plane.numbers.curves import Curve
 from stoker.plane.numbers.reader import Numbers, chosen
 from stoker.plane.present import begun
 from stoker.plane.record import Run
-from stoker.plane.store import Store
+from stoker.plane.store import labels
+from stoker.plane.store.database import Store
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ from stoker.base import reading, rundir
 from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
 from stoker.base.near import near
 from stoker.base.state import State
-from stoker.plane import detail, resume, stage_record, steps
+from stoker.plane import detail, resume, steps
 from stoker.plane.numbers import code, comparison, words
 from stoker.plane.numbers.curves import Curve, told
 from stoker.plane.numbers.reader import NUMBERS, Numbers, Reader, chosen, latest, size
 from stoker.plane.present import begun
 from stoker.plane.record import Run
 from stoker.plane.run_folder import RunFolder, whole
+from stoker.plane.staging import code_record
 from stoker.plane.targets import Target
 
 POINTS = 10_000  # of one curve, if not asked otherwise
@@ -154,7 +155,7 @@ def _recorded(run: Run, target: Target) -> code.Recorded:
                 return (Path(folder) / "file").read_bytes()
             except (StokerError, OSError):
                 return None
-    parts = (read(f"{rundir.CODE}/{name}") for name in (stage_record.MANIFEST, stage_record.COMMIT, stage_record.DIFF))
+    parts = (read(f"{rundir.CODE}/{name}") for name in (code_record.MANIFEST, code_record.COMMIT, code_record.DIFF))
     return code.Recorded(*parts, lambda path: read(f"{rundir.WORK}/{path}") if run.spec.copy else None)
 
 

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, StokerError, TargetError
 from stoker.base.rundir import ATTEMPTS, STEPS
 from stoker.base.state import State
-from stoker.cli import arrivals, output
-from stoker.cli.beside import Beside
-from stoker.cli.keys import Keys, Left
+from stoker.cli import output
 from stoker.cli.options import Patience, exit_code, plane
-from stoker.cli.terminal import Modes, Terminal, die_of_interrupt
+from stoker.cli.run import arrivals
+from stoker.cli.run.keys import Keys, Left
+from stoker.cli.run.local_view import Beside
+from stoker.cli.run.terminal import Modes, Terminal, die_of_interrupt
 
 if TYPE_CHECKING:
-    from stoker.client_attach import Attached
+    from stoker.client.attach import Attached
 
 INTERRUPTED = 128 + signal.SIGINT
 LOOK_S = 0.5  # so often it is looked whether only processes that were left behind live

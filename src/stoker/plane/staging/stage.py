@@ -9,10 +9,10 @@ from pathlib import Path
 from stoker.base.errors import InvalidSpec
 from stoker.doctor import command as commands
 from stoker.doctor import python, source
-from stoker.plane.stage_copy import FrozenInfo, freeze, into_copy, plan
-from stoker.plane.stage_editable import Editables, editable_env, editables
-from stoker.plane.stage_record import changed_files, record_code
-from stoker.plane.stage_settle import Settling, assure, write_list
+from stoker.plane.staging.code_record import changed_files, record_code
+from stoker.plane.staging.editable import Editables, editable_env, editables
+from stoker.plane.staging.frozen_copy import FrozenInfo, freeze, into_copy, plan
+from stoker.plane.staging.settling import Settling, assure, write_list
 
 __all__ = ["Editables", "FrozenInfo", "Resolved", "Settling", "assure", "changed_files", "editable_env", "editables", "freeze",
            "into_copy", "plan", "record_code", "resolve", "write_list"]

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.state import State
-from stoker.plane import fetching, homecoming, outputs, present
-from stoker.plane.hub import Hub
-from stoker.plane.outputs import Ground
+from stoker.plane import homecoming, present
+from stoker.plane.notifier import Hub
 from stoker.plane.record import WISH_RM, Run
-from stoker.plane.store import Store
+from stoker.plane.staging import fetching, outputs
+from stoker.plane.staging.outputs import Ground
+from stoker.plane.store.database import Store
 from stoker.plane.targets import Target, Targets
 
 log = logging.getLogger(__name__)
@@ -201,7 +202,7 @@ class Bringer:
         """What was asked for, of a run that goes on: files that stand still, or have been written to for a while. Raises StokerError."""
         ground = _ground(run, target)
         with ground.locked():
-            files = [f for f in fetching.files(run, target)[0] if any(outputs.is_meant(f["path"], each) for each in run.spec.pull)]
+            files = [f for f in fetching.files(run, target)[0] if any(homecoming.is_meant(f["path"], each) for each in run.spec.pull)]
             before, now = self._seen.get(run.id, {}), {}
             for file in files:
                 version = (file["size"], file["mtime_ns"])

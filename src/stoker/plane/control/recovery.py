@@ -18,10 +18,10 @@ from stoker.base.spec import Limits, Spec
 from stoker.base.state import REASONS, State, known_reason
 from stoker.base.units import from_iso
 from stoker.plane import names
-from stoker.plane.lifecycle import evidence_of, exit_code
-from stoker.plane.queries import Queries
+from stoker.plane.control.lifecycle import evidence_of, exit_code
 from stoker.plane.record import Run, command_key, folder_key
 from stoker.plane.run_folder import RunFolder, whole
+from stoker.plane.store.queries import Queries
 from stoker.plane.targets import Target
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.state import State
-from stoker.plane.lifecycle import Admission, Usage, admit, admit_queue, shared_gpus, usage_of
-from stoker.plane.queries import Queries
+from stoker.plane.capacity import Admission, Usage, admit, admit_queue, shared_gpus, usage_of
 from stoker.plane.record import WISH_RUN, Run
-from stoker.plane.store import Store
+from stoker.plane.store.database import Store
+from stoker.plane.store.queries import Queries
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 
 HEAD = 32  # of each queue are looked at in one transaction

@@ -1,17 +1,16 @@
-"""What happens next, as pure functions: `decide` for one run that was looked at, `admit` for one that waits for its turn.
+"""What happens next, as pure functions: `decide` for one run that was looked at.
 
 Nothing here reads a clock, a disk or a machine. States and reasons come from base/state.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from stoker.base.spec import Limits
 from stoker.base.state import REASONS, UNKNOWN, Reachability, State, known_reason
-from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
+from stoker.plane.record import WISH_RM, WISH_RUN, Run
 
 LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
 PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned", "unseen")
@@ -256,158 +255,3 @@ def exit_code(exit_: dict) -> int | None:
     if exit_.get("code") is not None:
         return int(exit_["code"])
     return 128 + int(exit_["signal"]) if exit_.get("signal") else None
-
-
-# -- admission ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a machine has. `gpus` None: it could not be asked yet. `slots` None: CPU slots are not counted there."""
-
-    gpus: tuple[str, ...] | None = ()
-    slots: int | None = None
-    busy: dict[str, str] = field(default_factory=dict)  # GPU -> what uses it that Stoker did not hand it to, in words
-    leased: dict[str, str] = field(default_factory=dict)  # GPU -> who holds it by a lease, here or in another state folder
-    index: dict[str, str] = field(default_factory=dict)  # GPU -> its number on this machine
-
-    def named(self, ids: Sequence[str]) -> list[str]:
-        """The GPUs of these numbers or UUIDs (or beginnings of one), those that are there."""
-        return [uuid for each in ids for uuid in self.gpus or () if each == self.index.get(uuid) or (each and uuid.startswith(each))]
-
-    def used_by_others(self, ids: Sequence[str]) -> bool:
-        """Whether these are all GPUs that other programs use: no run that waits without naming any gets one of them."""
-        named = self.named(ids)
-        return bool(named) and all(uuid in self.busy for uuid in named)
-
-    def call(self, uuid: str) -> str:
-        """"GPU 0", or its UUID where the number is not known."""
-        return f"GPU {self.index[uuid]}" if uuid in self.index else f"GPU {uuid}"
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What is handed out: GPU -> name of the run that holds it, and the names and number of CPU slots."""
-
-    gpus: dict[str, str] = field(default_factory=dict)
-    slots: int = 0
-    slot_holders: tuple[str, ...] = ()
-    unclear: tuple[str, ...] = ()  # who holds GPUs of which it is not known yet which
-
-    def plus(self, name: str, gpus: Sequence[str], slots: int) -> Usage:
-        """The usage when `name` holds these too."""
-        holders = (*self.slot_holders, *([name] if slots else []))
-        return Usage({**self.gpus, **dict.fromkeys(gpus, name)}, self.slots + slots, holders, self.unclear)
-
-
-@dataclass(frozen=True)
-class Admission:
-    """May it start: "yes" (with these GPUs), "wait" or "never" (why, in words that follow "waits for" or "wants")."""
-
-    verdict: str
-    why: str = ""
-    gpus: tuple[str, ...] = ()
-
-
-def usage_of(holders: Iterable[Run | Holding]) -> Usage:
-    """What these runs hold."""
-    usage = Usage()
-    for run in holders:
-        usage = usage.plus(run.name, run.gpu_uuids, run.slots)
-        if len(run.gpu_uuids) < run.gpus:
-            usage = replace(usage, unclear=(*usage.unclear, run.name))
-    return usage
-
-
-def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = ()) -> Admission:
-    """Whether a run that wants this may start now. GPUs that others use go to a run that names them (`ids`), or to nobody; a machine's
-    only GPU is shared. Without `gpus`, `ids` are what its environment shows it: it holds them, and waits for none."""
-    if gpus and room.gpus is None:
-        return Admission("wait", "its machine to answer: the number of GPUs is not known yet")
-    have, named = len(room.gpus or ()), room.named(ids)
-    if gpus > have:
-        return Admission("never", f"{_gpus(gpus)}; the machine has {have or 'none'}")
-    if gpus and ids and len(set(named)) != gpus:
-        return Admission("never", f"the GPUs {', '.join(ids)}; the machine has {', '.join(room.index.values()) or have}")
-    if room.slots is not None and slots > room.slots:
-        return Admission("never", f"{_slots(slots)}; the machine has {room.slots}")
-    if gpus and usage.unclear:
-        return Admission("wait", f"{_gpus(gpus)}: Stoker does not know yet which GPUs {_names(usage.unclear)} uses")
-    wanted = named if ids else list(room.gpus or ())
-    free = [uuid for uuid in wanted if uuid not in usage.gpus and uuid not in room.leased and (ids or have == 1 or uuid not in room.busy)]
-    whys = []
-    if gpus > len(free):
-        whys.append(f"{_gpus(gpus)}: {_why_not_free(wanted, usage, room, bool(ids))}")
-    if room.slots is not None and slots and usage.slots + slots > room.slots:
-        whys.append(f"{_slots(slots)}: {usage.slots} of {room.slots} {_are(usage.slots)} used by {_names(usage.slot_holders)}")
-    if whys:
-        return Admission("wait", " and ".join(whys))
-    return Admission("yes", gpus=tuple(free[:gpus] if gpus else named))
-
-
-def _why_not_free(wanted: Sequence[str], usage: Usage, room: Room, named: bool) -> str:
-    """Who has the GPUs that a run waits for."""
-    ours = [uuid for uuid in wanted if uuid in usage.gpus]
-    parts = [f"{len(ours)} of {len(wanted)} {_are(len(ours))} used by {_names(usage.gpus[u] for u in ours)}"] if ours else []
-    parts += [f"{room.call(u)} is used by {room.leased[u]}" for u in wanted if u in room.leased and u not in usage.gpus]
-    others = [u for u in wanted if u in room.busy and u not in usage.gpus and u not in room.leased and not named]
-    parts += [f"{room.call(u)} is used by {room.busy[u]} (to use it anyway: `--gpus id:{room.index.get(u, u)}`)" for u in others]
-    return ", ".join(parts)
-
-
-def shared_gpus(gpus: Sequence[str], usage: Usage, room: Room) -> list[str]:
-    """What to say of a run that gets GPUs which others use too."""
-    others = [u for u in gpus if u in room.busy and u not in usage.gpus and u not in room.leased]
-    return [f"{room.call(u)} is also used by {room.busy[u]}." for u in others]
-
-
-def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[Run, tuple[str, ...]]]:
-    """Who of these starts now, and with which GPUs: highest priority first, then the oldest.
-
-    Nobody overtakes for what the one before wants too, or a large run would wait for ever behind small ones.
-    """
-    started, blocked = [], set()
-    for run in sorted(waiting, key=lambda r: (-r.priority, r.queued_at, r.id)):
-        gpus = 0 if room.used_by_others(run.spec.gpu_ids) else run.gpus
-        wants = {what for what, count in (("gpus", gpus), ("slots", run.slots if room.slots is not None else 0)) if count}
-        if wants & blocked:
-            blocked |= wants
-            continue
-        answer = admit(run.gpus, run.slots, usage, room, run.spec.gpu_ids)
-        if answer.verdict == "yes":
-            started.append((run, answer.gpus))
-            usage = usage.plus(run.name, answer.gpus, run.slots)
-        elif answer.verdict == "wait":
-            blocked |= wants
-    return started
-
-
-def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
-    """What a run with `--after` waits for: (id, run or None when it was removed)."""
-    parts = []
-    for other_id, other in others:
-        if other is None:
-            parts.append(f"{other_id}, which was removed (to start this run anyway: `stoker start {own_id}`)")
-        elif other.state.unfinished:
-            parts.append(f"{other.name}, which ended as {other.state.value} (to retry it: `stoker start {other.id}`; "
-                         f"to start this run anyway: `stoker start {own_id}`)")
-        else:
-            parts.append(f"{other.name} to end")
-    return ", and for ".join(parts)
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" + ("s" if count != 1 else "")
-
-
-def _slots(count: int) -> str:
-    return f"{count} CPU slot" + ("s" if count != 1 else "")
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _names(names: Iterable[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    return ", ".join(unique[:5]) + (f" and {len(unique) - 5} more" if len(unique) > 5 else "")

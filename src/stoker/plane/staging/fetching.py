@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from stoker.base.errors import NotFound, StateError, TargetError
 from stoker.hosts.base import Stream
-from stoker.plane import outputs, present
+from stoker.plane import present
 from stoker.plane.record import Run
 from stoker.plane.run_folder import RunFolder
+from stoker.plane.staging import outputs
 from stoker.plane.targets import Target
 
 PIECE = 1 << 18

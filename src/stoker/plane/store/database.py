@@ -21,8 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from stoker.base.config import reserve_bytes
 from stoker.base.errors import Denied, ServerError, StateError, StokerError
 from stoker.base.units import format_size
-from stoker.plane.queries import Queries
-from stoker.plane.tables import SCHEMA
+from stoker.plane.store.queries import Queries
+from stoker.plane.store.tables import SCHEMA
 
 BUSY_MS = 15_000
 CHECK_MAX_BYTES = 64_000_000  # a larger database is not read through at each opening

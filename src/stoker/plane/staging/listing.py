@@ -13,7 +13,7 @@ from typing import IO
 from stoker.base.config import home
 from stoker.base.errors import Denied, InvalidSpec
 from stoker.base.reading import JUNK, is_environment
-from stoker.plane import stage_git
+from stoker.plane.staging import git_folder
 
 IGNORE_FILE = ".stokerignore"
 _GIT_TIME_S = 60.0
@@ -53,9 +53,9 @@ def _under(path: str, prefixes: tuple[str, ...]) -> bool:
 
 def _by_git(folder: Path, reincludes: bool) -> Listing | None:
     """Tracked and untracked-not-ignored files, with those of submodules and nested repositories; None: no repository speaks for it."""
-    if not stage_git.in_repository(folder):
+    if not git_folder.in_repository(folder):
         return None
-    inside = stage_git.ask(folder, "rev-parse", "--is-inside-work-tree", "--show-prefix")
+    inside = git_folder.ask(folder, "rev-parse", "--is-inside-work-tree", "--show-prefix")
     if inside is None:
         return None
     said = inside.answer(time.monotonic() + _GIT_TIME_S).split(b"\n")
@@ -69,7 +69,7 @@ def _by_git(folder: Path, reincludes: bool) -> Listing | None:
 
 
 def _is_ignored(folder: Path) -> bool:
-    asked = stage_git.ask(folder, "check-ignore", "-q", ".")
+    asked = git_folder.ask(folder, "check-ignore", "-q", ".")
     if asked is None:
         return False
     asked.answer(time.monotonic() + _GIT_TIME_S)
@@ -115,12 +115,12 @@ def _is_junk(path: str) -> bool:
     return path.endswith(".pyc") or not JUNK.isdisjoint(path.split("/"))
 
 
-def _start(folder: Path, *options: str) -> tuple[stage_git.Asked, IO[bytes]]:
+def _start(folder: Path, *options: str) -> tuple[git_folder.Asked, IO[bytes]]:
     said = tempfile.TemporaryFile()  # noqa: SIM115 - _whole reads and closes it
-    return stage_git.ask(folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno()), said
+    return git_folder.ask(folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno()), said
 
 
-def _whole(folder: Path, asked: stage_git.Asked, said: IO[bytes]) -> list[str]:
+def _whole(folder: Path, asked: git_folder.Asked, said: IO[bytes]) -> list[str]:
     with said:
         out = asked.answer(time.monotonic() + _GIT_TIME_S)
         said.seek(0)
@@ -131,7 +131,7 @@ def _whole(folder: Path, asked: stage_git.Asked, said: IO[bytes]) -> list[str]:
     if not asked.ok:
         why = f"git took longer than {_GIT_TIME_S:g} s" if asked.cut else (text.strip().splitlines() or ["git failed"])[-1]
         raise InvalidSpec(f"git cannot list {folder}: {why}.", hint="Run git status there, or run without --copy.")
-    return stage_git.paths(out)
+    return git_folder.paths(out)
 
 
 # --- by walking ----------------------------------------------------------------------------------------------------------

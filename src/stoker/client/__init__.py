@@ -12,16 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from threading import Lock
-from urllib.parse import quote
 
 from stoker import __version__
 from stoker.base import config
-from stoker.base.errors import Denied, InvalidSpec, NotFound, ServerError, StokerError, UnknownField, from_json
+from stoker.base.errors import Denied, InvalidSpec, ServerError, StokerError, UnknownField, from_json
+from stoker.client.answers import PIECE, Cut, Events, Lines, NotThere, Pieces, error_of, json_of, path_of, query_of, quoted
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
-    from stoker.client_attach import Attached
+    from stoker.client.attach import Attached
 
 START_S = 20.0  # a server that does not answer by then is reported
 READ_S = 600.0  # for the numbers in a long log
@@ -31,7 +30,6 @@ LOOK_S = 0.05  # between two looks at a server that is starting or ending
 LOOK_MAX_S = 15.0  # for one look
 TRIES = 3  # for one request, when the server dies under it
 BODY_MAX = 64 << 20  # the server's limit; said here before anything is sent
-PIECE = 1 << 16
 KNOWN_TO_ALL = ("/v1/server/stop",)  # means the same to every server
 
 
@@ -79,43 +77,44 @@ class Client:
         return self._get("/v1/runs", all=all, folder=folder, limit=limit)
 
     def run(self, ref: str, active: bool = False) -> dict:
-        return self._get(_path(ref), active=active)
+        return self._get(path_of(ref), active=active)
 
     def show(self, ref: str) -> dict:
-        return self._get(_path(ref, "show"))
+        return self._get(path_of(ref, "show"))
 
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
-        return self._call("GET", _path(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S)
+        return self._call("GET", path_of(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S)
 
     def recorded(self, ref: str, kind: str) -> dict:
-        return self._get(_path(ref, "recorded"), kind=kind)
+        return self._get(path_of(ref, "recorded"), kind=kind)
 
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
         return self._call("GET", "/v1/compare", {"ref": list(refs), "code": code or None}, patience_s=READ_S)
 
     def halve(self, sweep: str, metric: str, after: int, runs: Sequence[str]) -> dict:
-        return self._post(f"/v1/sweeps/{_quoted(sweep)}/halve", {"metric": metric, "after": after, "runs": list(runs)})
+        return self._post(f"/v1/sweeps/{quoted(sweep)}/halve", {"metric": metric, "after": after, "runs": list(runs)})
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         return self._get("/v1/candidates", folder=folder, command=command)
 
     def start(self, ref: str, edited: bool = False) -> dict:
-        return self._post(_path(ref, "start"), {"edited": edited})
+        return self._post(path_of(ref, "start"), {"edited": edited})
 
     def stop(self, ref: str, grace_s: Sequence[float] | None = None, force: bool = False) -> dict:
-        return self._post(_path(ref, "stop"), {"grace_s": grace_s, "force": force})
+        return self._post(path_of(ref, "stop"), {"grace_s": grace_s, "force": force})
 
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
-        return self._post(_path(ref, "keep"), {"seconds": seconds, "pin": pin})
+        return self._post(path_of(ref, "keep"), {"seconds": seconds, "pin": pin})
 
     def label(self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> dict:
-        return self._post(_path(ref, "label"), {"add": list(add), "remove": list(remove), "note": note})
+        return self._post(path_of(ref, "label"), {"add": list(add), "remove": list(remove), "note": note})
 
     def rm(self, ref: str, force: bool = False) -> dict:
-        return self._call("DELETE", _path(ref), {"force": force})
+        return self._call("DELETE", path_of(ref), {"force": force})
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
-        return self._call("GET", _path(ref, "wait"), {"timeout_s": timeout_s, "outputs": outputs}, patience_s=min(timeout_s, 60) + ANSWER_S)
+        asked = {"timeout_s": timeout_s, "outputs": outputs}
+        return self._call("GET", path_of(ref, "wait"), asked, patience_s=min(timeout_s, 60) + ANSWER_S)
 
     def gc(self, dry_run: bool = True, older_s: float | None = None) -> dict:
         return self._post("/v1/gc", {"dry_run": dry_run, "older_s": older_s})
@@ -134,21 +133,21 @@ class Client:
              since: float | None = None, follow: bool = False) -> Pieces:
         """The raw bytes of a log, in pieces. An error of the request is raised here, a broken stream while iterating."""
         words = {"attempt": attempt, "stream": stream, "offset": offset, "tail": tail, "since": since, "follow": follow}
-        return Pieces(self._stream(_path(ref, "logs"), words))
+        return Pieces(self._stream(path_of(ref, "logs"), words))
 
     def pull(self, ref: str, patterns: Sequence[str] = ()) -> Lines:
         """Bring files that the run made or changed to its folder here: see `plane.bringing.Pulling`. Raises StokerError in between."""
-        return Lines(self._stream(_path(ref, "pull"), {}, json.dumps({"patterns": list(patterns)}).encode("ascii")))
+        return Lines(self._stream(path_of(ref, "pull"), {}, json.dumps({"patterns": list(patterns)}).encode("ascii")))
 
     def events(self) -> Iterator[dict]:
         """`{"run": run}` at each change, from now on."""
         return Events(self._stream("/v1/events", {}))
 
     def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Attached:
-        """The live streams of a run: see `client_attach.Attached`. Waits inside for an attempt that does not exist yet."""
-        from stoker.client_attach import Attached
+        """The live streams of a run: see `client.attach.Attached`. Waits inside for an attempt that does not exist yet."""
+        from stoker.client.attach import Attached
 
-        path = _path(ref, "attach") + _query({"attempt": attempt, "out": out, "err": err, "input": input})
+        path = path_of(ref, "attach") + query_of({"attempt": attempt, "out": out, "err": err, "input": input})
         return self._again("GET", lambda: Attached(self._socket(None), path, attempt=attempt, out=out, err=err))
 
     # --- finding, starting and replacing the server ----------------------------------------------------------------------
@@ -177,7 +176,7 @@ class Client:
         """What the running server says of itself; None when none listens."""
         try:
             return self._exchange("GET", "/v1/server", None, LOOK_MAX_S)
-        except (_NotThere, _Cut):
+        except (NotThere, Cut):
             return None
 
     def _bring_up(self) -> dict:
@@ -198,7 +197,7 @@ class Client:
         self._say(f"stoker: replacing the server {info.get('version')} by {__version__}; runs continue.")
         try:
             self._exchange("POST", "/v1/server/stop", json.dumps({"pid": info.get("pid")}).encode(), LOOK_MAX_S)
-        except (_NotThere, _Cut, StokerError):
+        except (NotThere, Cut, StokerError):
             pass  # it is gone, or somebody else was faster
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
@@ -220,14 +219,14 @@ class Client:
         if body is not None and len(body) > BODY_MAX:
             raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Read large input from a file in the script.")
         changes = method != "GET" and path not in KNOWN_TO_ALL
-        return self._again(method, lambda: self._exchange(method, path + _query(query), body, patience_s), changes=changes)
+        return self._again(method, lambda: self._exchange(method, path + query_of(query), body, patience_s), changes=changes)
 
     def _stream(self, path: str, query: dict, body: bytes | None = None) -> tuple[HTTPResponse, socket.socket]:
         def begin() -> tuple[HTTPResponse, socket.socket]:
-            answer, link = self._send("GET" if body is None else "POST", path + _query(query), body, ANSWER_S)
+            answer, link = self._send("GET" if body is None else "POST", path + query_of(query), body, ANSWER_S)
             if answer.status != 200:
                 with link:
-                    raise _told(answer.status, answer.read())
+                    raise error_of(answer.status, answer.read())
             link.settimeout(None)  # a quiet log is not a dead server
             return answer, link
         return self._again("GET", begin)
@@ -240,9 +239,9 @@ class Client:
         for _ in range(TRIES):
             try:
                 return attempt()
-            except _NotThere:
+            except NotThere:
                 pass  # nothing was sent
-            except _Cut as e:
+            except Cut as e:
                 if method != "GET":
                     raise ServerError("The Stoker server ended before it answered; it is unknown whether the request was carried out.",
                                       hint="Check with stoker ps, then repeat the command if needed.") from e
@@ -255,10 +254,10 @@ class Client:
             try:
                 raw = answer.read()
             except (OSError, HTTPException) as e:
-                raise _Cut from e
+                raise Cut from e
         if answer.status != 200:
-            raise _told(answer.status, raw)
-        return _json(raw)
+            raise error_of(answer.status, raw)
+        return json_of(raw)
 
     def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[HTTPResponse, socket.socket]:
         connection = HTTPConnection("stoker")
@@ -275,7 +274,7 @@ class Client:
             raise ServerError(f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)) from e
         except (OSError, HTTPException) as e:
             link.close()
-            raise _Cut from e
+            raise Cut from e
         except BaseException:
             link.close()
             raise
@@ -299,131 +298,9 @@ class Client:
                 raise Denied(f"{self.home.socket} cannot be opened by your user.", hint="Check the owner of STOKER_HOME.") from e
             except OSError as e:
                 link.close()
-                raise _NotThere from e
+                raise NotThere from e
         _check_peer(link, self.home)
         return link
-
-
-class Pieces:
-    """The bytes of a streamed answer. `close` may be called from any thread, while another one waits in `next`."""
-
-    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
-        self._answer, self._link = opened
-        self._reading = Lock()
-        self._closed = False
-
-    def __iter__(self) -> Pieces:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            with self._reading:
-                piece = b"" if self._closed else self._answer.read1(PIECE)
-        except (OSError, ValueError, HTTPException) as e:
-            if not self._closed:
-                self.close()
-                raise ServerError("The Stoker server ended while it was answering.", hint="Repeat the command; nothing is lost.") from e
-            piece = b""
-        if not piece:
-            self.close()
-            raise StopIteration
-        return piece
-
-    def close(self) -> None:
-        """No more; what stands behind it ends."""
-        self._closed = True
-        try:
-            self._link.shutdown(socket.SHUT_RDWR)  # wakes the reader; close alone would not
-        except OSError:
-            pass
-        with self._reading:
-            self._answer.close()
-            self._link.close()
-
-
-class Lines:
-    """The lines of a streamed answer as dicts; closed like Pieces. A line with an error is raised."""
-
-    separator = b"\n"
-
-    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
-        self._pieces = Pieces(opened)
-        self._rest = b""
-
-    def __iter__(self) -> Iterator[dict]:
-        return self
-
-    def __next__(self) -> dict:
-        while True:
-            line, end, rest = self._rest.partition(self.separator)
-            if not end:
-                self._rest += next(self._pieces)
-            else:
-                self._rest = rest
-                if (told := self._read(line)) is not None:
-                    return told
-
-    def _read(self, line: bytes) -> dict | None:
-        told = _json(line)
-        if "error" in told:
-            raise from_json(told)
-        return told
-
-    def close(self) -> None:
-        self._pieces.close()
-
-
-class Events(Lines):
-    """The server-sent events of an answer as dicts."""
-
-    separator = b"\n\n"
-
-    def _read(self, line: bytes) -> dict | None:
-        return _json(line.removeprefix(b"data: ")) if line.startswith(b"data: ") else None
-
-
-class _NotThere(Exception):
-    """No server listens; nothing was sent."""
-
-
-class _Cut(Exception):
-    """The server went away between the request and the end of its answer."""
-
-
-def _path(ref: str, verb: str = "") -> str:
-    if not ref:
-        raise NotFound("The name of the run is empty.")
-    return "/v1/runs/" + _quoted(ref) + (f"/{verb}" if verb else "")
-
-
-def _query(words: dict) -> str:
-    """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
-    pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
-    told = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs if value is not None]
-    return "?" + "&".join(f"{name}={_quoted(value)}" for name, value in told) if told else ""
-
-
-def _quoted(text: str) -> str:
-    """`text` for a path or a query: UTF-8, odd bytes (surrogate escapes) as the bytes they are."""
-    try:
-        return quote(text, safe="", errors="surrogateescape")
-    except UnicodeEncodeError:
-        return quote(text, safe="", errors="replace")  # no file and no run has such a name
-
-
-def _json(raw: bytes):
-    try:
-        return json.loads(raw)
-    except ValueError as e:
-        raise ServerError("The program at the Stoker server's socket is not a Stoker server.") from e
-
-
-def _told(status: int, raw: bytes) -> StokerError:
-    """The error that an answer tells of."""
-    body = _json(raw)
-    if not isinstance(body, dict) or "error" not in body:
-        return ServerError(f"The Stoker server answered with status {status} and no reason.")
-    return from_json(body)
 
 
 def _older_server(error: UnknownField) -> StokerError:
@@ -494,7 +371,7 @@ def _start_server(home: config.Home, deadline: float) -> dict:
     lines = said.decode("utf-8", "replace").strip().splitlines()
     for line in lines:
         if line.startswith("{"):
-            return _json(line.encode())
+            return json_of(line.encode())
     if not lines:
         return {}
     return ServerError(f"The Stoker server could not be started: {lines[-1]}", hint=_who_has_it(home)).to_json()

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from stoker.base.errors import StateError, StokerError
 from stoker.cli import output
 from stoker.cli.options import plane
-from stoker.cli.terminal import CTRL_C, CTRL_Z, Terminal
+from stoker.cli.run.terminal import CTRL_C, CTRL_Z, Terminal
 
 if TYPE_CHECKING:
-    from stoker.cli.beside import Beside
-    from stoker.client_attach import Attached
+    from stoker.cli.run.local_view import Beside
+    from stoker.client.attach import Attached
 
 LAST_CTRL_C_S = 3.0  # so many seconds hold the three Ctrl-C that end a run
 STUCK_S = 1.0  # a signal that waits longer than this behind input is given to the server instead

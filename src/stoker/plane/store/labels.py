@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from stoker.base.errors import InvalidSpec
-from stoker.plane.queries import Queries
+from stoker.plane.store.queries import Queries
 
 NOTE_MAX, TAGS_MAX = 2000, 50
 _TAG = re.compile(r"[^\s,/\x00-\x1f\x7f]{1,40}")

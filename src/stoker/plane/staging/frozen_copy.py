@@ -20,7 +20,7 @@ from pathlib import Path
 
 from stoker.base.errors import Denied, InvalidSpec, StateError, TargetError
 from stoker.base.units import format_size
-from stoker.plane.stage_list import IGNORE_FILE, Listing, belongings, sizes
+from stoker.plane.staging.listing import IGNORE_FILE, Listing, belongings, sizes
 
 MAX_FILES = 200_000
 _FICLONE = 0x40049409

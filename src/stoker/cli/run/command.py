@@ -17,8 +17,9 @@ from stoker.base.errors import InvalidSpec
 from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
-from stoker.cli import launch, output, rehearse, tuned
+from stoker.cli import output
 from stoker.cli.options import Duration, Gpus, Renamed, Signal, Size, Stall, Warn, find, json_option, plane
+from stoker.cli.run import launch, rehearse, tuned
 
 if TYPE_CHECKING:
     from stoker.client import Client
@@ -178,8 +179,8 @@ def _preview(client: Client, spec: dict, limits: dict, env: Mapping[str, str], o
 
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     """The spec of these options, as the server takes it. Raises InvalidSpec."""
-    from stoker.cli.follow import all_terminals, stderr_is_stdout
-    from stoker.cli.terminal import Terminal
+    from stoker.cli.run.follow import all_terminals, stderr_is_stdout
+    from stoker.cli.run.terminal import Terminal
 
     detached = o["detach"]
     tty = o["tty"] if o["tty"] is not None else not detached and all_terminals() and not o["stdin_file"]
@@ -399,7 +400,7 @@ def _leave(made: dict, as_json: bool) -> int:
 
 
 def _follow(made: dict, as_json: bool, strict: bool) -> int:
-    from stoker.cli.follow import Follower
+    from stoker.cli.run.follow import Follower
 
     follower = Follower(made, attempt=next_attempt(made))
     code = follower.follow()

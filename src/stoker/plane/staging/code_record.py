@@ -14,7 +14,7 @@ from pathlib import Path
 from stoker.base import reading
 from stoker.base.config import home
 from stoker.base.units import iso
-from stoker.plane import stage_git
+from stoker.plane.staging import git_folder
 
 MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
 MAX_FILES = 20_000
@@ -112,9 +112,9 @@ def _hash(folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], 
 
 # --- git -----------------------------------------------------------------------------------------------------------------
 
-def _ask_git(folder: Path) -> dict[str, stage_git.Asked] | None:
+def _ask_git(folder: Path) -> dict[str, git_folder.Asked] | None:
     """Start all questions at once; None where there is no repository or no git."""
-    if not stage_git.in_repository(folder):
+    if not git_folder.in_repository(folder):
         return None
     questions = {
         "head": ("rev-parse", "--verify", "-q", "HEAD"),
@@ -125,14 +125,14 @@ def _ask_git(folder: Path) -> dict[str, stage_git.Asked] | None:
     }
     asked = {}
     for name, args in questions.items():
-        one = stage_git.ask(folder, *args)
+        one = git_folder.ask(folder, *args)
         if one is None:
             return None
         asked[name] = one
     return asked
 
 
-def _git_summary(folder: Path, asked: dict[str, stage_git.Asked] | None, deadline: float) -> tuple[dict, bytes]:
+def _git_summary(folder: Path, asked: dict[str, git_folder.Asked] | None, deadline: float) -> tuple[dict, bytes]:
     """(commit, branch, dirty, remote, new files; the diff against HEAD)."""
     if asked is None:
         return {"commit": None, "branch": None, "dirty": None, "remote": None}, b""
@@ -143,7 +143,7 @@ def _git_summary(folder: Path, asked: dict[str, stage_git.Asked] | None, deadlin
     cut = f"the diff is incomplete (cut by {why})" if why else ""
     if why:
         diff = diff[:diff.rfind(b"\ndiff --git ") + 1]  # whole files only, so that what is there can be applied
-    new = stage_git.paths(said["new"])
+    new = git_folder.paths(said["new"])
     head = said["head"].decode().strip() or None
     summary = {"commit": head, "branch": said["branch"].decode("utf-8", "replace").strip() or None,
                "dirty": bool(said["diff"] or new) if head else True, "new_files": len(new),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import fnmatch
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from stoker.base import rundir
 from stoker.base.errors import NotFound, StateError, TargetError
 from stoker.base.reading import JUNK
 from stoker.base.units import format_size
+from stoker.plane.homecoming import is_meant
 
 FRAME_MAX = 16 << 20
 SPARE_BYTES = 64 << 20  # of the disk that stay free
@@ -45,11 +45,6 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
             raise NotFound(f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN")
         taken.update((f["path"], f) for f in meant)
     return list(taken.values())
-
-
-def is_meant(path: str, pattern: str) -> bool:
-    """Whether a pattern means this path: it is the path, a folder above it, or a pattern of the shell's whose "*" also stands for "/"."""
-    return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/") or pattern == "."
 
 
 def is_sound(file: object) -> bool:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from stoker.base import reading, rundir
 from stoker.base.errors import TargetError
-from stoker.plane.stage_copy import FrozenInfo, copy_file
-from stoker.plane.stage_record import MANIFEST
+from stoker.plane.staging.code_record import MANIFEST
+from stoker.plane.staging.frozen_copy import FrozenInfo, copy_file
 
 LIST = "copy.list"  # in code/, until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
 HEAD_MAX, LISTED_MAX = 64 << 10, 256 << 20  # bytes of its lines

@@ -19,16 +19,16 @@ from stoker.backends.base import GpuTaken, Observation
 from stoker.base import crash
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
-from stoker.plane import stage
-from stoker.plane.admission import Admissions
-from stoker.plane.lifecycle import UNSURE, Action, Assumed, decide, overtaken, stop_order
+from stoker.plane.control.admission import Admissions
+from stoker.plane.control.lifecycle import UNSURE, Action, Assumed, decide, overtaken, stop_order
+from stoker.plane.control.recovery import found_far, insert_named
+from stoker.plane.control.spool import SWEEP_AGE_S, Spool
+from stoker.plane.control.watching import Watch, first_lines
 from stoker.plane.reach import RETRY_FIRST_S, Reach
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
-from stoker.plane.recover import found_far, insert_named
-from stoker.plane.spool import SWEEP_AGE_S, Spool
-from stoker.plane.store import Store
+from stoker.plane.staging import stage
+from stoker.plane.store.database import Store
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
-from stoker.plane.watching import Watch, first_lines
 
 log = logging.getLogger(__name__)
 

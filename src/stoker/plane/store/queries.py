@@ -14,7 +14,7 @@ from stoker.base.spec import Limits, Spec
 from stoker.base.state import FINAL, HOLDING, State
 from stoker.plane import homecoming
 from stoker.plane.record import WISH_RM, WISH_RUN, Holding, Run
-from stoker.plane.tables import events, meta, runs, waits
+from stoker.plane.store.tables import events, meta, runs, waits
 
 _HOLDING = [s.value for s in HOLDING]
 _FINAL = [s.value for s in FINAL]

@@ -1,0 +1,1 @@
+"""`stoker run`: from the command line to the end of a run that is followed."""

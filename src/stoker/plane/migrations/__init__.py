@@ -1,1 +1,0 @@
-"""The ways from an older database to the present one. Run by plane/store.py, never by hand."""

@@ -1,0 +1,1 @@
+"""What lasts: the database, its tables and queries, and how an older one is led here. May import record, homecoming."""

@@ -16,7 +16,7 @@ from stoker.base.errors import Denied, NotFound
 from stoker.console import logs
 from stoker.console.files import _open_below
 
-PAGES = ("/runs", "/sweeps", "/machines", "/machines/local", "/runs/{ended}", "/runs/{active}", "/compare?run={ended}&run={active}",
+PAGES = ("/runs", "/sweeps", "/sweeps/new?from={ended}", "/reports", "/machines", "/machines/local", "/runs/{ended}", "/runs/{active}", "/compare?run={ended}&run={active}",
          "/runs/{ended}/preview?path=note.txt")
 
 

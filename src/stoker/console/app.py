@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mimetypes
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from stoker.console.source import Source
 
 HERE = Path(__file__).parent
 LANGUAGE = "stoker-language"  # the cookie
+RENDERED, RENDERED_S = 64, 10.0  # parts of pages that are kept, and for how long
 OPEN = ("/enter", "/door", "/static/")  # paths that need no cookie
 
 
@@ -54,7 +56,8 @@ class Pages:
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.ChainableUndefined, trim_blocks=True,
             lstrip_blocks=True, extensions=["jinja2.ext.i18n"])
-        self._environment.filters.update({**words.FILTERS, "quoted": quoted})
+        self._rendered = Rendered()
+        self._environment.filters.update({**words.FILTERS, "quoted": quoted, "address": address})
         self._environment.install_gettext_callables(lambda text: text, lambda one, many, n: one if n == 1 else many)
         self._environment.globals.update(
             version=__version__, languages=words.LANGUAGES, asset=asset, states=[state.value for state in State])
@@ -66,17 +69,42 @@ class Pages:
 
     def live(self, request: Request, name: str, data: Mapping) -> Response:
         """The part of a page that changes; 204 if it is what the page shows already."""
-        template = self._environment.get_template(name)
-        text = "".join(template.blocks["live"](template.new_context(self._about(request, data))))
-        version = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+        about = self._about(request, data)
+        text, version = self._rendered.get((name, about["language"], about["path"], about["query"]), data, lambda: self._live(name, about))
         if request.headers.get("x-seen") == version:
             return Response(status_code=204)
         return _html(text, 200, {"x-version": version})
+
+    def _live(self, name: str, about: dict) -> str:
+        template = self._environment.get_template(name)
+        return "".join(template.blocks["live"](template.new_context(about)))
 
     def _about(self, request: Request, data: Mapping) -> dict:
         spoken = words.language(request.cookies.get(LANGUAGE), request.headers.get("accept-language", ""))
         return {**data, "_": spoken.gettext, "gettext": spoken.gettext, "ngettext": spoken.ngettext, "language": spoken.name,
                 "path": request.url.path, "query": request.url.query}
+
+
+class Rendered:
+    """The changing parts of pages as they were last made: what has not changed is not made again for each page that asks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[tuple, tuple[threading.Lock, list]] = {}
+
+    def get(self, key: tuple, data: Mapping, make: Callable[[], str]) -> tuple[str, str]:
+        """(text, version); the text of a time that goes on is at most RENDERED_S old."""
+        with self._lock:
+            lock, held = self._held.pop(key, None) or (threading.Lock(), [])
+            self._held[key] = lock, held
+            while len(self._held) > RENDERED:
+                del self._held[next(iter(self._held))]
+        with lock:
+            if not held or held[0] != data or time.monotonic() > held[1]:
+                text = make()
+                version = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+                held[:] = [data, time.monotonic() + RENDERED_S, text, version]
+            return held[2], held[3]
 
 
 def _html(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -86,6 +114,11 @@ def _html(text: str, status: int, headers: Mapping[str, str] | None = None) -> R
 def quoted(text: str) -> str:
     """Text for an address; odd bytes as the bytes they are."""
     return quote(text, safe="", errors="surrogateescape")
+
+
+def address(wanted: Mapping[str, str], page: int) -> str:
+    """The query of another page of the same list."""
+    return "&".join(f"{name}={quoted(value)}" for name, value in {**wanted, "page": str(page)}.items() if value)
 
 
 def asked(request: Request) -> dict[str, list[str]]:

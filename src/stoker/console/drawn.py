@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from stoker.base.units import from_iso
-from stoker.console.source import main_curve
+from stoker.console.lasts import main_curve
 from stoker.console.words import figure, point, said
 
 CHARTS = 12  # of a page that did not ask for all

@@ -17,13 +17,14 @@ from starlette.routing import Route
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
 from stoker.base.state import State
 from stoker.base.units import parse_duration
-from stoker.console import drawn, files, logs
+from stoker.console import drawn, files, logs, verbs
 from stoker.console.app import Answer, asked, one, quoted, shown, wants_json
 from stoker.console.source import Source
+from stoker.console.words import command
 
 FORM_MAX = 64 << 10  # bytes
 POINTS, POINTS_MAX = 600, 20_000  # of one curve
-FILTERS = ("state", "tag", "grep", "all")
+FILTERS = ("state", "tag", "grep", "all", "page")
 
 _STREAMS = CapacityLimiter(512)  # live logs at once; each holds a thread
 
@@ -69,6 +70,25 @@ def sweeps(source: Source, request: Request) -> dict:
 def machines(source: Source, request: Request) -> dict:
     """The machines, with their runs."""
     return source.machines()
+
+
+def reports(source: Source, request: Request) -> dict:
+    """What `stoker doctor` says of this machine, and what `stoker tune` found on it."""
+    return source.reports()
+
+
+def new_sweep(source: Source, request: Request) -> dict:
+    """The form that begins a sweep, filled in after a run."""
+    ref = one(request, "from")
+    run = source.run(ref) if ref else next((each for each in source.runs({})["runs"]), None)
+    return {"run": run, **_asked_of(run)}
+
+
+def _asked_of(run: dict | None) -> dict:
+    if run is None:
+        return {"folder": "", "command": ""}
+    folder = (run.get("spec") or {}).get("folder") or run["workdir"]
+    return {"folder": folder, "command": command(run["command"])}
 
 
 def machine(source: Source, request: Request) -> dict:
@@ -240,6 +260,11 @@ def rm(source: Source, ref: str, form: dict[str, str]) -> dict:
     return source.client.rm(ref)
 
 
+def sweep(source: Source, ref: str, form: dict[str, str]) -> dict:
+    """Begin a sweep."""
+    return verbs.sweep(source.client.home, form)
+
+
 def button(verb: Callable[[Source, str, dict[str, str]], dict], back: str = "") -> Callable:
     """The handler of a form: does what it says, then shows the run, or `back`."""
     async def handle(request: Request) -> Response:
@@ -249,10 +274,11 @@ def button(verb: Callable[[Source, str, dict[str, str]], dict], back: str = "") 
             if len(body) > FORM_MAX:
                 raise InvalidSpec("The form is too large.")
         form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True).items()}
-        ref = request.path_params["ref"]
+        ref = request.path_params.get("ref", "")
         told = await run_sync(partial(verb, request.app.state.source, ref, form))
         request.app.state.source.forget()
-        return Answer(told) if wants_json(request) else RedirectResponse(back or f"/runs/{quoted(ref)}", 303)
+        where = back.format(**{name: quoted(str(value)) for name, value in told.items()}) or f"/runs/{quoted(ref)}"
+        return Answer(told) if wants_json(request) else RedirectResponse(where, 303)
     return handle
 
 
@@ -268,6 +294,8 @@ def _twin_only(path: str, ask: Callable[[Source, Request], dict]) -> Route:
 RUN = "/runs/{ref}"
 ROUTES = [
     *_page("/runs", "runs.html", runs), *_page("/compare", "compare.html", compare), *_page("/sweeps", "sweeps.html", sweeps),
+    *_page("/sweeps/new", "sweep.html", new_sweep), Route("/sweeps", button(sweep, "/runs?tag={sweep}"), methods=["POST"]),
+    *_page("/reports", "reports.html", reports),
     *_page("/machines", "machines.html", machines), *_page("/machines/{name}", "machine.html", machine),
     _twin_only("/curves.json", curves), _twin_only(f"{RUN}/numbers.json", numbers), _twin_only(f"{RUN}/log.json", log_part),
     _twin_only(f"{RUN}/log/find.json", log_find),

@@ -11,12 +11,18 @@ from stoker.base.config import load_config
 from stoker.base.errors import NotFound
 from stoker.base.state import State
 from stoker.client import Client
+from stoker.console import verbs
+from stoker.console.cores import Watch
+from stoker.console.lasts import Lasts
+from stoker.console.table import Table
 
-FRESH_S = 0.9
+FRESH_S, COST = 0.5, 4  # an answer is shared for so long, and for COST times as long as the server needed for it
+SHARED_MAX_S = 2.0
+SHORT_POINTS = 48
 HELD = 64  # answers
-NEWEST = 100  # runs of the first page, beside all active ones
-ALL_RUNS = 1_000_000
+PAGE = 100  # runs of a page
 RUNS_COMPARED = 50
+RECENT = 5  # ended runs of a machine
 
 
 class Source:
@@ -26,45 +32,47 @@ class Source:
         self.client = client
         self._lock = threading.Lock()
         self._held: dict[tuple, tuple[threading.Lock, list]] = {}
+        self._table = Table(client)
+        self.lasts = Lasts(lambda run: client.numbers(run["id"], (), SHORT_POINTS))
+        self._watch = Watch()
 
     def _fresh(self, key: tuple, ask: Callable[[], Any]) -> Any:
-        """What `ask` gave less than FRESH_S ago, else gives now. Two who want the same wait for one answer."""
+        """What `ask` gave a moment ago, else gives now. Two who want the same wait for one answer."""
         with self._lock:
             lock, held = self._held.setdefault(key, (threading.Lock(), []))
-            if len(self._held) > HELD:
-                self._held = {key: (lock, held)}
+            self._held[key] = self._held.pop(key)
+            while len(self._held) > HELD:
+                del self._held[next(iter(self._held))]
         with lock:
-            if not held or time.monotonic() - held[0] > FRESH_S:
-                held[:] = [time.monotonic(), ask()]
-                held[0] = time.monotonic()
+            if not held or time.monotonic() > held[0]:
+                began = time.monotonic()
+                told = ask()
+                ended = time.monotonic()
+                held[:] = [ended + max(FRESH_S, min(COST * (ended - began), SHARED_MAX_S)), told]
             return held[1]
 
     def forget(self) -> None:
         """After a change: what was asked before is asked again."""
         with self._lock:
             self._held.clear()
+        self._table.forget()
 
     # --- runs ------------------------------------------------------------------------------------------------------------
 
     def runs(self, wanted: Mapping[str, str]) -> dict:
-        """`{"runs", "hidden", "counts"}`: without a wish the active runs and the newest others; `wanted`: state, tag, grep, all."""
-        everything = any(wanted.get(name) for name in ("state", "tag", "grep", "all"))
-        known = self._all() if everything else self._newest()
-        shown = [run for run in known if (wanted.get("all") or not run.get("purpose")) and _matches(run, wanted)]
-        counts = self._fresh(("info",), self.client.info)["runs"]
-        return {"runs": shown, "hidden": max(0, sum(counts.values()) - len(shown)), "counts": counts}
+        """`{"runs", "hidden", "counts", "page", "pages", "found"}`: one page of the runs that match `wanted` (state, tag, grep, all),
+        the active ones first. `all`: also rehearsals and verifications. Of ended runs the last values come a moment later."""
+        known = self._all()
+        found = [run for run in known if (wanted.get("all") or not run.get("purpose")) and _matches(run, wanted)]
+        pages = max(1, -(-len(found) // PAGE))
+        page = min(max(1, int(text) if (text := wanted.get("page") or "1").isdecimal() else 1), pages)
+        shown = [self.lasts.told(run) for run in found[(page - 1) * PAGE:page * PAGE]]
+        self.lasts.want(shown)
+        return {"runs": shown, "hidden": len(known) - len(found), "counts": _counts(known), "page": page, "pages": pages,
+                "found": len(found), "first": (page - 1) * PAGE + 1}
 
     def _all(self) -> list[dict]:
-        return self._fresh(("runs", "all"), lambda: self.client.runs(all=True, limit=ALL_RUNS))
-
-    def _newest(self) -> list[dict]:
-        newest = self._fresh(("runs", "newest"), lambda: self.client.runs(all=True, limit=NEWEST))
-        if len(newest) < NEWEST:
-            return newest
-        seen = {run["id"] for run in newest}
-        active = self._fresh(("runs", "active"), lambda: self.client.runs(limit=ALL_RUNS))
-        both = [*newest, *(run for run in active if run["id"] not in seen)]
-        return sorted(both, key=lambda run: run["created_at"], reverse=True)
+        return self._fresh(("runs",), self._table.look)
 
     def run(self, ref: str) -> dict:
         """All that is known of a run."""
@@ -103,12 +111,24 @@ class Source:
     def machines(self) -> dict:
         """`{"machines": [...], "here": ...}`: those of config.toml with their runs, and what this one has and does."""
         runs = self._all()
+        by_name = {run["name"]: {"id": run["id"], "name": run["name"]} for run in reversed(runs)}
         found = [{"name": each.name, "address": each.host, "gpus": each.gpus, "slots": each.slots,
                   "active": [run for run in runs if run["target"] == each.name and not State(run["state"]).final],
+                  "recent": [run for run in runs if run["target"] == each.name and State(run["state"]).final][:RECENT],
                   "ended": sum(run["target"] == each.name and State(run["state"]).final for run in runs)}
                  for each in load_config(self.client.home).targets.values()]
-        return {"machines": found, "here": self._fresh(("top",), self.client.top),
-                "capacity": self._fresh(("capacity", "local"), lambda: self.client.capacity("local"))}
+        here = self._fresh(("top",), self.client.top)
+        capacity = self._fresh(("capacity", "local"), lambda: self.client.capacity("local"))
+        users = _of_gpus(here["runs"])
+        names = {gpu["uuid"]: f"GPU {gpu['index']}" for gpu in here["machine"]["gpus"] if gpu.get("uuid")}
+        busy = {name: sum(each["busy_percent"] or 0 for each in users.get(uuid, [])[:1]) for uuid, name in names.items()}
+        held = {names[uuid]: [by_name[who]] if who in by_name else [] for uuid, who in capacity["gpus_used"].items() if uuid in names}
+        seen = {names[uuid]: [each["run"] for each in found] for uuid, found in users.items() if uuid in names}
+        return {"machines": found, "here": here, "capacity": capacity, "parts_now": self._watch.look(busy), "users": {**seen, **held}}
+
+    def reports(self) -> dict:
+        """What doctor and tune say of this machine."""
+        return self._fresh(("reports",), lambda: verbs.reports(self.client.home))
 
     def capacity(self, name: str) -> dict:
         """What a machine has. Raises TargetError where it does not answer."""
@@ -121,16 +141,17 @@ def _matches(run: dict, wanted: Mapping[str, str]) -> bool:
         not wanted.get("grep") or wanted["grep"].casefold() in text.casefold())
 
 
+def _of_gpus(runs: list[dict]) -> dict[str, list[dict]]:
+    """GPU (UUID) -> the runs that use it, as their processes were seen."""
+    found: dict[str, list[dict]] = {}
+    for run in runs:
+        for gpu in (run.get("telemetry") or {}).get("gpus") or ():
+            found.setdefault(str(gpu.get("uuid")), []).append({**gpu, "run": {"id": run["id"], "name": run["name"]}})
+    return found
+
+
 def _counts(runs: list[dict]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for run in runs:
         counts[run["state"]] = counts.get(run["state"], 0) + 1
     return counts
-
-
-def main_curve(series: list[dict]) -> dict | None:
-    """The curve that stands for a run in a list: a loss of the training, else what is known as a metric, else the first."""
-    def rank(each: dict) -> tuple:
-        return (each["name"].endswith((".mean", ".2")), each["better"] is None, each["split"] not in (None, "train"),
-                "loss" not in each["metric"])
-    return min((each for each in series if each["count"] > 1), key=rank, default=None)

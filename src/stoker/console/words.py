@@ -124,5 +124,12 @@ def share(value: float) -> str:
     return f"{value * 100:.0f} %" if value >= 0.01 else "< 1 %"
 
 
+def line(history: Sequence[float | None]) -> str:
+    """The points of a small curve, 120 wide and 20 high, of percentages; the newest at its right end."""
+    recent = list(history)[-60:]
+    left = 120 - 2 * (len(recent) - 1)
+    return " ".join(f"{left + 2 * n},{20 - 0.2 * min(100.0, value):.1f}" for n, value in enumerate(recent) if value is not None)
+
+
 FILTERS = {"figure": figure, "point": point, "said": said, "command": command, "short_command": short_command, "moment": moment,
-           "since": since, "share": share, "duration": format_duration, "size": format_size}
+           "since": since, "share": share, "line": line, "duration": format_duration, "size": format_size}

@@ -1,0 +1,58 @@
+"""How busy each core and GPU of this machine is, and was while somebody looked: a bounded list of samples."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+STEP_S = 2.0  # between two samples
+KEPT = 300  # samples
+STAT = Path("/proc/stat")
+
+
+def ticks() -> dict[int, tuple[int, int]]:
+    """Core -> (busy, all) ticks since the machine started; empty where the kernel does not tell."""
+    try:
+        lines = STAT.read_text().splitlines()
+    except OSError:
+        return {}
+    return counted(lines)
+
+
+def counted(lines: list[str]) -> dict[int, tuple[int, int]]:
+    """As `ticks`, of the lines of /proc/stat."""
+    found = {}
+    for line in lines:
+        name, *numbers = line.split()
+        if name.startswith("cpu") and name[3:].isdigit():
+            values = [int(number) for number in numbers[:8]]
+            found[int(name[3:])] = (sum(values) - values[3] - values[4], sum(values))
+    return found
+
+
+class Watch:
+    """Samples of the cores, taken when a page asks. Any thread may ask."""
+
+    def __init__(self, read: Callable[[], dict[int, tuple[int, int]]] = ticks, clock: Callable[[], float] = time.monotonic) -> None:
+        self._read, self._clock = read, clock
+        self._lock = threading.Lock()
+        self._before: dict[int, tuple[int, int]] = {}
+        self._at: float | None = None
+        self._samples: deque[dict[str, float]] = deque(maxlen=KEPT)
+
+    def look(self, gpus: dict[str, float]) -> list[dict]:
+        """`[{"name", "now", "history"}]` of each core and of `gpus` (name -> busy percent now), in percent; empty at the first look."""
+        with self._lock:
+            now = self._clock()
+            if self._at is None or now - self._at >= STEP_S:
+                seen = self._read()
+                sample = {f"CPU {core}": 100.0 * (busy - was[0]) / (whole - was[1]) for core, (busy, whole) in seen.items()
+                          if (was := self._before.get(core)) and whole > was[1]}
+                if self._at is not None:
+                    self._samples.append({**sample, **gpus})
+                self._before, self._at = seen, now
+            names = self._samples[-1] if self._samples else {}
+            return [{"name": name, "now": names[name], "history": [each.get(name) for each in self._samples]} for name in names]

@@ -1,0 +1,85 @@
+"""The last values of runs that have ended, for lists: they never change, so each is asked for once, by one thread in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from stoker.base.errors import StokerError
+from stoker.base.state import State
+
+KEPT = 5000  # runs
+SHOWN = 3  # values
+
+
+class Lasts:
+    """`ask` gives the numbers of a run (as `Client.numbers`). Any thread may call any method."""
+
+    def __init__(self, ask: Callable[[dict], dict]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._found: OrderedDict[tuple, dict | None] = OrderedDict()
+        self._wanted: list[dict] = []
+        self._busy = False
+
+    def told(self, run: dict) -> dict:
+        """The run with its last values, where they are known."""
+        with self._lock:
+            found = self._found.get(_key(run)) if State(run["state"]).final else None
+        return {**run, "numbers": found} if found else run
+
+    def want(self, runs: Sequence[dict]) -> None:
+        """Find out about these runs, and forget what was wanted before."""
+        with self._lock:
+            self._wanted = [run for run in runs if State(run["state"]).final and run["target"] == "local" and _key(run) not in self._found]
+            if not self._wanted or self._busy:
+                return
+            self._busy = True
+        threading.Thread(target=self._work, name="last values", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._busy = False
+                    return
+                run = self._wanted.pop(0)
+            try:
+                values = last_values(self._ask(run)["series"])
+            except StokerError as e:
+                if e.code == "server_error":
+                    with self._lock:
+                        self._wanted, self._busy = [], False
+                    return
+                values = None
+            with self._lock:
+                self._found[_key(run)] = values
+                while len(self._found) > KEPT:
+                    self._found.popitem(last=False)
+
+
+def _key(run: dict) -> tuple:
+    return run["id"], run["attempts"], run["state"]
+
+
+def last_values(series: Sequence[dict]) -> dict | None:
+    """As `numbers` of a running run in a list: the last values of the metrics that one looks at first."""
+    known = sorted((each for each in series if each["count"] and each["better"] and " #" not in each["name"]
+                    and not each["name"].endswith((".mean", ".2"))),
+                   key=lambda each: (each["split"] not in (None, "train"), "loss" not in each["metric"]))
+    values: dict[str, list] = {}
+    seen: set[str] = set()
+    for each in known:
+        if each["metric"] not in seen and len(values) < SHOWN:
+            seen.add(each["metric"])
+            values[each["name"]] = [each["last"][1], each["unit"]]
+    return {"epoch": None, "epochs": None, "values": values} if values else None
+
+
+def main_curve(series: list[dict]) -> dict | None:
+    """The curve that stands for a run in a list: a loss of the training, else what is known as a metric, else the first."""
+    def rank(each: dict) -> tuple:
+        return (each["name"].endswith((".mean", ".2")), each["better"] is None, each["split"] not in (None, "train"),
+                "loss" not in each["metric"])
+    return min((each for each in series if each["count"] > 1), key=rank, default=None)

@@ -19,13 +19,13 @@ LIBRARIES = Path(__file__).with_name("libraries")
 BEGIN = """
 import os, sys
 sys.path.insert(0, os.environ["SOURCE"])
-import hooks.numbers
-hooks.numbers.watch()
+import inside.numbers
+inside.numbers.watch()
 assert not {"wandb", "mlflow", "lightning", "transformers", "accelerate", "keras", "tqdm", "argparse", "click", "hydra"} & sys.modules.keys()
 class Tensor:
     def __init__(self, value): self.value = value
     def item(self):
-        assert "hooks" not in sys._getframe(1).f_globals["__name__"]
+        assert "inside" not in sys._getframe(1).f_globals["__name__"]
         return self.value
     def __float__(self): return self.item()
 """
@@ -89,6 +89,69 @@ def test_wandb_in_each_mode(tmp_path: Path, mode: str | None):
     assert ("no API key here and nobody can answer: the run is offline" in said) == (mode is None)
 
 
+def test_wandb_has_a_summary_and_axes_of_its_own(tmp_path: Path):
+    lines, _ = run("""
+import wandb
+run = wandb.init(project="p", mode="offline")
+run.define_metric("val/*", step_metric="epoch")
+for epoch in range(2):
+    run.log({"loss": 1.0 / (epoch + 1)})
+    run.log({"val/loss": 2.0, "epoch": epoch})
+run.summary["best"] = 0.5
+run.summary.update({"deep": {"a": 1.5}, "text": {"b": "x"}})
+run.finish()
+""", tmp_path)
+    told = [(line["axis"], line["step"], name) for line in lines for name in line.get("values", {})]
+    assert sorted(told) == [("epoch", 0, "val/loss"), ("epoch", 1, "val/loss"), ("step", 0, "loss"), ("step", 1, "epoch"), ("step", 2, "loss"),
+                            ("step", 3, "epoch")]
+    assert [line["summary"] for line in lines if "summary" in line] == [{"best": 0.5}, {"deep/a": 1.5}]
+
+
+def test_pictures_are_kept_as_they_were_and_the_oldest_make_room(tmp_path: Path):
+    lines, _ = run("""
+from inside.numbers import pictures
+pictures.KEPT_MAX = 40_000
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pathlib, numpy
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter("runs")
+writer.add_image("samples/<b>", numpy.zeros((3, 4, 4)), 7)
+writer.close()
+for i in range(4):
+    plt.plot([1, 2 + i])
+    plt.savefig("a.png" if i % 2 else pathlib.Path("a"))
+    plt.savefig("a.pdf")
+
+
+""", tmp_path)
+    told = [(line["from"], line["axis"], line["step"], line["picture"]["name"]) for line in lines if "picture" in line]
+    assert told == [("tensorboard", "step", 7, "samples/<b>"), *(("matplotlib", "order", n, "a") for n in range(1, 5))]
+    files = {line["picture"]["file"]: line["picture"]["bytes"] for line in lines if "picture" in line}
+    there = {f"pictures/{each.name}": each.stat().st_size for each in (tmp_path / "pictures").iterdir()}
+    assert sum(there.values()) <= 40_000 and there.items() <= files.items() and list(files)[-1] in there and next(iter(files)) not in there
+    last = (tmp_path / list(files)[-1]).read_bytes()
+    assert last == (tmp_path / "a.png").read_bytes() and last.startswith(b"\x89PNG")
+
+
+def test_a_configuration_that_is_merged_with_the_command_line_and_dataclasses_are_parameters(tmp_path: Path):
+    lines, _ = run("""
+import argparse, dataclasses
+from omegaconf import OmegaConf
+@dataclasses.dataclass
+class Model:
+    width: int = 8
+    token: str = "hidden"
+config = OmegaConf.merge({"lr": 1, "wd": 2}, OmegaConf.from_cli())
+OmegaConf.merge({"other": 1}, {"lr": 3})
+from inside.numbers.arguments import plain
+assert plain({"model": Model(), "o": object()}) == {"model": {"width": 8}}
+assert type(config) is not None
+""", tmp_path, "lr=5")
+    assert asked(lines) == {"omegaconf": {"lr": 5, "wd": 2}}
+
+
 def test_mlflow(tmp_path: Path):
     lines, _ = run("""
 import mlflow
@@ -111,7 +174,7 @@ with mlflow.start_run():
 def test_lightning_tells_its_loggers_and_is_captured_once(tmp_path: Path):
     lines, _ = run("""
 from lightning.pytorch.trainer.connectors.logger_connector.logger_connector import _LoggerConnector
-from hooks.numbers import lines
+from inside.numbers import lines
 class Logger:
     def log_metrics(self, metrics, step): lines.write("tensorboard", metrics, step)
     def save(self): pass
@@ -135,7 +198,7 @@ def test_the_trainer_of_transformers(tmp_path: Path):
 from transformers.trainer_callback import CallbackHandler, TrainerCallback, TrainerState
 class Told(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs): lines.write("tensorboard", {"train/loss": logs["loss"]}, state.global_step)
-from hooks.numbers import lines
+from inside.numbers import lines
 handler, state = CallbackHandler([Told()], None, None, None, None), TrainerState()
 class Control: should_log = True
 for state.global_step in (10, 20):

@@ -11,7 +11,7 @@ import pytest
 
 from stoker.base.vendor import SOURCE
 
-BEGIN = "import os, sys\nsys.path.insert(0, sys.argv[1])\nos.environ['STOKER_HOOKS'] = sys.argv[2]\nfrom hooks.numbers import lines\n"
+BEGIN = "import os, sys\nsys.path.insert(0, sys.argv[1])\nos.environ['STOKER_HOOKS'] = sys.argv[2]\nfrom inside.numbers import lines\n"
 
 
 def run(script: str, folder: Path) -> list[dict]:

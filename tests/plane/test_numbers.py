@@ -71,6 +71,17 @@ def test_a_file_that_is_cut_is_read_from_its_begin(tmp_path: Path):
     assert points(file.read()[0]) == [(1, 0.5), (2, 0.1)]
 
 
+def test_a_summary_is_a_result_and_of_a_picture_told_twice_the_later_one_counts(tmp_path: Path):
+    def picture(file: str, step: int = 3, **more: object) -> dict:
+        return {"step": step, "at": 5.0, "pid": 7, "from": "wandb", "axis": "step", "picture": {"name": "<b>", "file": file, "bytes": 9, **more}}
+    write(attempt(tmp_path, 1) / "hooks" / "numbers.jsonl", {"pid": 7, "from": "wandb", "summary": {"best": 0.5, "text": "x"}},
+          picture("pictures/7-1-a.png"), picture("../../etc/passwd", 4), picture("pictures/../x", 5), picture("pictures/x", 6, bytes="9"))
+    write(attempt(tmp_path, 2) / "hooks" / "numbers.jsonl", {"pid": 7, "from": "wandb", "summary": {"best": 0.7}}, picture("pictures/8-1-a.png"))
+    found = Reader(tmp_path).read([1, 2])
+    assert found.results == {"best": 0.7} and found.curves == []
+    assert [(each["name"], each["step"], each["path"]) for each in found.pictures] == [("<b>", 3, "attempts/2/hooks/pictures/8-1-a.png")]
+
+
 def test_of_several_processes_the_lowest_rank_counts(tmp_path: Path):
     path = tmp_path / "numbers.jsonl"
     for rank, pid in ((1, 5), (0, 9)):

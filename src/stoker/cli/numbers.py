@@ -47,7 +47,8 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: st
     if as_json:
         series = [{"run": each["run"]["name"], **one} for each in found for one in each["series"]]
         output.print_json({"runs": [each["run"] for each in found], "series": series, "results": {
-            each["run"]["name"]: each["results"] for each in found if each["results"]}, "notes": _notes(found)})
+            each["run"]["name"]: each["results"] for each in found if each["results"]}, "notes": _notes(found), "pictures": [
+                {"run": each["run"]["name"], **one} for each in found for one in each.get("pictures") or ()]})
         return
     for note in _notes(found):
         output.say(note)

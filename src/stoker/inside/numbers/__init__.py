@@ -25,6 +25,8 @@ _WATCHED = {  # module -> (file of this folder, its function that is called with
     "argparse": ("arguments", "argparse"),
     "click.core": ("arguments", "click"),
     "hydra.core.utils": ("arguments", "hydra"),
+    "omegaconf.omegaconf": ("arguments", "omegaconf"),
+    "matplotlib.figure": ("pictures", "matplotlib"),
 }
 
 

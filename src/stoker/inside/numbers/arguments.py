@@ -31,11 +31,18 @@ def plain(values: object, deep: int = 0) -> dict:
     found = {}
     for name, value in values.items():
         if type(name) is str and not _secret(name):
-            if type(value) is dict and deep < 8:
-                found[name] = plain(value, deep + 1)
+            inner = value if type(value) is dict else _fields(value)
+            if inner is not None and deep < 8:
+                found[name] = plain(inner, deep + 1)
             elif _is_plain(value) or (type(value) in (list, tuple) and all(map(_is_plain, value))):
                 found[name] = value
     return found
+
+
+def _fields(value: object) -> dict | None:
+    """What a dataclass holds; None of anything else."""
+    kind = type(value)
+    return object.__getattribute__(value, "__dict__") if "__dataclass_fields__" in kind.__dict__ and kind.__dictoffset__ else None
 
 
 def _is_plain(value: object) -> bool:
@@ -82,3 +89,27 @@ def _composed(_result, config, filename, *_args, **_kwargs) -> None:
     if filename == "config.yaml":
         container = sys.modules["omegaconf"].OmegaConf.to_container
         lines.parameters("hydra", plain(container(config, resolve=False)))
+
+
+def omegaconf(module: object) -> None:
+    """module: omegaconf.omegaconf. What is merged with the command line (`OmegaConf.from_cli`) is the configuration of the script."""
+    from ..clock.wrapping import dressed
+    kind, asked = module.OmegaConf, []
+
+    def from_cli(*args, real=kind.from_cli, **kwargs):
+        found = real(*args, **kwargs)
+        asked[:] = [found]
+        return found
+
+    def merge(*configs, real=kind.merge, **kwargs):
+        found = real(*configs, **kwargs)
+        if asked and any(each is asked[0] for each in configs):
+            lines.guarded("omegaconf", _merged, kind, found)
+        return found
+    kind.from_cli, kind.merge = (staticmethod(dressed(real, new)) for real, new in ((kind.from_cli, from_cli), (kind.merge, merge)))
+
+
+def _merged(kind: object, config: object) -> None:
+    container = kind.to_container(config, resolve=False)
+    if type(container) is dict:
+        lines.parameters("omegaconf", plain(container))

@@ -1,9 +1,10 @@
-"""TensorBoard: each scalar that goes into an event file. Under `FileWriter.add_summary` it is a float in a message already."""
+"""TensorBoard: each scalar and picture that goes into an event file. Under `FileWriter.add_summary` a scalar is a float in a message
+already, and a picture is encoded."""
 
 from __future__ import annotations
 
 from ..clock.wrapping import wrap
-from . import lines
+from . import lines, pictures
 
 
 def install(module: object) -> None:
@@ -19,6 +20,10 @@ def _seen(real: object) -> object:
 
 
 def _take(writer: object, summary: object, step: object) -> None:
+    given = step if type(step) in (int, float) else None
+    for value in summary.value:
+        if value.WhichOneof("value") == "image":
+            pictures.keep("tensorboard", value.tag, given, value.image.encoded_image_string)
     values = {value.tag: value.simple_value for value in summary.value if value.WhichOneof("value") == "simple_value"}
     if values:
-        lines.write("tensorboard", values, step if type(step) in (int, float) else None, folder=writer.get_logdir())
+        lines.write("tensorboard", values, given, folder=writer.get_logdir())

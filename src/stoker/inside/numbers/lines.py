@@ -84,15 +84,47 @@ def write(source: str, values: dict, step: object, *, axis: str = "step", folder
     if _outer and _outer == _ident():
         return
     if step is None:
-        key = (source, folder, nth, *values)
-        step = _counts[key] = _counts.get(key, 0) + 1
-        axis = "order"
+        step, axis = _counted((source, folder, nth, *values)), "order"
     line = {"step": step, "at": round(_now(), 3), "from": source, "pid": _getpid(), "axis": axis, "values": values}
     if folder:
         line["folder"] = folder
     if nth > 1:
         line["nth"] = nth
     _put(line)
+
+
+def _counted(key: tuple) -> int:
+    number = _counts[key] = _counts.get(key, 0) + 1
+    return number
+
+
+def summary(source: str, values: dict, nth: int = 1) -> None:
+    """Numbers that stand for the whole run: a later one replaces an earlier one."""
+    if values:
+        _put({"at": round(_now(), 3), "from": source, "pid": _getpid(), "summary": values, **({"nth": nth} if nth > 1 else {})})
+
+
+def picture(source: str, name: str, step: object, file: str, size: int) -> None:
+    """A picture that was kept as a file of this folder."""
+    place = {"step": step, "axis": "step"} if step is not None else {"step": _counted((source, "picture", name)), "axis": "order"}
+    _put({**place, "at": round(_now(), 3), "from": source, "pid": _getpid(), "picture": {"name": name, "file": file, "bytes": size}})
+
+
+def count_on(source: str, name: str, step: object) -> None:
+    """A picture that is not kept has its number too."""
+    if step is None:
+        _counted((source, "picture", name))
+
+
+def process() -> int:
+    """The number of this process."""
+    return _getpid()
+
+
+def silent() -> bool:
+    """Whether nothing is written now: the life before has done that."""
+    life = sys.modules.get("stoker_hooks.ghost.life")
+    return life is not None and life.phase == life.GHOST
 
 
 def parameters(source: str, values: dict) -> None:
@@ -102,10 +134,7 @@ def parameters(source: str, values: dict) -> None:
 
 
 def _put(line: dict) -> None:
-    life = sys.modules.get("stoker_hooks.ghost.life")
-    if life is not None and life.phase == life.GHOST:
-        return
-    if _size() < SIZE_MAX:
+    if not silent() and _size() < SIZE_MAX:
         _write(_fd, (_encode(line) + "\n").encode())
 
 

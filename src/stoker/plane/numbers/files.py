@@ -2,7 +2,8 @@
 
 Two forms: `{"step": 3, "epoch": 0, "at": 1.5, "loss": 0.3}` from an Engine, and `{"step": 3, "at": 1.5, "from": "tensorboard", "pid": 7,
 "axis": "step", "folder": "runs/a", "values": {"loss": 0.3}}` from the hooks, after `{"begin": 1.5, "pid": 7, "rank": 0}` of the process.
-Parameters: `{"at": 1.5, "from": "argparse", "pid": 7, "parameters": {"lr": 0.1}}`.
+Parameters: `{"at": 1.5, "from": "argparse", "pid": 7, "parameters": {"lr": 0.1}}`; results of the whole: `"summary": {"best": 0.9}`;
+pictures: `{"step": 3, "at": 1.5, "from": "wandb", "picture": {"name": "samples", "file": "pictures/7-000001-samples.png", "bytes": 812}}`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,8 @@ from stoker.plane.numbers.curves import Curve
 LINE_MAX = 1 << 20  # bytes
 NAMES_MAX = 20_000  # of one file
 TEXT_MAX = 64
+PICTURES_MAX = 10_000  # of one file; the newest count
+_OF_PICTURE = re.compile(r"pictures/[A-Za-z0-9][A-Za-z0-9.\-]*")
 _OWN = ("step", "epoch", "at", "begin", "pid")
 
 
@@ -42,6 +46,8 @@ class File:
         self._of_pid: dict[int, Life] = {}
         self._names = 0
         self.parameters: dict[str, dict] = {}  # source -> names and values
+        self.results: dict[str, float] = {}  # what stands for the whole run
+        self.pictures: dict[tuple, dict] = {}  # (source, name, step) -> `{"name", "source", "axis", "step", "at", "file", "bytes"}`
 
     def read(self) -> list[Curve]:
         """The curves so far. A file that is missing has none; a torn last line is read when it is whole."""
@@ -86,15 +92,30 @@ class File:
             if len(self.parameters.setdefault(source, {})) < NAMES_MAX:
                 self.parameters[source].update(told["parameters"])
             return
+        step, at = _number(told.get("step")), _number(told.get("at"))
+        if isinstance(told.get("picture"), dict):
+            self._take_picture(told["picture"], source, axis or "step", step, at)
+            return
+        if isinstance(told.get("summary"), dict):
+            self.results |= {name: value for name, given in told["summary"].items() if (value := _number(given)) is not None}
+            return
         values = told.get("values")
         if not isinstance(values, dict):
             values = {name: value for name, value in told.items() if name not in _OWN}
-        step, at = _number(told.get("step")), _number(told.get("at"))
         nth = f" #{told['nth']}" if isinstance(told.get("nth"), int) else ""
         for name, value in values.items():
             number = _number(value)
             if number is not None:
                 self._add(life, (source, folder, f"{name}{nth}"), step, number, at, axis or "step")
+
+    def _take_picture(self, told: dict, source: str, axis: str, step: float | None, at: float | None) -> None:
+        name, file, size = (told.get(key) for key in ("name", "file", "bytes"))
+        if isinstance(name, str) and isinstance(file, str) and _OF_PICTURE.fullmatch(file) and isinstance(size, int):
+            self.pictures.pop((source, name, step), None)
+            self.pictures[source, name, step] = {"name": name, "source": source, "axis": axis, "step": step, "at": at, "file": file,
+                                                 "bytes": size}
+            if len(self.pictures) > PICTURES_MAX:
+                del self.pictures[next(iter(self.pictures))]
 
     def _add(self, life: Life, key: tuple[str, str, str], step: float | None, value: float, at: float | None, axis: str) -> None:  # noqa: PLR0917
         curve = life.curves.get(key)

@@ -73,14 +73,14 @@ class Overview:
         return found
 
     def table(self, run: Run, target: Target) -> dict | None:
-        """What `show` says: `{"now", "metrics"}`. None on another machine; no metrics where the logs are long."""
+        """What `show` says: `{"now", "metrics", "pictures"}`. None on another machine; no metrics where the logs are long."""
         if not target.here or not begun(run):
             return None
         folder = Path(target.run_folder(run.id))
         if sum(size(folder / rundir.ATTEMPTS / str(n) / name) for n in range(1, begun(run) + 1) for name in FILES) > SHORT:
-            return {"now": last_values(latest(folder, begun(run))), "metrics": None}
+            return {"now": last_values(latest(folder, begun(run))), "metrics": None, "pictures": None}
         found = self.read(run, target)
-        return {"now": last_values(found), "metrics": comparison.metrics(found.curves, found.results)}
+        return {"now": last_values(found), "metrics": comparison.metrics(found.curves, found.results), "pictures": len(found.pictures)}
 
 
 def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[dict]:
@@ -120,7 +120,8 @@ def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None
         raise NotFound(f"{run['name']} has no numbers named '{names[0]}'.", hint=f"Did you mean {meant[0]}?" if meant else _known(known))
     return {"run": {name: run[name] for name in ("id", "name", "ref", "state")},
             "series": [_told(curve, points or POINTS) for curve in found],
-            "results": {name: told(value) for name, value in numbers.results.items()}, "notes": numbers.notes}
+            "results": {name: told(value) for name, value in numbers.results.items()}, "notes": numbers.notes,
+            "pictures": [{name: value for name, value in each.items() if name != "file"} for each in numbers.pictures]}
 
 
 def _known(names: list[str]) -> str:

@@ -31,6 +31,7 @@ class Numbers:
     results: dict[str, float] = field(default_factory=dict)
     parameters: dict[str, dict] = field(default_factory=dict)  # source -> names and values
     notes: list[str] = field(default_factory=list)
+    pictures: list[dict] = field(default_factory=list)  # with `path` in the run folder; of one step the later attempt's
     epoch: tuple[float, int | None] | None = None  # the last one that was printed, and of how many
 
 
@@ -67,6 +68,7 @@ class Reader:
         """The numbers of these attempts, as one."""
         found = Numbers()
         captured = []
+        pictures: dict[tuple, dict] = {}
         for number in attempts:
             own = []
             for path, source in ((self._at(number) / rundir.METRICS, "engine"), (self._at(number) / rundir.HOOKS / NUMBERS, "hooks")):
@@ -74,9 +76,13 @@ class Reader:
                 own += file.read()
                 for name, values in file.parameters.items():
                     found.parameters.setdefault(name, {}).update(values)
+                found.results |= file.results
+                pictures |= {key: {**told, "path": f"{rundir.ATTEMPTS}/{number}/{rundir.HOOKS}/{told['file']}"}
+                             for key, told in file.pictures.items()}
             captured.append(own)
         found.curves = sources.best(join(captured))
         found.curves += self._printed(attempts, found)
+        found.pictures = list(pictures.values())
         return found
 
     def _at(self, number: int) -> Path:

@@ -11,3 +11,6 @@ class InterfaceBase:
 
     def _make_config(self, data=None, key=None, val=None, obj=None):
         return SimpleNamespace(update=[SimpleNamespace(key=name, nested_key=[], value_json=json.dumps(value)) for name, value in data.items()])
+
+    def _make_summary(self, summary_record, run):
+        return SimpleNamespace(update=[SimpleNamespace(key="", nested_key=list(key), value_json=json.dumps(value)) for key, value in summary_record])

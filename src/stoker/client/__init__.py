@@ -113,6 +113,7 @@ class Client:
         return self._call("DELETE", path_of(ref), {"force": force})
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
+        """The run object, after the end of the run (and with `outputs` of its files' way home) or after `timeout_s`."""
         asked = {"timeout_s": timeout_s, "outputs": outputs}
         return self._call("GET", path_of(ref, "wait"), asked, patience_s=min(timeout_s, 60) + ANSWER_S)
 

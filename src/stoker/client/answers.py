@@ -101,6 +101,7 @@ class Cut(Exception):
 
 
 def path_of(ref: str, verb: str = "") -> str:
+    """The path of a run, or of one of its verbs. Raises NotFound for an empty name."""
     if not ref:
         raise NotFound("The name of the run is empty.")
     return "/v1/runs/" + quoted(ref) + (f"/{verb}" if verb else "")
@@ -122,6 +123,7 @@ def quoted(text: str) -> str:
 
 
 def json_of(raw: bytes):
+    """The value in an answer. Raises ServerError for an answer that is not JSON."""
     try:
         return json.loads(raw)
     except ValueError as e:

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 LOOK_FIRST_S, LOOK_MAX_S = 1.0, 10.0  # between two looks at the files of a running run; doubles each time
 REST = 4.0  # times what a look and a bringing took: the pause is at least that
 MOVING_MAX = 3  # looks after which a file that never stands still comes as it is at that moment
-RETRY_FIRST_S, RETRY_MAX_S = 1.0, 600.0
+RETRY_FIRST_S, RETRY_MAX_S = 0.25, 600.0
 AGAIN_S = 2.0  # after somebody else had the run's files in hand
 TORN_TRIES = 3  # for files that changed on their way, once the run has ended
 LOCK_S = 10.0  # that `pull` waits for a bringing that gives way
@@ -224,16 +224,19 @@ class Bringer:
             self._gave_way.discard(run.id)
             if self._closed:
                 sending.close()
-        waits = {file["path"] for file in missing}
+        waits, came = {file["path"] for file in missing}, False
         try:
             for file, word, where in outputs.receive(sending, missing, ground):
                 if word == outputs.FAILED:
                     failed[file["path"]] = str(where)
                 if word != outputs.COMING:
                     waits.discard(file["path"])
-        except TargetError:
+                came = True
+        except TargetError as e:
             if self._closed or run.id in self._gave_way:
                 raise _GaveWay from None
+            if came and e.retry:  # a cut: go on soon, however often that happens
+                self._fails.pop(run.id, None)
             raise
         finally:
             sending.close()

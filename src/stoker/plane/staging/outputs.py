@@ -14,7 +14,9 @@ import shutil
 import stat
 import struct
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from stoker.base import rundir
@@ -29,6 +31,7 @@ PIECE = 1 << 20
 PUT, REPLACE, KEEP, HERE = "put", "replace", "keep", "here"  # verdicts
 COMING, FAILED = "coming", "failed"  # the other words of `receive`
 LOCK_PAUSE_S = 0.05
+LANDING_MAX = 8  # files that have come and are not on disk yet
 LINES_MAX, VERSIONS_KEPT = 2000, 2  # of the record of what was brought, and of one file in it once it is shortened
 _JUNK = frozenset(name.casefold() for name in JUNK)
 
@@ -200,22 +203,31 @@ def room_for(files: Iterable[dict], ground: Ground) -> None:
 
 
 def receive(pieces: Iterable[bytes], files: Sequence[dict], ground: Ground) -> Iterator[tuple[dict, str, object]]:
-    """(file, COMING, bytes of it) as it comes, then (file, verdict, path) or (file, FAILED, why), in the order they were asked for.
+    """(file, COMING, bytes of it) as it comes; (file, verdict, path) or (file, FAILED, why) once it is on disk, in the order they were
+    asked for. The next file comes meanwhile.
 
     What is there of a file when the stream breaks stays, and is continued by the next call. Raises TargetError.
     """
     coming = frames(pieces)
-    for file in files:
-        kind, body = next(coming, (b"", b""))
-        if kind == b"e":
-            yield file, FAILED, str(_object(body).get("error") or "unreadable")
-            continue
-        if kind != b"h":
-            return
-        yield from _one(coming, file, _object(body), ground)
+    with _Landing(ground) as landing:
+        try:
+            for file in files:
+                kind, body = next(coming, (b"", b""))
+                if kind == b"e":
+                    landing.refuse(file, str(_object(body).get("error") or "unreadable"))
+                elif kind == b"h":
+                    yield from _one(coming, file, _object(body), ground, landing)
+                else:
+                    break
+                yield from landing.landed(LANDING_MAX)
+        except TargetError:
+            yield from landing.landed(0)
+            raise
+        yield from landing.landed(0)
 
 
-def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: Ground) -> Iterator[tuple[dict, str, object]]:
+def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: Ground,
+         landing: _Landing) -> Iterator[tuple[dict, str, object]]:
     part = ground.part(file)
     offset, mode = head.get("offset"), head.get("mode")
     if type(offset) is not int or type(mode) is not int or not 0 <= offset <= offset_of(file, ground):
@@ -223,16 +235,13 @@ def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: 
     try:
         digest, end = yield from _grow(part, frames, file, offset)
     except OSError as e:
-        raise TargetError(f"{part} cannot be written: {e.strerror}.", retry=False, hint="Free some space on this machine.") from e
+        raise _cannot_write(part, e) from e
     changed = (head.get("size"), head.get("mtime_ns")) != (file["size"], file["mtime_ns"]) or not end.get("whole")
     if changed or end.get("sha256") != digest:
         part.unlink(missing_ok=True)
-        yield file, FAILED, "the run wrote to it during the copy" if changed else "its checksum does not match"
+        landing.refuse(file, "the run wrote to it during the copy" if changed else "its checksum does not match")
         return
-    try:
-        yield (file, *ground.settle(file, part, mode, digest))
-    except OSError as e:
-        yield file, FAILED, f"{e.filename2 or e.filename}: {e.strerror}"
+    landing.land(file, part, mode, digest)
 
 
 def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict,
@@ -245,8 +254,6 @@ def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict,
         f.seek(offset)
         for kind, body in frames:
             if kind == b"e":
-                f.flush()
-                os.fsync(f.fileno())
                 return digest.hexdigest(), _object(body)
             count += len(body)
             if kind != b"d" or count > file["size"]:
@@ -255,6 +262,57 @@ def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict,
             digest.update(body)
             yield file, COMING, count
     raise TargetError("The connection was lost.")
+
+
+class _Landing:
+    """Whole files on their way to the disk: a thread of its own waits for that, then each gets its place, in order."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._waiting: deque[tuple[dict, Future[None] | None, tuple]] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="landing")
+
+    def __enter__(self) -> _Landing:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def land(self, file: dict, part: Path, mode: int, digest: str) -> None:
+        """A file that has come whole."""
+        self._waiting.append((file, self._thread.submit(_sync, part), (part, mode, digest)))
+
+    def refuse(self, file: dict, why: str) -> None:
+        """A file that did not come."""
+        self._waiting.append((file, None, (why,)))
+
+    def landed(self, most: int) -> Iterator[tuple[dict, str, object]]:
+        """Those that are on disk now; waits until no more than `most` are not. Raises TargetError."""
+        while self._waiting:
+            file, synced, rest = self._waiting[0]
+            if synced is not None and not synced.done() and len(self._waiting) <= most:
+                return
+            self._waiting.popleft()
+            if synced is None:
+                yield file, FAILED, rest[0]
+                continue
+            try:
+                synced.result()
+            except OSError as e:
+                raise _cannot_write(rest[0], e) from e
+            try:
+                yield (file, *self._ground.settle(file, *rest))
+            except OSError as e:
+                yield file, FAILED, f"{e.filename2 or e.filename}: {e.strerror}"
+
+
+def _sync(part: Path) -> None:
+    with open(part, "rb") as f:
+        os.fsync(f.fileno())
+
+
+def _cannot_write(part: Path, error: OSError) -> TargetError:
+    return TargetError(f"{part} cannot be written: {error.strerror}.", retry=False, hint="Free some space on this machine.")
 
 
 def _object(body: bytes) -> dict:

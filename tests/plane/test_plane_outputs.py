@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -247,3 +248,24 @@ def test_two_at_once_and_no_room(ground):
         pass
     with pytest.raises(TargetError, match="free"):
         room_for([{**far("a", b""), "size": 1 << 60}], ground)
+
+
+def test_the_next_file_comes_while_a_slow_disk_takes_the_last_one_and_a_cut_loses_neither(ground, monkeypatch):
+    files, content = [far("a.bin", b"first file"), far("b.bin", b"other file"), far("c.bin", b"third file")], [b"first file", b"other file", b"third file"]
+    taken, sync = threading.Event(), os.fsync
+
+    def slow_sync(descriptor: int) -> None:
+        assert taken.wait(60)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    wire = frames(*zip(files, content, strict=True))
+    came: list[tuple[str, str]] = []
+    with pytest.raises(TargetError):
+        for file, word, _ in receive(in_pieces(wire[:-len(content[2])]), files, ground):
+            came.append((file["path"], word))
+            if file["path"] == "c.bin":  # it comes, and the first is not on disk yet
+                taken.set()
+    assert came.index(("b.bin", COMING)) < came.index(("a.bin", PUT)) < came.index(("b.bin", PUT))
+    assert sorted(os.listdir(ground.folder)) == ["a.bin", "b.bin"] and (ground.folder / "b.bin").read_bytes() == content[1]
+    assert offset_of(files[2], ground) > 0

@@ -11,7 +11,7 @@ from console_place import EVIL, TRAIN, WAITS, start_console
 
 WIDTHS = (390, 1280, 2560)
 OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 CUT = """() => [...document.querySelectorAll("body *")].filter((each) => {
   const box = each.getBoundingClientRect();
   return box.width && box.right > innerWidth + 1 && !each.closest(".wide, .skip, .unseen, .text");
@@ -58,11 +58,18 @@ def test_a_sweep_is_compared_and_a_run_is_stopped_and_started_again(ground: Grou
     best.get_by_role("link").click()
     expect(page.locator("#log")).to_contain_text(EVIL)
     expect(page.locator("#charts .u-over")).to_have_count(1)
+    page.get_by_role("searchbox", name="Find in the log").fill("epoch 3/")
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.locator("#log .found")).to_contain_text("Epoch 3/8")
+    page.get_by_role("button", name="Jump to error").click()
+    expect(page.locator("#log .found")).to_contain_text(EVIL)
     page.get_by_role("link", name="dot.png", exact=True).click()
     assert page.locator("img.picture").evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 1
 
     page.goto(f"http://{reader.host}/runs/active")
     expect(page.locator("#log")).to_contain_text("one more\none more\n")
+    other_tab = context.new_page()
+    other_tab.goto(f"http://{reader.host}/runs/active")
     before = page.locator("#log").get_attribute("data-lines")
     page.wait_for_function("(before) => Number(document.querySelector('#log').dataset.lines) > Number(before)", arg=before)
     ground.kill_server()
@@ -71,6 +78,8 @@ def test_a_sweep_is_compared_and_a_run_is_stopped_and_started_again(ground: Grou
     expect(page.locator("#away")).to_be_hidden(timeout=WAIT_MS)
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator("h1 .state")).to_have_text("stopped", timeout=WAIT_MS)
+    expect(other_tab.locator("h1 .state")).to_have_text("stopped", timeout=WAIT_MS)
+    other_tab.close()
     page.get_by_role("button", name="Start again").click()
     expect(page.locator("h1 .state")).to_have_text("running", timeout=WAIT_MS)
     expect(page.locator("#log")).to_contain_text("first line", timeout=WAIT_MS)

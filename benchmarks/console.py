@@ -1,0 +1,155 @@
+"""What the console costs with thousands of runs: first page, a run with 20 curves, lateness, ten open pages; TensorBoard beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+
+from benchmarks.ground import BIN, Ground, children, cpu_seconds, memory_bytes, until
+from benchmarks.measure import Row, seconds
+
+CURVES = 20
+TRAIN = """
+import sys
+for step in range(int(sys.argv[1])):
+    print(f"step {step} " + " ".join(f"metric{n}: {1 / (step + n + 1):.5f}" for n in range(20)))
+"""
+LIVE = """
+import itertools, signal, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+for step in itertools.count():
+    print(f"step {step} loss: {1 / (step + 1):.5f}", flush=True)
+    time.sleep(2)
+"""
+PAGES = ("/runs",) * 4 + ("/runs/many",) * 2 + ("/runs/live-0",) * 2 + ("/sweeps", "/machines")
+OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()
+
+
+def rows(ground: Ground, short: bool) -> list[Row]:
+    """All of them. Needs Chromium and playwright for the ten pages."""
+    count, live = (400, 4) if short else (5000, 200)
+    ground.script("train.py", TRAIN)
+    ground.script("live.py", LIVE)
+    model = ground.detach("--name", "many", "--", sys.executable, "train.py", "500" if short else "20000")
+    ground.wait_state("many", "done", timeout_s=300)
+    multiply(ground, model["id"], count - live - 1)
+    for n in range(live):
+        ground.detach("--name", f"live-{n}", "--no-hooks", "--", sys.executable, "live.py")
+    console = ground.start_stoker("ui", "--json", stdout=subprocess.PIPE)
+    link = json.loads(console.stdout.readline())["url"]
+    ask = asker(link)
+    about = f"{count} runs, {live} live"
+    first = seconds(lambda: ask("/runs"))
+    again = statistics.median(seconds(lambda: ask("/runs")) for _ in range(5))
+    numbers = statistics.median(seconds(lambda: (ask("/runs/many"), ask(f"/curves.json?run={model['id']}&points=600&all=1")))
+                                for _ in range(5))
+    pids = [console.pid, ground.server_pid()]
+    used, memory = ten_pages(ground, link.split("/enter")[0], pids, 6 if short else 30)
+    return [
+        Row(name="console: the list of runs", value=1000 * again, target=300, unit="ms", detail=f"{about}; the first time {1000 * first:.0f} ms"),
+        Row(name=f"console: a run with {CURVES} curves", value=1000 * numbers, target=500, unit="ms", detail="page and curves"),
+        Row(name="console: lateness of a change", value=lateness(ground, ask), target=1, unit="s", detail="a tag that the CLI adds"),
+        Row(name="console: CPU of ten open pages, of one core", value=sum(used), target=25, unit="%",
+            detail=f"{about}; console {used[0]:.0f} %, server {used[1]:.0f} %"),
+        Row(name="console: memory of ten open pages", value=memory[0] / 1e6, target=250, unit="MB",
+            detail=f"console; server {memory[1] / 1e6:.0f} MB"),
+        *tensorboard(ground, model["id"]),
+    ]
+
+
+def multiply(ground: Ground, run_id: str, count: int) -> None:
+    """So many copies of a run that has ended. Its server finds them again in their folders."""
+    ground.stoker("server", "stop").ok()
+    for name in ("stoker.db", "stoker.db-wal", "stoker.db-shm"):
+        for path in ground.home.rglob(name):
+            path.unlink()
+    source = ground.folder(run_id)
+    for n in range(count):
+        copy = ground.home / "runs" / f"copy-{n:05}"
+        shutil.copytree(source, copy, symlinks=True)
+        spec = json.loads((copy / "spec.json").read_text())
+        (copy / "spec.json").write_text(json.dumps({**spec, "id": copy.name, "name": f"old-{n}"}))
+    ground.stoker("ps").ok()
+
+
+def asker(link: str) -> Callable[[str], bytes]:
+    """Asks the console as a browser does."""
+    host = link.split("/")[2]
+
+    def get(path: str, cookie: str) -> tuple[bytes, str]:
+        connection = HTTPConnection(host, timeout=120)
+        connection.request("GET", path, headers={"Cookie": cookie})
+        answer = connection.getresponse()
+        return answer.read(), (answer.headers["Set-Cookie"] or "").split(";")[0]
+    _, cookie = get(link[link.index("/enter"):], "")
+    return lambda path: get(path, cookie)[0]
+
+
+def lateness(ground: Ground, ask: Callable[[str], bytes]) -> float:
+    """Seconds from the end of `stoker tag` until the list shows the tag; the median of three."""
+    found = []
+    for n in range(3):
+        time.sleep(0.7)
+        ground.stoker("tag", "live-0", f"late-{n}").ok()
+        began = time.monotonic()
+        until(lambda n=n: f"late-{n}".encode() in ask("/runs"), 60)
+        found.append(time.monotonic() - began)
+    return statistics.median(found)
+
+
+def ten_pages(ground: Ground, address: str, pids: list[int], window_s: float) -> tuple[list[float], list[int]]:
+    """CPU (percent of a core) and memory of the processes while ten pages are open in Chromium, all in sight."""
+    from playwright.sync_api import sync_playwright
+
+    link = ground.stoker("ui", "--json").json()["url"]
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        context = browser.new_context()
+        context.new_page().goto(link)
+        for path in PAGES[1:]:
+            context.new_page().goto(address + path)
+        time.sleep(5)
+        before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
+        time.sleep(window_s)
+        took = time.monotonic() - began
+        used = [100 * (cpu_seconds(pid) - was) / took for pid, was in zip(pids, before, strict=True)]
+        memory = [memory_bytes(pid) for pid in pids]
+        browser.close()
+    return used, memory
+
+
+def tensorboard(ground: Ground, run_id: str) -> list[Row]:
+    """Time from its start until TensorBoard serves the curves of the same run, and its memory."""
+    folder = ground.root / "events"
+    ground.stoker("board", run_id, "--export", str(folder), timeout_s=300).ok()
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    began = time.monotonic()
+    process = subprocess.Popen([Path(BIN, "tensorboard"), "--logdir", folder, "--port", str(port), "--host", "127.0.0.1"],
+                               env=ground.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ground.keep(process)
+
+    def drawn() -> bool:
+        try:
+            connection = HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("GET", "/data/plugin/scalars/tags")
+            return bool(re.search(rb"metric", connection.getresponse().read()))
+        except OSError:
+            return False
+    until(drawn, 120, "the curves in TensorBoard")
+    took = time.monotonic() - began
+    memory = sum(memory_bytes(pid) for pid in (process.pid, *children(process.pid)))
+    process.kill()
+    process.wait()
+    return [Row(name="TensorBoard: from its start to the curves of the same run", value=took, target=None, unit="s"),
+            Row(name="TensorBoard: memory with one run", value=memory / 1e6, target=None, unit="MB")]

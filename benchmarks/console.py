@@ -55,7 +55,8 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     pids = [console.pid, ground.server_pid()]
     used, memory = ten_pages(ground, link.split("/enter")[0], pids, 6 if short else 30)
     return [
-        Row(name="console: the list of runs", value=1000 * again, target=300, unit="ms", detail=f"{about}; the first time {1000 * first:.0f} ms"),
+        Row(name="console: the list of runs", value=1000 * again, target=300, unit="ms",
+            detail=f"{about}; the first time {1000 * first:.0f} ms"),
         Row(name=f"console: a run with {CURVES} curves", value=1000 * numbers, target=500, unit="ms", detail="page and curves"),
         Row(name="console: lateness of a change", value=lateness(ground, ask), target=1, unit="s", detail="a tag that the CLI adds"),
         Row(name="console: CPU of ten open pages, of one core", value=sum(used), target=25, unit="%",

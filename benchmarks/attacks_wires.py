@@ -118,10 +118,9 @@ def _lies(answer: str) -> Callable[[Ground], None]:
             run = ground.detach("--target", "far", "--", "sleep", "600", timeout_s=90)
             ground.wait_state(run["id"], "running", timeout_s=90)
             agents = Path(sshd.folder) / "root" / "agent"
-            for agent in agents.glob("agent-*.py"):  # the far machine is somebody else's now: what is asked there answers so
+            for agent in agents.glob("agent-*/__main__.py"):  # the far machine is somebody else's now: what is asked there answers so
                 agent.rename(agent.with_suffix(".true"))
-                agent.write_text(f"import os, sys\ndef main(argv):\n    os.execv('/bin/sh', ['sh', '-c', {answer!r}])\n")
-            shutil.rmtree(agents / "__pycache__", ignore_errors=True)
+                agent.write_text(f"import os\nos.execv('/bin/sh', ['sh', '-c', {answer!r}])\n")
             peak, until_ = 0, time.monotonic() + 8
             while time.monotonic() < until_:
                 peak = max(peak, memory_bytes(ground.server_pid()))
@@ -130,9 +129,8 @@ def _lies(answer: str) -> Callable[[Ground], None]:
             shown = ground.stoker("show", run["id"], timeout_s=150)
             assert b"\x1b" not in shown.stdout and "Traceback" not in shown.err
             assert [each["id"] for each in ground.stoker("ps", "--json").ok().json()].count(run["id"]) == 1
-            for agent in agents.glob("agent-*.py"):
+            for agent in agents.glob("agent-*/__main__.py"):
                 agent.with_suffix(".true").rename(agent)
-            shutil.rmtree(agents / "__pycache__", ignore_errors=True)
             ground.stoker("stop", "--force", "--no-wait", run["id"]).ok()
             ground.wait_state(run["id"], timeout_s=240)  # a question that was never answered is given up after a minute
             until(lambda: not any(cmdline(pid).startswith("timeout ") for pid in ground.processes()), 100, "the far clocks end what hangs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -13,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-AGENT = Path(__file__).resolve().parents[2] / "src" / "stoker" / "agent" / "agent.py"
+AGENT = Path(__file__).resolve().parents[2] / "src" / "stoker" / "agent"
 DEADLINE_S = 40.0
 SUPPORTED = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 
@@ -29,6 +30,16 @@ def pythons() -> list[str]:
         if version not in found and os.path.exists(f"/usr/bin/python{version}"):
             found[version] = f"/usr/bin/python{version}"
     return list(found.values())
+
+
+def changed_agent(parent: Path, *changes: tuple[str, str]) -> Path:
+    """A copy of the agent in which these lines, each of which it has once, are others."""
+    copy = shutil.copytree(AGENT, parent / "agent", ignore=shutil.ignore_patterns("__pycache__"))
+    for old, new in changes:
+        holders = [path for path in copy.glob("*.py") if old in path.read_text("utf-8")]
+        assert len(holders) == 1 and holders[0].read_text("utf-8").count(old) == 1, old
+        holders[0].write_text(holders[0].read_text("utf-8").replace(old, new), "utf-8")
+    return copy
 
 
 class Running:
@@ -49,7 +60,7 @@ class Running:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def argv(self, *args: object) -> list[str]:
-        return [self.python, "-I", "-S", str(AGENT), *(str(a) for a in args)]
+        return [self.python, "-I", "-S", str(AGENT / "__main__.py"), *(str(a) for a in args)]
 
     def start(self, n: int = 1, **env: str) -> dict:
         return self.call("start", self.dir, n, env=env)[0]

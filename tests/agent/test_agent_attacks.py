@@ -16,6 +16,10 @@ import agentkit
 import pytest
 from agentkit import kill, wait_for
 
+from stoker.agent.attempts import Attempt
+from stoker.agent.processes import who
+from stoker.agent.tree import Tree
+
 PY = sys.executable
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -25,12 +29,8 @@ def slowed(tmp_path, monkeypatch):
     """slowed(line): the agent, with a pause before this line of it."""
 
     def make(line: str, pause: str) -> None:
-        text = agentkit.AGENT.read_text("utf-8")
-        assert text.count(line) == 1, line
         indent = line[:len(line) - len(line.lstrip())]
-        copy = tmp_path / "agent.py"
-        copy.write_text(text.replace(line, f"{indent}{pause}\n{line}"), "utf-8")
-        monkeypatch.setattr(agentkit, "AGENT", copy)
+        monkeypatch.setattr(agentkit, "AGENT", agentkit.changed_agent(tmp_path, (line, f"{indent}{pause}\n{line}")))
     return make
 
 
@@ -75,14 +75,12 @@ def test_an_agent_whose_holder_died_while_it_was_born_leaves_the_children_of_oth
 
 
 def test_the_children_of_a_later_process_with_the_holders_number_are_not_the_runs(tmp_path):
-    agent = {"__name__": "agent", "__file__": str(agentkit.AGENT)}
-    exec(compile(agentkit.AGENT.read_text("utf-8"), "agent.py", "exec"), agent)
-    me = agent["who"](os.getpid())
-    att = agent["Attempt"](str(tmp_path / "runs" / "r"), 1)
+    me = who(os.getpid())
+    att = Attempt(str(tmp_path / "runs" / "r"), 1)
     stranger = subprocess.Popen(["sleep", "100"])
     try:
-        assert stranger.pid in [p.pid for p in agent["Tree"](att, me, 0, None).look()]
-        assert agent["Tree"](att, dict(me, start=me["start"] - 1), 0, None).look() == []
+        assert stranger.pid in [p.pid for p in Tree(att, me, 0, None).look()]
+        assert Tree(att, dict(me, start=me["start"] - 1), 0, None).look() == []
     finally:
         stranger.kill()
         stranger.wait()

@@ -13,9 +13,10 @@ import agentkit
 import pytest
 from agentkit import wait_for
 
+from stoker.agent.reading import TIME, Broken, misfit, parse_json
+from stoker.agent.writing import remove
+
 PY = sys.executable
-AGENT = {"__name__": "agent", "__file__": str(agentkit.AGENT)}
-exec(compile(agentkit.AGENT.read_text("utf-8"), "agent.py", "exec"), AGENT)
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_a_folder_deeper_than_any_stack_is_removed(tmp_path, victim):
         os.chdir(here)
     (tmp_path / "top" / "d").chmod(0)
     try:
-        AGENT["remove"](str(tmp_path), "top")
+        remove(str(tmp_path), "top")
         assert not (tmp_path / "top").exists() and picture(victim) == before
     finally:
         subprocess.run(["rm", "-rf", str(tmp_path / "top")], check=False)  # what is left would be too deep for pytest
@@ -176,20 +177,18 @@ def test_a_spoilt_record_is_named_and_made_again(new_run):
 
 
 def test_kinds():
-    misfit, parse, broken = AGENT["misfit"], AGENT["parse_json"], AGENT["Broken"]
+    parse, broken = parse_json, Broken
     assert misfit({"run": {"pid": True}}, {"run": {"pid": int}}) == "run.pid"
     assert misfit({"a": [1, "x"]}, {"a": [int]}) == "a.1"
     assert misfit({"a": None, "b": 5, "c": 1.5}, {"a": str, "b": float, "*": float}) is None
     for text, why in ((b"[", "not JSON"), (b"5", "object"), (b'{"x": ' + b"[" * 30 + b"]" * 30 + b"}", "nested"), (b'{"at": 1e12}', "at")):
         with pytest.raises(broken, match=why):
-            parse(text, {"at": AGENT["TIME"]})
+            parse(text, {"at": TIME})
     assert parse(json.dumps({"x": "[" * 99}).encode(), {}) == {"x": "[" * 99}
 
 
 def test_caretakers_leave_when_the_home_of_an_ended_run_is_gone(new_run, tmp_path, monkeypatch):
-    copy = tmp_path / "agent.py"
-    copy.write_text(agentkit.AGENT.read_text("utf-8").replace("GONE_S = 30.0 ", "GONE_S = 1.0 "), "utf-8")
-    monkeypatch.setattr(agentkit, "AGENT", copy)
+    monkeypatch.setattr(agentkit, "AGENT", agentkit.changed_agent(tmp_path, ("GONE_S = 30.0 ", "GONE_S = 1.0 ")))
     run = new_run([PY, "-c", "import time; print('up', flush=True); time.sleep(1000)"])
     run.start()
     run.wait_out(b"up")

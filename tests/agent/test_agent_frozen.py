@@ -31,10 +31,7 @@ COUNTER = "import sys, time\nfor i in range(int(sys.argv[1])):\n print('line', i
 @pytest.fixture(autouse=True)
 def quick(tmp_path, monkeypatch) -> None:
     """The agent with ten times as many ticks a second: what is judged is a number of ticks."""
-    text = agentkit.AGENT.read_text("utf-8")
-    assert text.count("TICK_S = 2.0 ") == text.count("FORCE_S = 5.0 ") == 1
-    copy = tmp_path / "agent.py"
-    copy.write_text(text.replace("TICK_S = 2.0 ", "TICK_S = 0.2 ").replace("FORCE_S = 5.0 ", "FORCE_S = 1.0 "), "utf-8")
+    copy = agentkit.changed_agent(tmp_path, ("TICK_S = 2.0 ", "TICK_S = 0.2 "), ("FORCE_S = 5.0 ", "FORCE_S = 1.0 "))
     monkeypatch.setattr(agentkit, "AGENT", copy)
 
 

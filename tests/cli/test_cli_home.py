@@ -132,9 +132,10 @@ def test_a_machine_that_lies_about_names_and_about_what_was_sent_replaces_nothin
     assert (ground.work / "secret.txt").read_text() == "secret"
     info = (ground.work / "secret.txt").stat()
     lie = {"size": info.st_size, "mtime_ns": info.st_mtime_ns}
-    agent, = (ground.root / "far" / "agent").glob("agent-*.py")
+    agent, = (ground.root / "far" / "agent").glob("agent-*/looking.py")
     agent.write_text(agent.read_text() + f"""
 def lie(run_dir, since, until):
+    import json
     true = look_made(run_dir, since, until)
     made = json.loads(__import__("zlib").decompress(__import__("base64").b64decode(true["data"])))
     made = [dict(each, kind="changed", sent={lie!r}) for each in made]
@@ -142,8 +143,7 @@ def lie(run_dir, since, until):
     return {{"data": pack(json.dumps(made + [7, None]).encode()), "cut": "\\x1b[2J"}}
 QUESTIONS["made"] = lie
 """)
-    for cached in (ground.root / "far" / "agent").glob("__pycache__"):
-        shutil.rmtree(cached)
+    shutil.rmtree(agent.with_name("__pycache__"))
     ground.stoker("run", "--on", "far", "--name", "second", "x.py")
     told = outputs(ground, "second")
     kept = Path(told["kept_in"]) / "secret.txt"

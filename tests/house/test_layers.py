@@ -10,6 +10,8 @@ import tomllib
 import pytest
 from tree import AGENT, PACKAGE, REPO, imports, module_name, name_of, parse, python_files
 
+from stoker.agent.verbs import VERBS
+
 # room: (rooms of ours it may import, packages of others it may import)
 ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "": ({"engine"}, set()),  # stoker/__init__.py: `stoker.Engine`, imported when it is asked for
@@ -62,10 +64,20 @@ def test_imports_go_down_only(path):
             assert known, f"{name_of(path)} imports {top}: {here} may only import {sorted(others) or 'the standard library'}"
 
 
-def test_the_agent_is_one_file_that_imports_nothing_of_ours():
-    assert AGENT.exists()
-    assert not [n for n in imports(AGENT) if n.startswith("stoker")]
-    assert [p.name for p in SOURCES if room(module_name(p)) == "agent"] in (["__init__.py", "agent.py"], ["agent.py"])
+def test_the_agent_is_a_folder_that_can_be_carried_alone():
+    """Its files name each other relative to the folder, and nothing else of ours; its entry names none."""
+    files = [p for p in SOURCES if room(module_name(p)) == "agent"]
+    assert {p.parent for p in files} == {AGENT} and AGENT / "__main__.py" in files
+    for path in files:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 1 or node.module.split(".")[0] in sys.stdlib_module_names, f"{name_of(path)} imports {node.module}"
+        assert not [n for n in imports(path) if n.startswith("stoker") and not n.startswith("stoker.agent.")], name_of(path)
+
+
+def test_each_verb_of_the_agent_is_in_the_file_that_its_table_names():
+    for verb, file in VERBS.items():
+        assert f"verb_{verb.lstrip('_')}" in {n.name for n in parse(AGENT / f"{file}.py").body if isinstance(n, ast.FunctionDef)}, verb
 
 
 def test_no_module_waits_for_itself():

@@ -27,14 +27,14 @@ NOT_OF_THE_AGENT = {"OUTPUTS", "PULLED", "PARTIAL", "CHECKPOINTS", "METRICS", "S
 
 
 def test_the_agent_names_the_files_as_we_do():
-    theirs = constants(parse(AGENT))
+    theirs = constants(parse(AGENT / "words.py"))
     for name, value in NAMES.items():
         if name not in NOT_OF_THE_AGENT:
             assert theirs.get(name) == value, f"rundir.{name} is {value!r}, agent.{name} is {theirs.get(name)!r}"
 
 
 def test_the_agent_gives_only_reasons_that_the_table_knows():
-    words = {n.value for n in ast.walk(parse(AGENT)) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    words = {n.value for path in AGENT.glob("*.py") for n in ast.walk(parse(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     by_agent = {"exited", "nonzero_exit", "host_oom", "gpu_oom", "disk_full", "killed", "crashed", "hangup", "rebooted", "stopped_by_user",
                 "limit_time", "start_failed", "agent_lost"}
     assert by_agent <= state.REASONS.keys()
@@ -57,6 +57,6 @@ def test_every_crash_point_is_in_the_contract():
 
 def test_what_else_the_agent_writes_is_documented():
     text = (REPO / "docs/reference/run-folder.md").read_text("utf-8")
-    files = {v for v in constants(parse(AGENT)).values() if re.fullmatch(r"\.?[a-z]+\.(json|jsonl|log|spare)", v)}
+    files = {v for v in constants(parse(AGENT / "words.py")).values() if re.fullmatch(r"\.?[a-z]+\.(json|jsonl|log|spare)", v)}
     assert files
     assert not sorted(f for f in files if f not in text)

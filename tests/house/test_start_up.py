@@ -48,7 +48,8 @@ def test_clients_do_not_load_the_server(module):
 
 
 def test_the_agent_is_python_3_8():
-    ast.parse(AGENT.read_text("utf-8"), str(AGENT), feature_version=(3, 8))
+    for path in AGENT.glob("*.py"):
+        ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 8))
 
 
 def test_the_agent_uses_nothing_newer_than_python_3_8():
@@ -70,6 +71,6 @@ def test_the_hooks_use_nothing_newer_than_python_3_9():
 
 
 def test_the_agent_starts_without_site_packages(tmp_path):
-    done = subprocess.run([sys.executable, "-I", "-S", str(AGENT), "probe", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-I", "-S", str(AGENT / "__main__.py"), "probe", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[0])["cpus"]

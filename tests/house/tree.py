@@ -11,7 +11,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 SRC = REPO / "src"
 PACKAGE = SRC / "stoker"
-AGENT = PACKAGE / "agent" / "agent.py"
+AGENT = PACKAGE / "agent"
 SKIPPED = {".git", ".venv", ".make", "__pycache__", ".pytest_cache", ".ruff_cache", "build", "dist"}
 
 

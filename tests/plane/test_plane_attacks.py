@@ -301,7 +301,7 @@ def test_a_disk_that_goes_away_under_a_look_loses_no_run(root, monkeypatch):
     """The look has loaded the agent already, and finds no folder: nothing is known, which is not the same as lost."""
     with running_on_a_disk(root) as (service, run_id):
         backend = service._targets.get("disk").backend
-        loaded = shutil.copytree(root / "disk" / "agent", root / "loaded") / backend._agent_name
+        loaded = shutil.copytree(root / "disk" / "agent", root / "loaded") / backend._agent.name
         monkeypatch.setattr(backend, "_agent_path", lambda: str(loaded))
         os.rename(root / "disk", root / "away")
         with pytest.raises(TargetError, match="does not exist") as raised:

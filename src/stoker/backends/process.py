@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import stoker.agent
 from stoker.backends.base import Backend, Capacity, GpuTaken, Observation
+from stoker.backends.carried import ENTRY, AgentFolder
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.spec import Limits
 from stoker.hosts.base import Finished, Host, Progress, Stream, silent
 
-AGENT_FILE = Path(stoker.agent.__file__).with_name("agent.py")
 PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
-# Imported instead of run, so that Python keeps it compiled beside: 3,000 lines are not read anew for each question.
-LAUNCH = "import os,sys; d,n=os.path.split(sys.argv.pop(1)); sys.path.append(d); sys.exit(__import__(n[:-3]).main(sys.argv))"
-_MAKE_ROOM = 'umask 077; mkdir -p "$1/agent" "$1/runs" && if test -f "$1/agent/$2"; then echo has; else echo lacks; fi'
+# Arguments: the root, the name of the agent's folder, the names of its files. A folder that lacks one is put aside and made anew.
+_MAKE_ROOM = """
+umask 077
+mkdir -p "$1/agent" "$1/runs" || exit
+agent=$1/agent/$2
+shift 2
+for name; do
+    if ! test -f "$agent/$name"; then
+        if test -e "$agent"; then mv "$agent" "$agent.torn.$$" && rm -rf "$agent.torn.$$"; fi
+        echo lacks
+        exit
+    fi
+done
+echo has
+"""
 _ENTER = """
 import json, os, sys
 run, command = sys.argv[1], sys.argv[2:]
@@ -50,8 +60,7 @@ class ProcessBackend(Backend):
         self._host = host
         self._given_root = root
         self._lock = threading.Lock()
-        self._text = AGENT_FILE.read_bytes()  # now: a later version beside us is another server's
-        self._agent_name = f"agent-{hashlib.sha256(self._text).hexdigest()[:16]}.py"
+        self._agent = AgentFolder()
         self._pushed = False
         self._hooks_there: set[str] = set()
 
@@ -186,13 +195,12 @@ class ProcessBackend(Backend):
         with self._lock:
             if self._pushed:
                 return
-            done = self._host.run(["sh", "-c", _MAKE_ROOM, "sh", self._root(), self._agent_name])
+            done = self._host.run(["sh", "-c", _MAKE_ROOM, "sh", self._root(), self._agent.name, *self._agent.files()])
             if done.code:
                 raise TargetError(f"The folder {self._root()} cannot be made on {self._host.name}: {done.message}.", retry=False,
                                   hint="Choose another `root` for this target in config.toml.")
             if not done.out.endswith(b"has\n"):
-                with _file(self._text) as temp:
-                    self._host.put(temp, self._agent_path())
+                self._put_folder(self._agent.lay_out, self._agent_path())
             self._pushed = True
 
     def _link_hooks(self, folder: Path) -> None:
@@ -201,22 +209,25 @@ class ProcessBackend(Backend):
         with self._lock:
             path = f"{self._root()}/agent/{name}"
             if name not in self._hooks_there and not self._exists(path):
-                with tempfile.TemporaryDirectory(prefix="stoker-") as temp:
-                    try:
-                        self._host.put(vendor.lay_out(Path(temp)), path)
-                    except TargetError:
-                        if not self._exists(path):  # somebody else put it there meanwhile
-                            raise
+                self._put_folder(vendor.lay_out, path)
             self._hooks_there.add(name)
         link = folder / rundir.HOOKS
         if not link.is_symlink():
             link.symlink_to(f"../../agent/{name}")
 
+    def _put_folder(self, lay_out: Callable[[Path], Path], path: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="stoker-") as temp:
+            try:
+                self._host.put(lay_out(Path(temp)), path)
+            except TargetError:
+                if not self._exists(path):  # somebody else put it there meanwhile
+                    raise
+
     def _agent_path(self) -> str:
-        return f"{self._root()}/agent/{self._agent_name}"
+        return f"{self._root()}/agent/{self._agent.name}"
 
     def _argv(self, *words: str) -> list[str]:
-        return [self._host.python(), "-I", "-S", "-c", LAUNCH, self._agent_path(), *words]
+        return [self._host.python(), "-I", "-S", f"{self._agent_path()}/{ENTRY}", *words]
 
     def _ask(self, *words: str, stdin: bytes = b"", timeout_s: float = 60.0) -> list[dict]:
         """The JSON lines that a verb of the agent prints."""
@@ -292,8 +303,9 @@ def _only(lines: list[dict]) -> dict:
 
 
 def _agent_is_gone(done: Finished) -> bool:
-    """Somebody emptied the folder that we pushed it to."""
-    return done.code == 1 and not done.out and b"ModuleNotFoundError: No module named 'agent-" in done.err
+    """Somebody emptied the folder that we pushed it to, or took a file out of it."""
+    missing = (b"can't open file", b"ModuleNotFoundError: No module named 'agent-")
+    return done.code in (1, 2) and not done.out and any(words in done.err for words in missing)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from stoker.agent import agent
-from stoker.agent.agent import JUNK, TIME, Broken, Listing, edited_files, folder_cost, is_environment, open_regular, read_regular, spelled
+from stoker.agent import looking, reading, words
+from stoker.agent.looking import Listing, edited_files, folder_cost, is_environment, spelled
+from stoker.agent.reading import TIME, Broken, open_regular, read_regular
+from stoker.agent.words import JUNK
 
 __all__ = ["JUNK", "Broken", "Listing", "changed_files", "edited_files", "folder_cost", "is_environment", "limit_of", "load_json",
            "open_regular", "parse_json", "parse_lines", "read_end", "read_json", "read_lines", "read_regular", "spelled"]
@@ -25,13 +27,13 @@ FILES = {  # name -> kinds of the fields that are looked at, as in the agent
                    "lives": [{"attempt": int, "from": int, "out_bytes": int}], "points_passed": {"*": int}, "not_audited": str,
                    "not_given_back": {"attempt": int, "files": [str]}, "given_back": [{"attempt": int, "aside": int}],
                    "again": [{"what": str, "where": str}]},
-    "manifest.json": agent.MANIFEST_KINDS,
+    "manifest.json": reading.MANIFEST_KINDS,
     "commit.json": {"commit": str, "dirty": bool},
     "rehearsal.json": {"verdict": str, "lines": [str], "warnings": [str], "not_checked": [str]},
 }
 LINES = {
     "written.jsonl": {"path": str},
-    "telemetry.jsonl": agent.SAMPLE,
+    "telemetry.jsonl": reading.SAMPLE,
     "processes.jsonl": {"pid": int, "torch": str, "why": str, "other": str, "settings": {"applied": [str], "left": {"*": str}},
                         "batches": int, "backward": int},
     "steps.jsonl": {"pid": int, "rank": int, "step": int, "at": TIME, "s": float, "steps": float, "samples": float, "batches": float,
@@ -44,18 +46,18 @@ def load_json(path: Path | str, kinds: object = None) -> dict:
     """The JSON object in a file, whose fields are of these kinds; without them those that FILES has for its name. Raises FileNotFoundError,
     OSError, and Broken with half a sentence for what cannot be used."""
     name = os.path.basename(os.fspath(path))
-    return agent.load_json(os.fspath(path), FILES.get(name) if kinds is None else kinds, limit_of(name))
+    return reading.load_json(os.fspath(path), FILES.get(name) if kinds is None else kinds, limit_of(name))
 
 
 def limit_of(name: str) -> int:
     """Bytes of a JSON file of this name that are read at most."""
-    return agent.MANIFEST_MAX if os.path.basename(name) == "manifest.json" else agent.JSON_MAX
+    return words.MANIFEST_MAX if os.path.basename(name) == "manifest.json" else words.JSON_MAX
 
 
 def parse_json(data: bytes, name: str) -> dict:
     """The JSON object in the bytes of a file of this name. Raises Broken."""
     name = os.path.basename(name)
-    return agent.parse_json(data, FILES.get(name) or agent.FILES.get(name, dict))
+    return reading.parse_json(data, FILES.get(name) or reading.FILES.get(name, dict))
 
 
 def read_json(path: Path | str, kinds: object = None) -> dict | None:
@@ -68,7 +70,7 @@ def read_json(path: Path | str, kinds: object = None) -> dict | None:
 
 def read_end(path: Path | str, limit: int) -> bytes:
     """The last bytes of a file, `limit` at most; none where it is missing or is no file."""
-    return agent.read_tail(os.fspath(path), limit)
+    return reading.read_tail(os.fspath(path), limit)
 
 
 def read_lines(path: Path | str, limit: int, kinds: object = None) -> Iterator[dict]:
@@ -81,7 +83,7 @@ def parse_lines(data: bytes, name: str, kinds: object = None) -> Iterator[dict]:
     wanted = LINES.get(os.path.basename(name), dict) if kinds is None else kinds
     for line in data.splitlines():
         try:
-            yield agent.parse_json(line, wanted)
+            yield reading.parse_json(line, wanted)
         except Broken:  # torn, or cut by where we began
             continue
 
@@ -89,5 +91,5 @@ def parse_lines(data: bytes, name: str, kinds: object = None) -> Iterator[dict]:
 def changed_files(folder: Path | str, code_dir: Path | str, left_out: Path | str, *, since: float, until: float | None,
                   limit: int) -> list[dict]:
     """Files of `folder` that are new or changed since the record in `code_dir`, as the agent's `changed_files` tells them."""
-    manifest = os.path.join(code_dir, agent.MANIFEST)
-    return agent.changed_files(os.fspath(folder), manifest, os.fspath(left_out), since=since, until=until, limit=limit)
+    manifest = os.path.join(code_dir, words.MANIFEST)
+    return looking.changed_files(os.fspath(folder), manifest, os.fspath(left_out), since=since, until=until, limit=limit)

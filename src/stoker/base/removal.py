@@ -6,13 +6,13 @@ import contextlib
 import os
 from pathlib import Path
 
-from stoker.agent import agent
+from stoker.agent import writing
 
 
 def remove(top: Path | str, *names: str) -> None:
     """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it. Only `top` may be a link. Harmless when nothing is
     there. Raises OSError."""
-    agent.remove(os.fspath(top), *names)
+    writing.remove(os.fspath(top), *names)
 
 
 def clear(top: Path | str, *names: str) -> None:

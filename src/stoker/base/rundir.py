@@ -79,9 +79,9 @@ class RunDir:
 
     def attempts(self) -> list[int]:
         """The numbers of the attempts that were claimed, in order."""
-        from stoker.agent import agent  # here, since every command imports this module and few read run folders
+        from stoker.agent.attempts import attempt_numbers  # here: every command imports this module, few read run folders
 
-        return agent.attempt_numbers(os.fspath(self.path))
+        return attempt_numbers(os.fspath(self.path))
 
 
 def write_whole(path: Path | str, data: bytes, mode: int = 0o644) -> None:

@@ -16,7 +16,7 @@ from stoker.base.rundir import RunDir
 
 PPID, TTY, START = 1, 4, 19  # fields of /proc/PID/stat after the name; 0 is the state
 SIGNAL_KEYS = (termios.VINTR, termios.VQUIT, termios.VSUSP)
-MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")  # as in agent.py
+MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")  # as in agent/words.py
 SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")
 EVENTS_TAIL = 4096
 

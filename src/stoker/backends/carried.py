@@ -1,0 +1,34 @@
+"""The agent as it travels: one folder, named after its content."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import stoker.agent
+
+SOURCE = Path(stoker.agent.__file__).parent
+ENTRY = "__main__.py"
+
+
+class AgentFolder:
+    """The files of the agent as they are now: what comes to lie here later is another server's."""
+
+    def __init__(self) -> None:
+        self._files = {path.name: path.read_bytes() for path in sorted(SOURCE.glob("*.py"))}
+        digest = hashlib.sha256()
+        for name, text in self._files.items():
+            digest.update(f"{name}\0{len(text)}\0".encode() + text)
+        self.name = f"agent-{digest.hexdigest()[:16]}"
+
+    def files(self) -> list[str]:
+        """The names of its files."""
+        return list(self._files)
+
+    def lay_out(self, parent: Path) -> Path:
+        """`parent`/`name`, with every file and no byte code."""
+        folder = parent / self.name
+        folder.mkdir()
+        for name, text in self._files.items():
+            (folder / name).write_bytes(text)
+        return folder

@@ -124,7 +124,7 @@ def test_a_start_by_hand_while_it_waits_takes_the_place_of_the_restart(new_run):
     run.wait_phase("waiting")
     assert run.start(2)["claimed"] is True
     run.wait_phase("running")
-    wait_for(lambda: not any("_hold" in line and line.split("\0")[7] == "1" for line in cmdlines(run)), "the first caretakers leave")
+    wait_for(lambda: not any("_hold" in line and line.split("\0")[6] == "1" for line in cmdlines(run)), "the first caretakers leave")
     assert run.phase() == "running" and run.poll()["attempts"] == [1, 2]
     run.stop("--grace", 0, 0)
     assert run.end(2)["restart"] is None

@@ -59,9 +59,9 @@ def test_the_loser_of_a_double_start_leaves(new_run, tmp_path):
 def test_two_holders_for_one_attempt_become_one(new_run, tmp_path):
     """The folder is claimed once; whoever comes later with a holder of its own finds agent.json and leaves."""
     run = new_run(["sh", "-c", f"echo started >> {tmp_path}/count; sleep 1"])
-    code = ("import importlib.util as u, sys; s = u.spec_from_file_location('agent', sys.argv[1]); m = u.module_from_spec(s); s.loader.exec_module(m);"
-            "a = m.Attempt(sys.argv[2], 1); m.claim(a); m.launch(a, '', 10)")
-    for p in [subprocess.Popen([PY, "-c", code, str(AGENT), str(run.dir)]) for _ in range(3)]:
+    code = ("import sys; sys.path.insert(0, sys.argv[1]); from agent.attempts import Attempt; from agent.claiming import claim, launch;"
+            "a = Attempt(sys.argv[2], 1); claim(a); launch(a, '', 10)")
+    for p in [subprocess.Popen([PY, "-c", code, str(AGENT.parent), str(run.dir)]) for _ in range(3)]:
         assert p.wait(30) == 0
     run.end()
     assert (tmp_path / "count").read_text() == "started\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -13,14 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from agentkit import AGENT, Running, kill, wait_for
+from agentkit import Running, kill, wait_for
 
+from stoker.agent.attempts import Attempt
+from stoker.agent.standstill import StandStill, stacks_of
+from stoker.agent.tree import Tree
 from stoker.base.vendor import lay_out
 
 PY = sys.executable
-_spec = importlib.util.spec_from_file_location("stoker_agent", AGENT)
-agent = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(agent)
 
 HUNG_LOADER = """\
     import time
@@ -79,9 +78,9 @@ def line_of(text: str, part: str) -> int:
 
 def look_later(run: Running, seconds: float, *, of: object = None) -> object:
     """What the agent would see of this run if nothing came for so long."""
-    att = agent.Attempt(str(run.dir), 1)
-    members = agent.Tree(att, run.record()["holder"], run.agent(), run.record()["run"]).look()
-    still = of or agent.StandStill(att, {}, time.monotonic(), time.time())
+    att = Attempt(str(run.dir), 1)
+    members = Tree(att, run.record()["holder"], run.agent(), run.record()["run"]).look()
+    still = of or StandStill(att, {}, time.monotonic(), time.time())
     still.look(time.monotonic(), time.time(), members, run.record()["run"])
     still.look(time.monotonic() + seconds, time.time() + seconds, members, run.record()["run"])
     return still
@@ -138,9 +137,9 @@ def test_an_evaluation_or_a_save_that_is_long_is_not_quiet(new_run, tmp_path, wh
 
 def test_the_slowest_steps_give_the_measure(tmp_path):
     """Lines of a clock, and time, are given."""
-    att = agent.Attempt(str(tmp_path / "runs" / "r"), 1)
+    att = Attempt(str(tmp_path / "runs" / "r"), 1)
     os.makedirs(att.folder)
-    still = agent.StandStill(att, {}, 0.0, 0.0)
+    still = StandStill(att, {}, 0.0, 0.0)
     Path(att.path("steps.jsonl")).write_text(json.dumps({"step": 9, "s": 1.0, "p99_ms": 9000}) + "\n")
     assert [still.look(now, now, [], None) for now in (0.0, 60.0, 89.0)] == [False] * 3 and not still.quiet
     assert still.look(91.0, 91.0, [], None) and still.quiet and not still.stalled and still.told()["since"] == 0.0
@@ -152,9 +151,9 @@ def test_the_slowest_steps_give_the_measure(tmp_path):
 
 
 def test_a_first_step_is_not_quiet(tmp_path):
-    att = agent.Attempt(str(tmp_path / "runs" / "r"), 1)
+    att = Attempt(str(tmp_path / "runs" / "r"), 1)
     os.makedirs(att.folder)
-    still = agent.StandStill(att, {}, 0.0, 0.0)
+    still = StandStill(att, {}, 0.0, 0.0)
     Path(att.path("steps.jsonl")).write_text(json.dumps({"step": 0, "s": 1.0}) + "\n")
     assert not any(still.look(now, now, [], None) for now in (0.0, 100.0, 10_000.0))
 
@@ -193,7 +192,7 @@ def test_only_a_process_that_listens_now_is_asked_for_its_stacks(tmp_path):
     sleeper = subprocess.Popen([PY, "-c", "import time; print(1, flush=True); time.sleep(100)"], stdout=subprocess.PIPE)
     try:
         sleeper.stdout.readline()
-        assert agent.stacks_of(sleeper.pid, {"signal": 57, "fd": 1, "path": str(tmp_path / "stacks")}) == ""
+        assert stacks_of(sleeper.pid, {"signal": 57, "fd": 1, "path": str(tmp_path / "stacks")}) == ""
         time.sleep(0.05)
         assert sleeper.poll() is None
     finally:

@@ -73,7 +73,7 @@ def frozen(verb: str) -> list[int]:
         while not caught and time.monotonic() < deadline:
             for pid in children():
                 with contextlib.suppress(OSError):
-                    if verb.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[5:]:
+                    if verb.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[4:]:
                         os.kill(pid, signal.SIGSTOP)
                         caught.append(pid)
             time.sleep(0.001)

@@ -28,6 +28,52 @@ def chromium() -> Iterator[object]:
         browser.close()
 
 
+BURST = """
+import pathlib, time
+print("before", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.1)
+for n in range(40_000):
+    print(f"line {n} " + "." * 60)
+print("the very last line", flush=True)
+time.sleep(600)
+"""
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.mark.real("chromium")
+def test_a_tab_that_nobody_looks_at_asks_nothing_and_wakes_at_the_end_of_the_log(ground: Ground, chromium):
+    from playwright.sync_api import expect
+
+    ground.script("burst.py", BURST)
+    run = ground.detach("--name", "burst", "--", "python", "burst.py")
+    _, reader = start_console(ground)
+    page = chromium.new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.goto(reader.url)
+    page.goto(f"http://{reader.host}/runs/burst")
+    expect(page.locator("#log")).to_contain_text("before", timeout=WAIT_MS)
+    page.evaluate(HIDE, True)
+    page.wait_for_timeout(1000)  # what was on its way
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    ground.script("go", "")
+    ground.until_log(run["id"], b"the very last line", timeout_s=60)
+    page.wait_for_timeout(2500)
+    assert asked == []
+    page.evaluate(HIDE, False)
+    expect(page.locator("#log")).to_contain_text("the very last line", timeout=WAIT_MS)
+    assert int(page.locator("#log").get_attribute("data-lines")) < 5000, "a part, not all that was missed"
+    assert page.locator("#log span").count() < 300, "only what is in sight is in the page"
+    page.locator("#log").evaluate("(log) => { log.scrollTop = 0; }")
+    page.wait_for_function("() => Number(document.querySelector('#log').dataset.lines) > 1500")
+    ground.stoker("rm", "--force", "--yes", "burst").ok()
+    expect(page.locator("#away")).to_have_text("This is no longer there.", timeout=WAIT_MS)
+
+
 @pytest.mark.real("chromium")
 def test_a_sweep_is_compared_and_a_run_is_stopped_and_started_again(ground: Ground, chromium):
     from playwright.sync_api import expect

@@ -229,7 +229,7 @@
     probe.textContent = "x\n";
     view.append(probe);
     high = Math.max(12, probe.getBoundingClientRect().height || high);
-    repaint();
+    if (follow.checked && marked < 0) bottom(); else repaint();
   }).observe(log);
   show(attempt);
 })();

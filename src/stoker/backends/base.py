@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -93,6 +93,18 @@ class Backend(ABC):
         `folder` is given away: it may be moved, and need no longer exist when the machine has the run already. Raises NotFound when
         neither is there.
         """
+
+    @abstractmethod
+    def keep_data(self, source: Path, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
+        """See that a dataset lies there, read-only and as it is here now; its name and the folder there. See `Host.keep_data`."""
+
+    @abstractmethod
+    def data(self, remove: Sequence[str] = ()) -> list[dict]:
+        """The datasets that lie there; those in `remove` are deleted and told once more. Raises TargetError."""
+
+    @abstractmethod
+    def copy_data(self, run_id: str, number: int, at: str) -> str:
+        """Copy a dataset into a run folder, where it may be written to; the path. Twice is harmless."""
 
     @abstractmethod
     def missing(self, entries: Sequence[list]) -> list[list]:

@@ -77,6 +77,15 @@ class ProcessBackend(Backend):
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise
 
+    def keep_data(self, source: Path, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
+        return self._host.keep_data(source, f"{self._root()}/data", hash_of, tell, expected)
+
+    def data(self, remove: Sequence[str] = ()) -> list[dict]:
+        return self._host.ask_parcels("data", f"{self._root()}/data", *remove)["data"]
+
+    def copy_data(self, run_id: str, number: int, at: str) -> str:
+        return self._host.ask_parcels("copy", f"{self._root()}/data", at, f"{self._run_dir(run_id)}/data/{number}")["at"]
+
     def missing(self, entries: Sequence[list]) -> list[list]:
         return self._host.missing(entries, f"{self._root()}/cache")
 

@@ -36,6 +36,8 @@ class Spec:
     copy: bool = False  # True: run from a frozen copy in <run folder>/work, else in `folder`
     home: str | None = None  # HOME of the run; None = as in its environment
     mounts: dict[str, str] = field(default_factory=dict)  # name inside the working folder -> absolute path (needs copy)
+    data: dict[str, str] = field(default_factory=dict)  # relative path in the working folder -> absolute path of a folder here
+    data_rw: tuple[str, ...] = ()  # of these names the run gets copies of its own that it may write to
     tty: bool = False  # a pseudo-terminal for all three streams
     stdin: str = "none"  # "none" | "attached" (bytes come from whoever is attached) | "file" (<run folder>/stdin)
     split_stderr: bool = False  # stderr goes to err.log instead of out.log

@@ -10,7 +10,7 @@ import click
 
 from stoker.base import machines
 from stoker.base.config import TargetConfig, home, load_config
-from stoker.base.errors import InvalidSpec, StateError, TargetError
+from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output
@@ -125,6 +125,27 @@ def check(name: str, as_json: bool) -> None:
         output.print_json(facts)
     else:
         _print_facts(facts)
+
+
+@machine.command("data")
+@click.argument("name")
+@click.option("--rm", "remove", multiple=True, metavar="DATA", help="Delete this dataset, by its name or id. May be given again.")
+@json_option()
+def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
+    """List the datasets that `stoker run --data` sent to a machine, with their sizes."""
+    with output.slow(f"asking {output.shown(name)}"):
+        found = plane().data(name, remove)
+    if as_json:
+        output.print_json(found)
+        return
+    unknown = [each for each in remove if not any(told["removed"] for told in found)]
+    if unknown:
+        raise NotFound(f"There is no dataset {output.shown(unknown[0])} on {output.shown(name)}.",
+                       hint=f"See all: stoker machine data {output.shown(name)}")
+    rows = [[output.shown(each["label"] or "-"), each["id"], "removed" if each["removed"] else each["state"],
+             str(each["files"] if each["files"] is not None else "-"), format_size(each["bytes"]) if each["bytes"] is not None else "-"]
+            for each in found]
+    output.print_table(("NAME", "ID", "STATE", "FILES", "SIZE"), rows, right=frozenset({3, 4}))
 
 
 @machine.command("rm")

@@ -21,6 +21,7 @@ def print_preview(told: dict) -> None:
             ("largest", ", ".join(f"{each['path']} ({format_size(each['bytes'])})" for each in told["largest"]) or "-"),
             ("stays", _stays(told["left_out"])), ("there already", _count(told["there"])), ("to send", _count(told["send"]))]
     rows += [("link", f"{link} -> {place}") for link, place in told["mounts"].items()]
+    rows += [("data", f"{name} -> {place} (sent once)") for name, place in told["data"].items()]
     wide = max(len(title) for title, _ in rows)
     for title, value in rows:
         print(f"{title:<{wide}}  {output.shown(value)}")

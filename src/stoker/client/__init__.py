@@ -123,6 +123,9 @@ class Client:
     def top(self, target: str = "") -> dict:
         return self._get("/v1/top", target=target)
 
+    def data(self, target: str, remove: Sequence[str] = ()) -> list[dict]:
+        return self._post("/v1/data", {"target": target, "remove": list(remove)})
+
     def capacity(self, target: str = "local", **asked: object) -> dict:
         return self._call("GET", "/v1/capacity", {"target": target, **asked}, patience_s=LOOK_MAX_S * 20)
 

@@ -101,6 +101,16 @@ class Host(ABC):
         """[sha256, bytes of it that came already] of the files of a parcel whose content `deliver` would send."""
         return []
 
+    def keep_data(self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
+        """See that the folder `source` lies below the folder `data` there, read-only and as it is here now; its parcel's name and where it
+        lies. Content that came there is not sent again, and a copy that changed there is not used. hash_of(path, lstat) -> sha256.
+        expected: the name that it must have; while it lies there, nothing is read here. Raises TargetError, NotFound."""
+        raise NotImplementedError
+
+    def ask_parcels(self, verb: str, folder: str, *words: str) -> dict:
+        """The answer of a verb of parcel.py that takes nothing from here."""
+        raise NotImplementedError
+
     @abstractmethod
     def forward(self, port_or_socket: str) -> AbstractContextManager[Path]:
         """A unix socket here that reaches a TCP port of the machine's own loopback ("8888"), or a unix socket there ("/path")."""

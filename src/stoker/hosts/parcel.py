@@ -229,8 +229,10 @@ class Cache:
         return os.path.join(self.folder, "parcels", name[:64].replace("/", "_"))
 
 
-def lay_out(entries, folder, put, read_only=False):
-    """Make all entries below the empty folder `folder`. put(entry, descriptor) writes the content of a file."""
+def lay_out(entries, folder, put, link=None):
+    """Make all entries below the empty folder `folder`. put(entry, descriptor) writes the content of a file; link(entry, path), if given,
+    makes it whole where it can, and then all is read-only."""
+    read_only = link is not None
     made, later = {""}, []
     for entry in entries:
         kind, name = entry[0], entry[1]
@@ -247,12 +249,13 @@ def lay_out(entries, folder, put, read_only=False):
             with contextlib.suppress(OSError, NotImplementedError):
                 os.utime(path, ns=(entry[2], entry[2]), follow_symlinks=False)
         else:
-            out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                put(entry, out)
-                os.fchmod(out, entry[2] & (0o555 if read_only else 0o777))
-            finally:
-                os.close(out)
+            if link is None or not link(entry, path):
+                out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                try:
+                    put(entry, out)
+                finally:
+                    os.close(out)
+            os.chmod(path, entry[2] & (0o555 if read_only else 0o777))
             os.utime(path, ns=(entry[3], entry[3]))
     for path, entry in reversed(later):
         os.utime(path, ns=(entry[3], entry[3]))
@@ -281,6 +284,125 @@ def deliver(cache, target, at, wire):
         _like(inside, hello["top"])
         cache.remember(hello["parcel"], entries)
     cache.sweep(time.time())
+
+
+def keep(data, wire):
+    """See that a dataset lies in the folder of `data` as it was sent; tell where. What changed there is moved aside, never used again."""
+    hello = wire.hear()
+    folder = os.fsencode(os.path.join(data.folder, hello["parcel"][:32]))
+    if _intact(folder):
+        wire.tell({"missing": [], "at": os.fsdecode(os.path.join(folder, os.fsencode(TREE)))})
+        return
+    wire.tell({"missing": None})
+    entries = wire.hear()
+    if name_of(entries, times=False) != hello["parcel"]:
+        raise tree.Torn("the list of files is not whole")
+    parts = Cache(os.fsdecode(folder) + ".part")
+    missing = parts.missing(entries)
+    wire.tell({"missing": missing})
+    if missing:
+        parts.receive(wire, entries)
+    with tree.beside(folder, True) as temp:
+        inside, used = os.path.join(temp, os.fsencode(TREE)), set()
+
+        def link(entry, path):
+            if entry[5] in used:
+                return False  # a second file with that content is a real copy
+            used.add(entry[5])
+            os.link(parts.path(entry[5]), path)
+            return True
+        os.mkdir(inside, 0o700)
+        lay_out(entries, inside, parts.put, link)
+        tree.remove(os.fsencode(parts.folder))
+        _seal(os.fsdecode(temp), entries, hello["label"])
+    wire.tell({"at": os.fsdecode(os.path.join(folder, os.fsencode(TREE)))})
+
+
+def _seal(folder, entries, label):
+    """Note down how the files of a dataset look now, to the time of their last change, which nobody can set back."""
+    _write(os.path.join(folder, SEAL), json.dumps(
+        {"label": label, "entries": entries, "seen": _seen(folder), "bytes": sum(each[4] for each in entries if each[0] == FILE),
+         "files": sum(each[0] == FILE for each in entries)}).encode("ascii"))
+
+
+def _seen(folder):
+    """{path: [size, mtime_ns, ctime_ns]} of all files and links below the folder's tree."""
+    found = {}
+    for _path, rel, seen in tree.walk(os.fsencode(os.path.join(folder, TREE))):
+        if rel and not stat.S_ISDIR(seen.st_mode):
+            found[os.fsdecode(rel)] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns]
+    return found
+
+
+def _intact(folder):
+    """Whether a dataset is as it was sent. One that is not is renamed; a file that was only touched is hashed again."""
+    place = os.fsdecode(folder)
+    try:
+        with open(os.path.join(place, SEAL), encoding="ascii") as f:
+            seal = json.load(f)
+        now = _seen(place)
+        files = {each[1]: each for each in seal["entries"] if each[0] != FOLDER}
+        touched = [path for path in now if now[path] != seal["seen"].get(path)]
+        good = now.keys() == files.keys() and all(_same(place, files[path]) for path in touched)
+    except FileNotFoundError:
+        if not os.path.isdir(folder):
+            return False
+        good = False
+    except (ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        os.rename(folder, folder + b".changed-%d" % time.time_ns())
+    elif touched:
+        _seal(place, seal["entries"], seal["label"])
+    return good
+
+
+def _same(place, entry):
+    path = os.path.join(os.fsencode(place), os.fsencode(TREE), os.fsencode(entry[1]))
+    if entry[0] == LINK:
+        return os.path.islink(path) and os.readlink(path) == os.fsencode(entry[3])
+    return os.path.isfile(path) and not os.path.islink(path) and hash_file(path) == entry[5]
+
+
+def copy_out(data, source, target, wire):
+    """Make `target` a copy of a dataset that may be written to, if it is not there yet."""
+    if not os.path.lexists(target):
+        with tree.beside(os.fsencode(target), True) as temp:
+            for path, rel, seen in tree.walk(os.fsencode(source)):
+                to, mode = os.path.join(temp, rel), stat.S_IMODE(seen.st_mode) | stat.S_IWUSR
+                if not rel:
+                    continue
+                if stat.S_ISDIR(seen.st_mode):
+                    os.mkdir(to, mode)
+                elif stat.S_ISLNK(seen.st_mode):
+                    os.symlink(os.readlink(path), to)
+                else:
+                    out = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                    try:
+                        tree.copy_file(path, out)
+                        os.fchmod(out, mode)
+                    finally:
+                        os.close(out)
+    wire.tell({"at": target})
+
+
+def tell_data(data, *words):
+    """List the datasets here; with names, delete these first."""
+    *names, wire = words
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(data.folder)):
+            folder = os.path.join(data.folder, name)
+            seal = {}
+            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, SEAL), encoding="ascii") as f:
+                seal = json.load(f)
+            state = "unfinished" if name.endswith(".part") else "changed" if ".changed-" in name or not seal else "whole"
+            removed = name in names or name.split(".")[0] in names
+            found.append({"id": name, "label": seal.get("label"), "files": seal.get("files"), "bytes": seal.get("bytes"), "state": state,
+                          "at": os.path.join(folder, TREE), "removed": removed})
+            if removed:
+                tree.remove(os.fsencode(folder))
+    wire.tell({"data": found})
 
 
 def ask(cache, wire):
@@ -371,7 +493,7 @@ def main(verb, cache, *words):
     return 0
 
 
-VERBS = {"deliver": deliver, "ask": ask}
+VERBS = {"deliver": deliver, "ask": ask, "keep": keep, "copy": copy_out, "data": tell_data}
 
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[3:]))

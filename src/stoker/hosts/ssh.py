@@ -18,7 +18,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -175,6 +175,26 @@ class SshHost(Host):
             wire.tell(list(entries))
             return wire.hear()["missing"]
 
+    def keep_data(self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
+        entries = [] if expected else parcel.survey(source, hash_of)
+        name = expected or parcel.name_of(entries, times=False)
+        with self._parcels("keep", data) as (stream, wire):
+            wire.tell({"parcel": name, "label": os.path.basename(source)})
+            answer = wire.hear()
+            if answer["missing"] is None:
+                entries = entries or parcel.survey(source, hash_of)
+                if parcel.name_of(entries, times=False) != name:
+                    raise parcel.Changed(source)
+                wire.tell(entries)
+                parcel.Sender(wire, source, entries, tell).send(wire.hear()["missing"])
+                answer = wire.hear()
+            stream.stdin.close()
+            return name, answer["at"]
+
+    def ask_parcels(self, verb: str, folder: str, *words: str) -> dict:
+        with self._parcels(verb, folder, *words) as (_stream, wire):
+            return wire.hear()
+
     @contextmanager
     def _parcels(self, verb: str, cache: str, *words: str) -> Iterator[tuple[Stream, parcel.Wire]]:
         """The far end of parcel.py, sent ahead after that of tree.py. A failure there is raised as what it says."""
@@ -189,7 +209,8 @@ class SshHost(Host):
                 _check(stream, f"{self.name}:{words[0] if words else cache}")
                 raise _cut(self.name) from e
             except parcel.Changed as e:
-                raise TargetError(f"{e} changed while it was sent.", hint="Try again when nothing writes to it.", retry=False) from e
+                raise TargetError(f"{e} is not what it was when the run began, or when it was listed.",
+                                  hint="Start a new run with --new when nothing writes to it.", retry=False) from e
             except OSError as e:
                 raise explain_tree_error(e) from e
 

@@ -38,7 +38,7 @@ def copy(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
         later = []
         for path, rel, seen in walk(source):
             link = os.readlink(path) if stat.S_ISLNK(seen.st_mode) else b""
-            _make(_join(temp, rel), seen, lambda to, path=path: _copy_file(path, to), link, later)
+            _make(_join(temp, rel), seen, lambda to, path=path: copy_file(path, to), link, later)
         _finish(later)
 
 
@@ -133,7 +133,8 @@ def _finish(later):
         os.utime(path, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
 
 
-def _copy_file(source, to):
+def copy_file(source, to):
+    """Copy the content of a file to the descriptor `to`; blocks are shared where the file system can."""
     fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -253,7 +254,7 @@ def beside(target, folder):
         _refuse(target, folder)
         os.rename(temp, target)
     except BaseException:
-        _remove(temp)
+        remove(temp)
         raise
     finally:
         if lock >= 0:
@@ -277,14 +278,15 @@ def _sweep(parent, prefix):
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(path)
+            remove(path)
         except OSError:
             pass  # its writer lives
         finally:
             os.close(fd)
 
 
-def _remove(path):
+def remove(path):
+    """Delete a file, or a folder with all that is in it, also where it is read-only."""
     if not os.path.isdir(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def facts(target: Target, look: bool = False, modules: Sequence[str] | None = No
     return told
 
 
+def datasets_there(target: Target, remove: Sequence[str] = ()) -> list[dict]:
+    """The datasets that lie on a machine; those of these ids or labels are deleted. Raises StokerError."""
+    if target.here:
+        return []
+    found = target.backend.data()
+    wanted = [each["id"] for each in found if each["id"] in remove or (each["label"] and each["label"] in remove)]
+    return target.backend.data(wanted) if wanted else found
+
+
 def used(usage: Usage, told: dict) -> dict:
     """What of it is handed out."""
     known = {gpu.get("uuid") for gpu in told["gpus"]}
@@ -58,11 +68,11 @@ def used(usage: Usage, told: dict) -> dict:
 def preview(asked: Spec, target: Target, config: Config) -> dict:
     """What a run would send: `{"files", "bytes", "largest", "left_out": {path: why}, "there", "send"}`. Raises StokerError."""
     told = {"dry_run": True, "target": target.name, "folder": asked.folder, "command": list(asked.command), "mounts": dict(asked.mounts),
-            "in_place": target.here and not asked.copy}
+            "data": dict(asked.data), "in_place": target.here and not asked.copy}
     if told["in_place"]:
         return told
     folder = Path(asked.folder)
-    plan = stage.plan(folder, config.copy_limit_bytes)
+    plan = stage.plan(folder, config.copy_limit_bytes, tuple(map(os.path.normpath, asked.data)))
     sizes = {path: info.st_size for path, info in plan.files}
     entries = [[parcel.FILE, path, 0, 0, info.st_size, parcel.hash_file(folder / path)] for path, info in plan.files]
     missing = {sha for sha, _came in target.backend.missing(entries)}

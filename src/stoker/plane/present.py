@@ -8,7 +8,7 @@ import time
 from stoker.backends.base import Observation
 from stoker.base import state as words
 from stoker.base.state import REASONS, STATE_SENTENCES, Reachability, State
-from stoker.base.units import clock_time, format_duration, iso
+from stoker.base.units import clock_time, format_duration, format_size, iso
 from stoker.plane import homecoming
 from stoker.plane.reach import Silence
 from stoker.plane.record import Run
@@ -48,13 +48,23 @@ def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str
         "command": list(spec.command), "argv": list(spec.argv), "priority": run.priority, "waits_for": waits_for,
         "reachability": run.reachability, "billing": "no" if target is not None and target.here else "unknown",
         "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
-        "sentence": sentence(run, waits_for, silence) + _stillness(still_s), "still_s": still_s, "unreachable": _silence(silence),
+        "sentence": _sent(run, target) or sentence(run, waits_for, silence) + _stillness(still_s), "still_s": still_s,
+        "unreachable": _silence(silence),
         "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref), "ref": ref, "warnings": list(run.warnings),
         "tty": spec.tty, "tags": (label or {}).get("tags", []), "note": (label or {}).get("note", ""), "purpose": purpose(run),
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
+        "data": dict(spec.data),
         "stalled": None if run.state.final else run.evidence.get("stalled"),
         "outputs": homecoming.told(run, home or {}, kept_in, typed_ref(ref)),
     }
+
+
+def _sent(run: Run, target: Target | None) -> str:
+    """How much of a run's files has been sent; "" where none is being sent."""
+    sent, whole, rate = (target.sending.get(run.id) if target else None) or (0, 0, 0.0)
+    if not whole or run.state.final:
+        return ""
+    return f"Sending files to {run.target}: {format_size(sent)} of {format_size(whole)}, {format_size(int(rate))}/s."
 
 
 def stands_still(run: Run, seen: Observation | None) -> float | None:

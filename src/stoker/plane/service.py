@@ -279,6 +279,15 @@ class Service(Finding):
         with self._store.read() as q:
             return told | precheck.used(usage_of(q.holders(target)), told)
 
+    def data(self, target: str, remove: Sequence[str] = ()) -> list[dict]:
+        """The datasets on a machine; see `precheck.datasets_there`. Raises StateError for one that a run may still read."""
+        with self._store.read() as q:
+            active = [run for run in q.listing(everything=False) if run.target == target and not run.state.final]
+            using = [run.name for run in active if run.spec.data]
+            if remove and using:
+                raise StateError(f"{', '.join(using)} may read data on {target}.", hint=f"Wait for them: stoker wait {using[0]}")
+        return precheck.datasets_there(self._targets.get(target), remove)
+
     def info(self) -> dict:
         """The server's own facts."""
         with self._store.read() as q:

@@ -14,7 +14,7 @@ from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import RETRY_REASONS, State
 from stoker.base.units import iso
-from stoker.plane import names
+from stoker.plane import datasets, names
 from stoker.plane.capacity import Admission, Usage, admit, shared_gpus
 from stoker.plane.control.admission import at_once
 from stoker.plane.control.spool import Spool, fill
@@ -55,6 +55,7 @@ class Submitter:
         """The place where it is to run, after all checks that need no copy. Raises StokerError."""
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
+        datasets.check(asked, target.here)
         if not target.here:
             _check_script(asked)
         self._check_size(asked, target)
@@ -64,6 +65,7 @@ class Submitter:
         """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
+        datasets.check(asked, target.here)
         if asked.pull and target.here:
             raise InvalidSpec("--pull copies files from another machine, but this run is on this machine.", fields=["pull"],
                               hint="stoker run --on NAME --pull '*.pt' train.py")
@@ -170,13 +172,15 @@ class Submitter:
                 interpreter: str | None) -> tuple[Spec, list[str], list[list]]:
         """Copy the working folder; the spec and (in place) the environment that use the copy; what the copy holds."""
         source, work = Path(spec.folder), folder / rundir.WORK
-        info = stage.freeze(source, work, self._targets.config().copy_limit_bytes)
+        info = stage.freeze(source, work, self._targets.config().copy_limit_bytes, tuple(map(os.path.normpath, spec.data)))
         stage.write_list(folder, source, info)
         warnings = info.skipped[:SKIPPED_SHOWN]
         if len(info.skipped) > SKIPPED_SHOWN:
             warnings.append(f"... and {len(info.skipped) - SKIPPED_SHOWN} more not in the copy")
         for name, place in spec.mounts.items():
             _mount(work, name, place)
+        if target.here:
+            datasets.link(work, spec.data)
         final = f"{target.run_folder(spec.id)}/{rundir.WORK}" if target.here else "."
         moved = stage.into_copy(spec.argv, source, work)
         argv = [final + word.removeprefix(str(work)) if word.startswith(f"{work}/") else word for word in moved]

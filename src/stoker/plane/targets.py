@@ -14,6 +14,7 @@ from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.removal import clear
 from stoker.base.units import format_size
+from stoker.hosts.base import Progress, silent
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
 from stoker.plane.capacity import Room
@@ -37,19 +38,20 @@ class Target:
 
     def __post_init__(self) -> None:
         self._capacity: Capacity | None = None
+        self.sending: dict[str, tuple[int, int, float]] = {}  # run id -> bytes sent, bytes in all, bytes a second
         self._asked = 0.0
 
     def run_folder(self, run_id: str) -> str:
         """Where the run folder is, on that machine."""
         return f"{self.root}/runs/{run_id}"
 
-    def stage(self, run_id: str, folder: Path) -> None:
+    def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
         """Lay out the spooled run folder there. What is sent is noted down here first: files that come home may replace that."""
         listed = folder / rundir.CODE / rundir.MANIFEST
         if not self.here and listed.is_file():
             self._record(run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
             rundir.write_whole(self._record(run_id) / rundir.MANIFEST, listed.read_bytes(), 0o600)
-        self.backend.stage(run_id, folder)
+        self.backend.stage(run_id, folder, tell)
 
     def sent(self, run_id: str) -> dict[str, dict]:
         """What the run's copy held at first: path -> `{"path", "size", "mtime_ns", "sha256"?}`."""

@@ -203,6 +203,11 @@ def top(plane: Plane, target: str = "") -> Answer:
     return Answer(plane.top(target))
 
 
+@router.post("/data")
+def data(plane: Plane, body: Body) -> Answer:
+    return Answer(plane.data(_field(body, "target", str, default="local"), _words_of(body, "remove")))
+
+
 @router.get("/capacity")
 def capacity(plane: Plane, words: Words, target: str = "local", look: bool = False, python: str = "") -> Answer:
     return Answer(plane.capacity(target, look, words.get("module"), python))

@@ -81,6 +81,10 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--after", multiple=True, metavar="RUN", help="Wait until this run has ended successfully. May be given again.")
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
+@click.option("--data", multiple=True, metavar="DIR",
+              help="Folder that the script reads. With --on: sent once to the machine, and linked under the same relative path. "
+                   "For another path: NAME=DIR. May be given again.")
+@click.option("--data-rw", multiple=True, metavar="DIR", help="The same for a script that writes there: with --on, each run gets a copy.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
               help="Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. May be given again.")
@@ -194,6 +198,9 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         "unbuffered": detached,
         "env_names": named_env(o["env"], o["env_file"]), "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
     }
+    if o.get("data") or o.get("data_rw"):
+        written = parse_data(o["data_rw"], spec["folder"])
+        spec["data"], spec["data_rw"] = parse_data(o["data"], spec["folder"]) | written, sorted(written)
     if o["backoff"] is not None:
         spec["backoff_s"] = o["backoff"]
     if o["grace"] is not None:
@@ -315,6 +322,20 @@ def parse_mounts(mounts: tuple[str, ...]) -> dict[str, str]:
             raise InvalidSpec(f"--mount takes NAME=/PATH with an absolute path, not '{output.shown(mount)}'.",
                               hint=f"stoker run --copy --mount data={os.path.abspath(path or 'data')} ...")
         parsed[name] = path
+    return parsed
+
+
+def parse_data(given: tuple[str, ...], folder: str) -> dict[str, str]:
+    """DIR or NAME=DIR as a dict: relative path in the working folder -> absolute path. Raises InvalidSpec."""
+    parsed = {}
+    for each in given:
+        name, named, place = each.partition("=") if not os.path.isdir(each) else ("", "", each)
+        place = os.path.abspath(os.path.expanduser(place if named else each))
+        name = os.path.normpath(name) if named else os.path.relpath(place, folder)
+        if name.startswith("..") or name in ("", ".") or os.path.isabs(name):
+            raise InvalidSpec(f"{output.shown(each)} lies outside of the working folder.",
+                              hint=f"Say where the script finds it: --data data={output.shown(place)}")
+        parsed[name] = place
     return parsed
 
 

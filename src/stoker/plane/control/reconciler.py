@@ -26,7 +26,7 @@ from stoker.plane.control.spool import SWEEP_AGE_S, Spool
 from stoker.plane.control.watching import Watch, first_lines
 from stoker.plane.reach import RETRY_FIRST_S, Reach
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
-from stoker.plane.staging import stage
+from stoker.plane.staging import sending, stage
 from stoker.plane.store.database import Store
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
 
@@ -399,7 +399,7 @@ class Reconciler:
             if not self._spool.has(run.id):
                 raise NotFound(f"The run folder of {run.id} is missing, here and on its machine.")
             self._assure(run, self._spool.path(run.id))
-            target.stage(run.id, self._spool.path(run.id))
+            sending.send(run, target, self._spool.path(run.id), self._store)
             crash.point("stage.after")
             self._spool.remove(run.id)
             seen = Assumed("staged")
@@ -407,6 +407,7 @@ class Reconciler:
             crash.point("start.before")
             if target.here:
                 self._assure(run, Path(target.run_folder(run.id)))
+            sending.again(run, target, self._store)
             again = run.attempt > run.first_attempt  # decided here, in the place of the agent
             backend.start(run.id, run.attempt, again=again, **{"gpus" if run.gpus else "leases": run.gpu_uuids})
             crash.point("start.after")

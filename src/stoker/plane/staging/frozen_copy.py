@@ -54,14 +54,14 @@ class _Plan:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def plan(folder: Path, limit_bytes: int) -> _Plan:
+def plan(folder: Path, limit_bytes: int, without: tuple[str, ...] = ()) -> _Plan:
     """What `freeze` would copy: `.files`, `.links` as (path, lstat), `.folders`, `.bytes`; `.left_out`: path -> why. Raises the same."""
     folder = Path(os.path.abspath(folder))
     _check_folder(folder)
-    return _plan(folder, belongings(folder), limit_bytes)
+    return _plan(folder, belongings(folder, without=without), limit_bytes)
 
 
-def freeze(folder: Path, target: Path, limit_bytes: int) -> FrozenInfo:
+def freeze(folder: Path, target: Path, limit_bytes: int, without: tuple[str, ...] = ()) -> FrozenInfo:
     """Copy what belongs to `folder` to `target`, which then appears whole or not at all. When it is on disk, stage_settle tells.
 
     Belongs: what git would keep, or everything but junk, less what .stokerignore names. Modes, times and links are kept; a
@@ -72,7 +72,7 @@ def freeze(folder: Path, target: Path, limit_bytes: int) -> FrozenInfo:
     _check_folder(folder)
     if os.path.lexists(target) and not (target.is_dir() and not os.listdir(target)):
         raise StateError(f"{target} exists already.", hint="Remove old runs: stoker gc")
-    plan = _plan(folder, belongings(folder, target.parent), limit_bytes)
+    plan = _plan(folder, belongings(folder, target.parent, without), limit_bytes)
     temp = target.with_name(f"{target.name}.part-{os.urandom(6).hex()}")  # another name each time: see _spread
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
     if len(plan.files) + len(plan.links) > MAX_FILES:
         raise _too_many(folder, plan)
     plan.left_out = dict(sorted(listing.left_out.items()))
-    plan.skipped += [f"{path} is not in the copy ({why})" for path, why in sorted(listing.left_out.items())]
+    plan.skipped += [f"{path} is not in the copy ({why})" for path, why in sorted(listing.left_out.items()) if why != "data"]
     return plan
 
 

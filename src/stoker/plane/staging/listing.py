@@ -28,8 +28,9 @@ class Listing:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def belongings(folder: Path, away_from: Path | None = None) -> Listing:
-    """What a copy of `folder` holds. `away_from`: a path that is being written, never part of it; nor is $STOKER_HOME.
+def belongings(folder: Path, away_from: Path | None = None, without: tuple[str, ...] = ()) -> Listing:
+    """What a copy of `folder` holds. `away_from`: a path that is being written, never part of it; nor is $STOKER_HOME. without: relative
+    paths that are left out, as data that has its own way.
 
     Raises Denied for a folder that cannot be read, InvalidSpec for a .stokerignore that cannot be.
     """
@@ -40,6 +41,11 @@ def belongings(folder: Path, away_from: Path | None = None) -> Listing:
     if inside:
         listing.files = [f for f in listing.files if not _under(f, inside)]
         listing.folders = [f for f in listing.folders if not _under(f, inside)]
+    if without:
+        listing.files = [path for path in listing.files if not _under(path, without)]
+        listing.folders = [path for path in listing.folders if not _under(path, without)]
+        listing.left_out = {path: why for path, why in listing.left_out.items() if not _under(path.rstrip("/"), without)}
+        listing.left_out |= dict.fromkeys(without, "data")
     if ignored:
         _apply(ignored, listing)
     return listing

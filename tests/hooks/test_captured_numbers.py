@@ -27,6 +27,13 @@ def test_each_call_is_a_line_and_a_call_without_a_step_is_counted(tmp_path: Path
     assert "begin" in told[0] and {line["pid"] for line in told} == {told[0]["pid"]}
 
 
+def test_a_line_is_the_json_that_the_standard_encoder_writes():
+    script = ("import json\nvalues = {'a\\u00e9\\ud800\\n\"': 1e-320, 'b': [1, None, True, {'c': float('nan')}], 'd': 10 ** 400, 'e': -float('inf')}\n"
+              "assert lines._encode(values) == json.JSONEncoder().encode(values)\n"
+              "try: lines._encode({'a': object()})\nexcept TypeError: pass\nelse: raise AssertionError")
+    run(script, Path("/nowhere"))
+
+
 def test_a_ghost_writes_nothing_and_counts_on(tmp_path: Path):
     told = run("import types\nlife = types.SimpleNamespace(phase=3, GHOST=3)\nsys.modules['stoker_hooks.ghost.life'] = life\n"
                "lines.write('tensorboard', {'loss': 1.0}, None)\nlife.phase = 4\nlines.write('tensorboard', {'loss': 2.0}, None)", tmp_path)

@@ -71,6 +71,13 @@ def test_a_file_that_is_cut_is_read_from_its_begin(tmp_path: Path):
     assert points(file.read()[0]) == [(1, 0.5), (2, 0.1)]
 
 
+def test_lines_are_objects_of_their_own_though_many_are_parsed_at_once(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    write(path, {"step": 1, "loss": 0.5}, '{"step": 2, "loss": 2.0}, {"step": 3, "loss": 3.0}', '[{"step": 4', '"loss": 4.0}]', "", *(
+        {"step": n, "loss": float(n)} for n in range(5, 2500)))
+    assert points(File(path, "engine").read()[0]) == [(1, 0.5), *((n, float(n)) for n in range(5, 2500))]
+
+
 def test_a_summary_is_a_result_and_of_a_picture_told_twice_the_later_one_counts(tmp_path: Path):
     def picture(file: str, step: int = 3, **more: object) -> dict:
         return {"step": step, "at": 5.0, "pid": 7, "from": "wandb", "axis": "step", "picture": {"name": "<b>", "file": file, "bytes": 9, **more}}

@@ -72,9 +72,9 @@ class Curve:
 
     def facts(self) -> dict:
         """`{"count", "first", "last", "min", "max"}`; the last four are points, None where no value is finite."""
-        finite = [i for i, value in enumerate(self._value) if math.isfinite(value)]
         ends = {"first": 0, "last": len(self) - 1} if len(self) else {}
-        extremes = {"min": min(finite, key=self._value.__getitem__), "max": max(finite, key=self._value.__getitem__)} if finite else {}
+        lowest, highest, _ = _extremes(self._value, 0, len(self))
+        extremes = {"min": lowest, "max": highest} if lowest is not None else {}
         chosen = {**dict.fromkeys(("first", "last", "min", "max")), **ends, **extremes}
         points = {name: i if i is None else [self._at[i], told(self._value[i])] for name, i in chosen.items()}
         return {"count": len(self) + self._dropped, **points}
@@ -90,14 +90,20 @@ def thin(values: Sequence[float], most: int) -> list[int]:
     kept: list[int] = []
     for part in range(parts):
         begin, end = part * count // parts, (part + 1) * count // parts
-        finite = [i for i in range(begin, end) if math.isfinite(values[i])]
-        chosen = {begin, end - 1}
-        if finite:
-            chosen |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
-        if len(finite) < end - begin:
-            chosen.add(next(i for i in range(begin, end) if not math.isfinite(values[i])))
-        kept += sorted(chosen)
+        kept += sorted({begin, end - 1, *(i for i in _extremes(values, begin, end) if i is not None)})
     return kept
+
+
+def _extremes(values: Sequence[float], begin: int, end: int) -> tuple[int | None, int | None, int | None]:
+    """The first indices, from begin to before end, of the smallest and of the largest finite value, and of one that is not finite."""
+    part = values[begin:end]
+    if end > begin and math.isfinite(sum(part)):  # mostly: then all are finite
+        return begin + part.index(min(part)), begin + part.index(max(part)), None
+    finite = [i for i in range(begin, end) if math.isfinite(values[i])]
+    odd = next((i for i in range(begin, end) if not math.isfinite(values[i])), None)
+    if not finite:
+        return None, None, odd
+    return min(finite, key=values.__getitem__), max(finite, key=values.__getitem__), odd
 
 
 def told(value: float) -> float | str:

@@ -8,6 +8,7 @@ pictures: `{"step": 3, "at": 1.5, "from": "wandb", "picture": {"name": "samples"
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from stoker.plane.numbers.curves import Curve
 LINE_MAX = 1 << 20  # bytes
 NAMES_MAX = 20_000  # of one file
 TEXT_MAX = 64
+BATCH = 1000  # lines that are parsed at once
 PICTURES_MAX = 10_000  # of one file; the newest count
 _OF_PICTURE = re.compile(r"pictures/[A-Za-z0-9][A-Za-z0-9.\-]*")
 _OWN = ("step", "epoch", "at", "begin", "pid")
@@ -51,8 +53,8 @@ class File:
 
     def read(self) -> list[Curve]:
         """The curves so far. A file that is missing has none; a torn last line is read when it is whole."""
-        for line in self._new_lines():
-            self._take(line)
+        for told in _parsed(self._new_lines()):
+            self._take(told)
         return self._chosen()
 
     def _new_lines(self) -> Iterator[bytes]:
@@ -73,40 +75,38 @@ class File:
                 self._offset += len(line)
                 yield line
 
-    def _take(self, line: bytes) -> None:
-        try:
-            told = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(told, dict):
-            return
+    def _take(self, told: dict) -> None:
         pid = told["pid"] if isinstance(told.get("pid"), int) else 0
         life = self._of_pid.get(pid)
         if life is None or "begin" in told:
             rank, began = told.get("rank"), _number(told.get("begin", told.get("at")))
             life = self._of_pid[pid] = Life(rank if isinstance(rank, int) else 0, began or 0.0)
             self._lives.append(life)
-        source, folder, axis = (told.get(name) if isinstance(told.get(name), str) else "" for name in ("from", "folder", "axis"))
+        source, folder, axis = _text(told, "from"), _text(told, "folder"), _text(told, "axis")
         source = source[:TEXT_MAX] or self._source
-        if isinstance(told.get("parameters"), dict):
-            if len(self.parameters.setdefault(source, {})) < NAMES_MAX:
-                self.parameters[source].update(told["parameters"])
-            return
-        step, at = _number(told.get("step")), _number(told.get("at"))
-        if isinstance(told.get("picture"), dict):
-            self._take_picture(told["picture"], source, axis or "step", step, at)
-            return
-        if isinstance(told.get("summary"), dict):
-            self.results |= {name: value for name, given in told["summary"].items() if (value := _number(given)) is not None}
-            return
-        values = told.get("values")
+        step, at, values = _number(told.get("step")), _number(told.get("at")), told.get("values")
         if not isinstance(values, dict):
+            if self._take_other(told, source, axis, step, at):
+                return
             values = {name: value for name, value in told.items() if name not in _OWN}
         nth = f" #{told['nth']}" if isinstance(told.get("nth"), int) else ""
         for name, value in values.items():
-            number = _number(value)
+            number = value if type(value) is float else _number(value)
             if number is not None:
-                self._add(life, (source, folder, f"{name}{nth}"), step, number, at, axis or "step")
+                self._add(life, (source, folder, name + nth), step, number, at, axis or "step")
+
+    def _take_other(self, told: dict, source: str, axis: str, step: float | None, at: float | None) -> bool:
+        """Whether the line is one of parameters, of a picture or of results."""
+        if isinstance(told.get("parameters"), dict):
+            if len(self.parameters.setdefault(source, {})) < NAMES_MAX:
+                self.parameters[source].update(told["parameters"])
+        elif isinstance(told.get("picture"), dict):
+            self._take_picture(told["picture"], source, axis or "step", step, at)
+        elif isinstance(told.get("summary"), dict):
+            self.results |= {name: value for name, given in told["summary"].items() if (value := _number(given)) is not None}
+        else:
+            return False
+        return True
 
     def _take_picture(self, told: dict, source: str, axis: str, step: float | None, at: float | None) -> None:
         name, file, size = (told.get(key) for key in ("name", "file", "bytes"))
@@ -152,6 +152,25 @@ class File:
         return found
 
 
+def _parsed(lines: Iterator[bytes]) -> Iterator[dict]:
+    """The objects of the lines, those of many lines by one call of the parser; what is no object is left out."""
+    while some := list(itertools.islice(lines, BATCH)):
+        try:
+            found = json.loads(b"[" + b",".join(some) + b"]")
+        except (ValueError, RecursionError):
+            found = []
+        if len(found) != len(some):  # one of them is no JSON
+            found = [_object(line) for line in some]
+        yield from (each for each in found if isinstance(each, dict))
+
+
+def _object(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _in_folder(key: tuple[str, str, str], folders: set[str]) -> str:
     """The name, with what tells its folder from the others: `SummaryWriter("runs/train")` beside `"runs/val"`, and `add_scalars`, which
     makes a folder for each of its values."""
@@ -169,7 +188,14 @@ def _in_folder(key: tuple[str, str, str], folders: set[str]) -> str:
     return name if inner in (".", "") else f"{inner}/{name}"
 
 
+def _text(told: dict, name: str) -> str:
+    found = told.get(name, "")
+    return found if type(found) is str else ""
+
+
 def _number(value: object) -> float | None:
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan if value == "nan" else {"inf": math.inf, "-inf": -math.inf}.get(value) if isinstance(value, str) else None
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import struct
 import sys
@@ -405,3 +406,12 @@ class TestRest:
         bench.backend.capacity()
         names = os.listdir(bench.root / "agent")
         assert len(names) == 1 and names[0].startswith("agent-")
+
+    @pytest.mark.parametrize("lost", ["__main__.py", "observing.py", ""])
+    def test_an_agent_that_somebody_took_files_from_is_put_there_again(self, bench: Bench, lost: str) -> None:
+        bench.start("r1", "sleep", "100")
+        agent, = (bench.root / "agent").iterdir()
+        shutil.rmtree(agent / "__pycache__")
+        (agent / lost).unlink() if lost else shutil.rmtree(agent)
+        assert bench.see("r1").phase == "running"
+        assert [path.name for path in (bench.root / "agent").iterdir()] == [agent.name] and (agent / lost).exists()

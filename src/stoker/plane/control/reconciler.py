@@ -20,6 +20,7 @@ from stoker.base import crash
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane.control.admission import Admissions
+from stoker.plane.control.agenda import Again
 from stoker.plane.control.lifecycle import UNSURE, Action, Assumed, decide, overtaken, stop_order
 from stoker.plane.control.recovery import found_far, insert_named
 from stoker.plane.control.spool import SWEEP_AGE_S, Spool
@@ -66,7 +67,7 @@ class Reconciler:
         self._sweep_at: float | None = time.monotonic() + SWEEP_AGE_S + 1
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._jobs: set[Future[None]] = set()
-        self._starved: set[str] = set()  # targets whose pool holds work, but could not start a thread for it
+        self._starved = Again(RETRY_FIRST_S)  # targets whose pool holds work, but could not start a thread for it
         self._thread = threading.Thread(target=self._loop, name="reconciler", daemon=True)
 
     # -- for the service ----------------------------------------------------------------------------------------------
@@ -141,6 +142,7 @@ class Reconciler:
             admit, self._admit = self._admit, False
             self._take_due()
             self._hand_out()
+            self._feed_starved()
             closing = self._tend_watches()
         for watch in closing:
             watch.close()
@@ -159,8 +161,7 @@ class Reconciler:
         moments += [watch.idle_since + LINGER_S for watch in self._watches.values() if watch.idle_since is not None]
         if self._sweep_at is not None:
             moments.append(self._sweep_at)
-        if self._starved:
-            moments.append(time.monotonic() + RETRY_FIRST_S)
+        moments += self._starved.moments()
         if not moments:
             return None
         return max(0.0, min(moments) - time.monotonic())
@@ -219,15 +220,14 @@ class Reconciler:
                 job = self._pools[target].submit(work, *args)
             except RuntimeError:  # no thread to be had: the pool keeps the work until one can be started
                 log.warning("no worker thread for %s now", target)
-                self._starved.add(target)
+                self._starved.add(target, time.monotonic())
                 return
             self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
     def _feed_starved(self) -> None:
         """Pools whose thread could not be started try again: any new work makes them."""
-        for target in list(self._starved):
-            self._starved.discard(target)
+        for target in self._starved.take(time.monotonic()):
             self._give(target, int)  # no work but for the thread
 
     def _let_in(self) -> None:

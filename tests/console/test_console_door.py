@@ -11,6 +11,7 @@ from console_place import Place, Reader, start_console
 
 from stoker.base.config import Home
 from stoker.console.door import CODE_S, COOKIE_S, Door, Kept, refusal
+from stoker.console.routes import ROUTES
 
 NOW = 1_000_000.0
 
@@ -82,6 +83,11 @@ def test_the_secret_is_private_and_stays(tmp_path):
 def test_the_link_the_cookie_and_the_headers(place: Place):
     reader = Reader(place.reader.url)
     assert "stoker ui" in reader.get("/runs", 401), "without a cookie"
+    for route in ROUTES:
+        path = route.path.format(ref=place.active["id"], name="local")
+        answer = reader.open("POST" if "POST" in route.methods else "GET", path, Origin=f"http://{reader.host}")
+        answer.read()
+        assert answer.status == 401, f"{path} without a cookie"
     used = reader.open("GET", reader.url[reader.url.index("/enter"):])
     assert used.status == 401, "the link was used already"
     used.read()

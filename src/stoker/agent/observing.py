@@ -9,6 +9,7 @@ import time
 
 from .attempts import Attempt, attempt_numbers, folder_age, used_by
 from .machine import is_of_this_kernel
+from .owning import owner_of
 from .processes import lives, machine_identity, same_kernel, same_place
 from .reading import flaw, last_sample, read_json, read_regular, size_of
 from .words import (
@@ -96,10 +97,11 @@ def glance(root: str, run_id: str) -> dict:
     seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
             "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
             "telemetry": None, "exit": None,
-            "keep": None, "run_pid": None, "broken": {}, "stalled": None}
+            "keep": None, "run_pid": None, "broken": {}, "stalled": None, "owner": None}
     if not valid_id(run_id) or not os.path.isdir(run_dir) or os.path.islink(run_dir):
         return seen
     numbers = attempt_numbers(run_dir)
+    seen["owner"] = owner_of(run_dir)
     seen.update(phase="staged", attempts=numbers, keep=read_json(os.path.join(run_dir, KEEP_WISH)), broken=flaws(run_dir, numbers))
     if not numbers:
         return seen

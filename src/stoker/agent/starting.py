@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from .attempts import Attempt, attempt_numbers
 from .claiming import claim, launch, take_leases
+from .machinewide import hold_machine
 from .observing import observe
-from .reading import read_json
+from .orders import give_order
+from .owning import guard
+from .reading import parse_json, read_json
 from .settling import settle
+from .watchman import ensure_watchman
 from .words import EXIT, SPEC, Problem, arguments, crash_point, whole_number
 from .writing import say, write_json
 
 
 def verb_start(args: list[str]) -> None:
-    """start RUN_DIR N [--gpus UUID,UUID] [--lease UUID,UUID] [--again]"""
-    (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--lease": 1, "--again": 0})
+    """start RUN_DIR N [--gpus UUID,UUID] [--lease UUID,UUID] [--again] [--order], which is {...} on stdin: how to switch it off"""
+    (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--lease": 1, "--again": 0, "--order": 0})
     att = Attempt(run_dir, whole_number(n))
+    guard(att.run_dir)
     if read_json(os.path.join(att.run_dir, SPEC)) is None:
         raise Problem("no_spec", "%s has no readable %s" % (att.run_dir, SPEC))
     numbers = attempt_numbers(run_dir)
@@ -28,7 +34,10 @@ def verb_start(args: list[str]) -> None:
         phase = observe(att.root, att.id)["phase"]
         if phase not in ("ended", "waiting") and not last.json(EXIT):
             raise Problem("state", "attempt %d is %s" % (last.n, phase))
+    if "--order" in options:
+        give_order(att.root, parse_json(sys.stdin.buffer.read(), dict))
     if not os.path.isdir(att.folder):
+        hold_machine(att.root)
         take_leases(att, [u for u in options.get("--gpus", [""])[0].split(",") if u], needed=True)
         take_leases(att, [u for u in options.get("--lease", [""])[0].split(",") if u], needed=False)
     if not claim(att):
@@ -40,6 +49,7 @@ def verb_start(args: list[str]) -> None:
     said = launch(att, options.get("--gpus", [""])[0], 10.0)
     if said.startswith("no holder"):
         settle(att, "start_failed", said[len("no holder: "):])
+    ensure_watchman(att.root)
     say({"claimed": True, "attempt": att.n})
 
 

@@ -9,6 +9,7 @@ import time
 from .attempts import Attempt, attempt_numbers, newest_attempt
 from .claiming import claim
 from .observing import observe, phase_of, wake
+from .owning import guard
 from .processes import lives, machine_identity, same_place
 from .reading import read_json
 from .settling import mind_files, settle
@@ -23,6 +24,7 @@ from .writing import open_folder, remove_at, say, write_json
 def verb_stop(args: list[str]) -> None:
     """stop RUN_DIR [--attempt N] [--grace INT_S TERM_S] [--reason R] [--gone]"""
     (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1, "--gone": 0})
+    guard(run_dir)
     if "--attempt" in options:
         forestall(Attempt(run_dir, whole_number(options["--attempt"][0])), options.get("--reason", ["stopped_by_user"])[0])
     att = newest_attempt(run_dir)
@@ -108,6 +110,7 @@ def verb_rm(args: list[str]) -> None:
     root, run_id = os.path.dirname(os.path.dirname(run_dir)), os.path.basename(run_dir)
     if os.path.basename(os.path.dirname(run_dir)) != "runs" or not valid_id(run_id):
         raise Problem("not_a_run", "%s is not a run folder: its parent folder is not named runs" % run_dir)
+    guard(run_dir)
     phase = observe(root, run_id)["phase"]
     if phase not in ("absent", "staged", "ended"):
         raise Problem("state", "%s is %s" % (run_id, phase))

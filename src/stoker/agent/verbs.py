@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 
+from .owning import asker
 from .words import Problem
 
 VERBS = {"start": "starting", "poll": "polling", "look": "polling", "watch": "polling", "stop": "stopping", "attach": "following",
-         "read": "following", "send": "following", "probe": "telemetry", "rm": "stopping", "_hold": "holding"}
+         "read": "following", "send": "following", "probe": "telemetry", "rm": "stopping",
+         "off": "off", "adopt": "owning", "_hold": "holding", "_watch_off": "watchman"}
 
 
 def main(argv: list[str]) -> int:
-    """Run one verb; the exit code."""
+    """Run one verb; the exit code. `--owner ID` before it says who asks."""
+    if argv[1:2] == ["--owner"]:
+        asker[:], argv = argv[2:3], [argv[0], *argv[3:]]
     if len(argv) < 2 or argv[1] not in VERBS:
         problem = Problem("usage", "agent %s ..." % "|".join(v for v in VERBS if not v.startswith("_")))
     else:

@@ -10,6 +10,7 @@ import signal
 VERSION = 1
 
 SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
+OWNED, HOME_MARK = "owner.json", "home.json"
 AGENT, HEARTBEAT, OUT, ERR, MOVES, TURNS = "agent.json", "heartbeat", "out.log", "err.log", "moves", "turns"
 STEPS, STILL, WRITTEN = "steps.jsonl", "still.json", "written.jsonl"
 TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"

@@ -34,6 +34,7 @@ class Observation:
     keep: dict | None = None  # a `keep` typed on the machine
     run_pid: int | None = None
     broken: dict[str, str] = field(default_factory=dict)  # files of the run that cannot be used: name -> why
+    owner: dict | None = None  # id and hint of the state folder that it belongs to
 
     @classmethod
     def from_json(cls, body: dict) -> Observation:
@@ -76,6 +77,10 @@ class Capacity:
 
 class GpuTaken(TargetError):
     """Another state folder, or another user of the machine, holds a GPU that the run was to get."""
+
+
+class NotYours(TargetError):
+    """The run belongs to another state folder, which works on the same machine."""
 
 
 class Backend(ABC):
@@ -183,6 +188,18 @@ class Backend(ABC):
     @abstractmethod
     def remove(self, run_id: str) -> None:
         """Delete the run folder. Harmless when gone; raises StateError while the run lives."""
+
+    @abstractmethod
+    def power(self, what: str, body: Mapping | None = None) -> dict:
+        """Say or ask something about switching the machine off; `what` is a word of the agent's verb `off`. StateError when refused."""
+
+    @abstractmethod
+    def everything(self) -> list[Observation]:
+        """An observation of each run that is there, whosever it is."""
+
+    @abstractmethod
+    def adopt(self, ids: Sequence[str]) -> list[str]:
+        """Make these runs ours; those that are there. Their owner may neither stop, start nor remove them any more."""
 
     @abstractmethod
     def close(self) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from stoker.backends.base import Backend, Capacity, GpuTaken, Observation
+from stoker.backends.base import Backend, Capacity, GpuTaken, NotYours, Observation
 from stoker.backends.carried import ENTRY, AgentFolder
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
@@ -54,11 +54,15 @@ except OSError as e:
 
 
 class ProcessBackend(Backend):
-    """Processes on `host`, with run folders in `root`/runs. A relative `root` counts from the home folder there."""
+    """Processes on `host`, with run folders in `root`/runs. A relative `root` counts from the home folder there.
 
-    def __init__(self, host: Host, root: str) -> None:
+    `owner`: id and hint of our state folder; runs of another are left alone. `order`: how the machine is switched off.
+    """
+
+    def __init__(self, host: Host, root: str, *, owner: Mapping[str, str] | None = None, order: Mapping | None = None) -> None:
         self._host = host
         self._given_root = root
+        self._owner, self._order = owner, order
         self._lock = threading.Lock()
         self._agent = AgentFolder()
         self._pushed = False
@@ -71,6 +75,8 @@ class ProcessBackend(Backend):
             return
         if (rundir.read_json(folder / rundir.SPEC) or {}).get("hooks"):
             self._link_hooks(folder)
+        if self._owner:
+            rundir.write_json(folder / rundir.OWNED, dict(self._owner))
         try:
             self._host.deliver(folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", tell=tell)
         except TargetError:
@@ -102,7 +108,9 @@ class ProcessBackend(Backend):
 
     def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False, *, leases: Sequence[str] = ()) -> str:
         devices = [*(["--gpus", ",".join(gpus)] if gpus else []), *(["--lease", ",".join(leases)] if leases else [])]
-        answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices, *(["--again"] if again else [])))
+        stdin = json.dumps(self._order).encode("ascii") if self._order else b""
+        more = [*(["--again"] if again else []), *(["--order"] if stdin else [])]
+        answer = _only(self._ask("start", self._run_dir(run_id), str(attempt), *devices, *more, stdin=stdin))
         if answer.get("attempt") != attempt:
             raise nonsense(self._host.name, json.dumps(answer))
         return f"{run_id}/{attempt}"
@@ -185,6 +193,16 @@ class ProcessBackend(Backend):
     def remove(self, run_id: str) -> None:
         self._ask("rm", self._run_dir(run_id))
 
+    def power(self, what: str, body: Mapping | None = None) -> dict:
+        return _only(self._ask("off", what, self._root(), stdin=json.dumps(dict(body or {})).encode("ascii")))
+
+    def everything(self) -> list[Observation]:
+        return parse_observations(self._ask("poll", self._root()), self._host.name)
+
+    def adopt(self, ids: Sequence[str]) -> list[str]:
+        body = {"owner": dict(self._owner or {}), "runs": list(ids)}
+        return _only(self._ask("adopt", self._root(), stdin=json.dumps(body).encode("ascii"))).get("taken") or []
+
     def close(self) -> None:
         self._host.close()
 
@@ -236,7 +254,10 @@ class ProcessBackend(Backend):
         return f"{self._root()}/agent/{self._agent.name}"
 
     def _argv(self, *words: str) -> list[str]:
-        return [self._host.python(), "-I", "-S", f"{self._agent_path()}/{ENTRY}", *words]
+        return [self._host.python(), "-I", "-S", f"{self._agent_path()}/{ENTRY}", *self._asker(), *words]
+
+    def _asker(self) -> list[str]:
+        return ["--owner", self._owner["id"]] if self._owner else []
 
     def _ask(self, *words: str, stdin: bytes = b"", timeout_s: float = 60.0) -> list[dict]:
         """The JSON lines that a verb of the agent prints."""
@@ -292,6 +313,11 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         return TargetError(f"The disk of {host} is full: {detail}.", hint="Free space there: stoker gc", retry=True)
     if error == "gpu_taken":
         return GpuTaken(f"On {host} {detail}.", hint="Stoker looks for another GPU. See the GPUs: stoker top", retry=True)
+    if error == "not_yours":
+        return NotYours(f"{detail[:1].upper()}{detail[1:]} on {host}.", hint="Take over the runs there: stoker machine adopt NAME",
+                        retry=False)
+    if error == "switching_off":
+        return TargetError(f"{host} is being switched off.", hint="Stoker tries again when it is on.", retry=True)
     if error == "away":
         return TargetError(f"On {host} {detail}.", hint="Is its disk mounted? Stoker keeps looking for the runs in it.", retry=True)
     return TargetError(f"The agent on {host} failed: {detail} ({error}).", retry=False)

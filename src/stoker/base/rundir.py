@@ -29,6 +29,8 @@ ORDER = "order.json"  # in an audit's room: what is to be audited
 VERDICT = "verdict.json"  # in an audit's room: what came of it
 SETTINGS = "settings.json"  # what `stoker tune` had found when the run was made, for the hooks
 KEEP_WISH = "keep.json"  # a `keep` typed on the machine
+OWNED = "owner.json"  # the id of the state folder that it belongs to, on a machine that several use
+HOME_MARK = "home.json"  # that its files have come home, of which attempt
 
 AGENT = "agent.json"
 HEARTBEAT = "heartbeat"

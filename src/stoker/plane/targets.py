@@ -7,11 +7,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.backends.base import Backend, Capacity
+from stoker.backends.base import Backend, Capacity, Observation
 from stoker.backends.process import ProcessBackend
-from stoker.base import rundir
+from stoker.base import machines, rundir
 from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.owner import owner_of
 from stoker.base.removal import clear
 from stoker.base.units import format_size
 from stoker.hosts.base import Progress, silent
@@ -35,11 +36,16 @@ class Target:
     root: str
     here: bool
     kept: Path
+    owner: dict[str, str] | None = None  # id and hint of our state folder, where others may work on the machine too
 
     def __post_init__(self) -> None:
         self._capacity: Capacity | None = None
         self.sending: dict[str, tuple[int, int, float]] = {}  # run id -> bytes sent, bytes in all, bytes a second
         self._asked = 0.0
+
+    def is_ours(self, seen: Observation) -> bool:
+        """False for a run of another state folder."""
+        return not self.owner or not seen.owner or seen.owner.get("id") == self.owner["id"]
 
     def run_folder(self, run_id: str) -> str:
         """Where the run folder is, on that machine."""
@@ -157,6 +163,16 @@ class Targets:
 def _make(where: Home, config: TargetConfig) -> Target:
     if config.host:
         root = config.root or "~/.stoker"
-        return Target(config.name, config, ProcessBackend(SshHost(config.host), root), root, here=False, kept=where.runs)
+        owner = owner_of(where)
+        backend = ProcessBackend(SshHost(config.host), root, owner=owner, order=_order(config, owner))
+        return Target(config.name, config, backend, root, here=False, kept=where.runs, owner=owner)
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
     return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True, kept=where.runs)
+
+
+def _order(config: TargetConfig, owner: dict[str, str]) -> dict | None:
+    """How the machine is to be switched off, as its agent is told."""
+    if not config.off:
+        return None
+    return {"owner": owner, "command": machines.off_words(config.off), "latest_s": config.off_latest_s, "after_s": config.off_after_s,
+            "disk_survives": config.disk_survives}

@@ -187,7 +187,7 @@ class Backend(ABC):
 
     @abstractmethod
     def remove(self, run_id: str) -> None:
-        """Delete the run folder. Harmless when gone; raises StateError while the run lives."""
+        """Delete the run folder. Harmless when gone, or another's by now; raises StateError while the run lives."""
 
     @abstractmethod
     def power(self, what: str, body: Mapping | None = None) -> dict:

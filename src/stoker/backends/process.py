@@ -191,7 +191,8 @@ class ProcessBackend(Backend):
         self._host.get(f"{self._run_dir(run_id)}/{name}", target, limit)
 
     def remove(self, run_id: str) -> None:
-        self._ask("rm", self._run_dir(run_id))
+        with contextlib.suppress(NotYours):
+            self._ask("rm", self._run_dir(run_id))
 
     def power(self, what: str, body: Mapping | None = None) -> dict:
         return _only(self._ask("off", what, self._root(), stdin=json.dumps(dict(body or {})).encode("ascii")))

@@ -14,7 +14,7 @@ from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output
-from stoker.cli.options import ALL_RUNS, json_option, plane
+from stoker.cli.options import ALL_RUNS, Duration, json_option, plane
 
 LOGIN_S = 180.0  # for the one login at which ssh may ask for something
 SHM_LOW_BYTES = 512 << 20  # less than that is too little for the workers of a DataLoader
@@ -35,13 +35,19 @@ def machine() -> None:
 @click.option("--slots", type=click.IntRange(min=0), metavar="N", help="Number of its CPU slots, for --slots.  [default: not counted]")
 @click.option("--python", default="", metavar="PATH",
               help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]")
+@click.option("--off", default="", metavar="CMD", help="Command that switches the machine off, run there when nothing is left to do.")
+@click.option("--off-latest", "off_latest_s", type=Duration(), default=TargetConfig.off_latest_s, metavar="12h",
+              help="Switch off this long after the last run, even if files are not copied.  [default: 12h]")
+@click.option("--off-after", "off_after_s", type=Duration(zero=True), default=TargetConfig.off_after_s, metavar="5m",
+              help="Time without a run before it is switched off.  [default: 5m]")
+@click.option("--disk-survives", is_flag=True, help="Its disk keeps its files when it is off: do not wait until they are copied.")
 @click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
 @json_option("Print the facts about the machine as JSON.")
 def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
     """Add a machine. ADDRESS is ssh://USER@HOST:PORT, or what you type after ssh.
 
     \b
-      stoker machine add box ssh://root@connect.example.com:12345
+      stoker machine add box ssh://root@connect.example.com:12345 --off "shutdown -h now"
       stoker machine add lab -- -p 2222 me@lab.example.org
 
     Logs in once with your own ssh, which asks you about an unknown host key. The machine needs Python 3.8 or newer; Stoker installs
@@ -59,6 +65,7 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
         return
     _print_facts(facts)
     output.say(f"{name} is added. Run there: stoker run --on {name} train.py")
+    output.say(_policy(name, load_config(home()).targets[name]))
 
 
 def _first_look(name: str, host: str, yes: bool) -> dict:
@@ -90,24 +97,98 @@ def _login(host: str, *options: str) -> None:
         raise TargetError(f"{host} did not finish the login within {format_duration(LOGIN_S)}.") from e
 
 
+def _policy(name: str, config: TargetConfig) -> str:
+    """When the machine is switched off, in a sentence; or that nobody does it."""
+    if not config.off:
+        return f"{name} keeps running after its runs, and billing goes on: it has no --off command."
+    after = f"{format_duration(config.off_after_s)} after" if config.off_after_s else "after"
+    drained = "its last run" if config.disk_survives else "the files of its last run are copied to this machine"
+    return (f"{name} is switched off {after} {drained}, at the latest {format_duration(config.off_latest_s)} after its last run: "
+            f"{output.shown(config.off)}")
+
+
 @machine.command("ls")
 @json_option()
 def ls(as_json: bool) -> None:
-    """List the machines, and how many runs each has. Does not contact them."""
+    """List the machines, how many runs each has, and when each is switched off. Contacts only machines with an --off command."""
     counts: dict[str, list[int]] = {}
     for run in plane().runs(all=True, limit=ALL_RUNS):
         active, ended = counts.setdefault(run["target"], [0, 0])
         final = State(run["state"]).final
         counts[run["target"]] = [active + (not final), ended + final]
-    found = [{"name": each.name, "address": each.host, "root": each.root, "gpus": each.gpus, "slots": each.slots, "python": each.python,
-              "active": counts.get(each.name, [0, 0])[0], "ended": counts.get(each.name, [0, 0])[1]}
-             for each in load_config(home()).targets.values()]
+    found = [{**each, "active": counts.get(each["name"], [0, 0])[0], "ended": counts.get(each["name"], [0, 0])[1]}
+             for each in plane().machines()]
     if as_json:
         output.print_json(found)
         return
-    rows = [[output.shown(each["name"]), output.shown(each["address"] or "this machine"), str(each["active"]), str(each["ended"])]
-            for each in found]
-    output.print_table(("NAME", "ADDRESS", "ACTIVE", "ENDED"), rows, right=frozenset({2, 3}))
+    rows = [[output.shown(each["name"]), output.shown(each["address"] or "this machine"), str(each["active"]), str(each["ended"]),
+             _standing(each)] for each in found]
+    output.print_table(("NAME", "ADDRESS", "ACTIVE", "ENDED", "STATUS"), rows, right=frozenset({2, 3}))
+
+
+def _standing(machine: dict) -> str:
+    """What there is to say about a machine: that it is silent, when it is switched off."""
+    if machine["unreachable"]:
+        return output.unreachable(machine["unreachable"])
+    off = machine["off"]
+    if not machine["address"] or off is None:
+        return "no --off command" if machine["address"] else ""
+    if off["state"] == "waiting" and off["off_at"]:
+        return f"off at {output.local_time(off['off_at'])[11:16]}" + (", latest" if off["why"] != "drained" else "")
+    if off["state"] == "failed":
+        return f"--off failed (exit code {off['last']['code']})"
+    if off["state"] in ("off", "ran"):
+        return "--off was run"
+    return f"off {format_duration(off['after_s'])} after its last run"
+
+
+@machine.command("off")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Switch it off without asking, although files are not copied.")
+@json_option()
+def off(name: str, yes: bool, as_json: bool) -> int:
+    """Switch a machine off now, with its --off command. Refused while a run is active or waits there."""
+    owed = next((each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), [])
+    if owed and not yes:
+        told = f"The files of {len(owed)} run{'' if len(owed) == 1 else 's'} on {output.shown(name)} are not copied to this machine."
+        if not output.can_ask():
+            raise InvalidSpec(told, hint=f"stoker machine off --yes {output.shown(name)}   or copy them first: stoker pull RUN")
+        if not output.ask(f"{told} Switch it off?", default=False):
+            return 1
+    done = plane().machine_off(name)
+    if as_json:
+        output.print_json(done)
+    else:
+        output.say(f"{output.shown(name)} is being switched off")
+    return 0
+
+
+@machine.command("adopt")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Take them over without asking.")
+@json_option()
+def adopt(name: str, yes: bool, as_json: bool) -> int:
+    """Take over the runs on a machine that another state folder started, for example after a laptop is lost.
+
+    Lists them first. They are runs of this state folder from then on: their files come here, and only this one can stop them.
+    """
+    with output.slow(f"asking {output.shown(name)}"):
+        found = plane().machine_found(name)
+    if not as_json:
+        rows = [[each["id"], output.shown(each["name"]), each["phase"], output.shown(each["owner"] or "-")] for each in found]
+        output.print_table(("ID", "NAME", "PHASE", "OWNER"), rows)
+    if found and not yes:
+        if not output.can_ask():
+            raise InvalidSpec(f"{len(found)} run{' was' if len(found) == 1 else 's were'} found.",
+                              hint=f"stoker machine adopt --yes {output.shown(name)}")
+        if not output.ask(f"Take over {len(found)} run{'' if len(found) == 1 else 's'}?", default=False):
+            return 1
+    taken = plane().machine_adopt(name) if found else []
+    if as_json:
+        output.print_json(taken)
+    else:
+        output.say(f"{len(taken)} run{' is' if len(taken) == 1 else 's are'} taken over")
+    return 0
 
 
 @machine.command("check")
@@ -166,6 +247,10 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
             raise InvalidSpec(told, hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...")
         if not output.ask(f"{told} Remove it?", default=False):
             return 1
+    try:
+        plane().machine_withdraw(name)
+    except TargetError as e:
+        output.say(f"{output.shown(name)} does not answer, so its --off command stays there: {output.shown(e.message)}")
     machines.remove(home(), name)
     if as_json:
         output.print_json({"removed": name})

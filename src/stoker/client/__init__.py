@@ -129,6 +129,21 @@ class Client:
     def capacity(self, target: str = "local", **asked: object) -> dict:
         return self._call("GET", "/v1/capacity", {"target": target, **asked}, patience_s=LOOK_MAX_S * 20)
 
+    def machines(self) -> list[dict]:
+        return self._get("/v1/machines")
+
+    def machine_off(self, name: str) -> dict:
+        return self._post(f"/v1/machines/{_quoted(name)}/off")
+
+    def machine_withdraw(self, name: str) -> dict:
+        return self._post(f"/v1/machines/{_quoted(name)}/withdraw")
+
+    def machine_found(self, name: str) -> list[dict]:
+        return self._get(f"/v1/machines/{_quoted(name)}/found")
+
+    def machine_adopt(self, name: str) -> list[dict]:
+        return self._post(f"/v1/machines/{_quoted(name)}/adopt")
+
     def shutdown(self, pid: int | None = None) -> dict:
         """Ask the server to end (`pid`: only if it is that one). Returns when it has begun to; runs go on."""
         return self._post("/v1/server/stop", {"pid": pid})

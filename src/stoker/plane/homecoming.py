@@ -71,6 +71,11 @@ def settled(files: Iterable[tuple[dict, str]], left: Sequence[dict], failed: dic
             "failed": {**_listed(lost), "why": failed[lost[0]["path"]] if lost else ""}, "cut": cut}
 
 
+def nothing_missing(row: dict) -> bool:
+    """Whether all files of the run are on this machine, so that its machine may be switched off."""
+    return not (row["left"]["count"] or row["failed"]["count"] or row["cut"])
+
+
 def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
     """`outputs` of the run object; None for a run whose files do not come by themselves, or have none to come."""
     if not owed(run) or not (row or not run.state.final):

@@ -43,11 +43,14 @@ class RunFolder:
         return cls({_key(question): answer for question, answer in zip(questions, answers, strict=False)}, seen, reached=True)
 
     @classmethod
-    def look(cls, backend: Backend, run_id: str, questions: Sequence[Question], before: Observation | None) -> RunFolder:
-        """As `ask`. `before`: what was seen of the run last, for a machine that cannot be reached."""
+    def look(cls, backend: Backend, run_id: str, questions: Sequence[Question], before: Observation | None,
+             copied: Backend | None = None) -> RunFolder:
+        """As `ask`. For a machine that cannot be reached: `before` is what was seen of the run last, `copied` reads what was kept of it."""
         try:
             return cls.ask(backend, run_id, questions)
         except StokerError:
+            if copied is not None and copied is not backend:
+                return cls.look(copied, run_id, questions, before)
             return cls({}, before, reached=False)
 
     def json(self, name: str) -> dict | None:

@@ -23,6 +23,7 @@ from stoker.plane.control.recovery import recover
 from stoker.plane.control.spool import Spool
 from stoker.plane.finding import Finding
 from stoker.plane.logs import Log, Pieces
+from stoker.plane.machines import Machines
 from stoker.plane.notifier import Events, Hub
 from stoker.plane.numbers import overview
 from stoker.plane.numbers.halving import Halver
@@ -60,6 +61,7 @@ class Service(Finding):
         self._store.on_change = self._hub.publish
         self._submitter = Submitter(self._store, self._targets, self._spool)
         self._reconciler = Reconciler(self._store, self._targets, self._spool)
+        self.machines = Machines(self._store, self._targets, self._reconciler)
         self._bringer = Bringer(self._store, self._targets, self._hub)
         self.sweeps = Halver(self._store, lambda run: self._overview.read(run, self._known_target(run)), self.stop)
         for each in (self._reconciler, self._bringer, self.sweeps):
@@ -127,7 +129,8 @@ class Service(Finding):
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id))
+        folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id),
+                                target.reader(run.id, present.begun(run)))
         told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         more["numbers"] = self._overview.table(run, target)
         more |= present.corrections(run, more, told["ref"], time.time())
@@ -153,6 +156,8 @@ class Service(Finding):
         run_id = self._find(ref, active=True).id
         with self._store.write() as q:
             run = _there(q, run_id)
+            if not run.state.final and (other := run.evidence.get("taken_over")):
+                raise StateError(f"{run.name} was taken over by {other}.", hint=f"To forget it here: stoker rm --force {run.id}")
             if not run.state.final:
                 wish = WISH_RM if run.wish == WISH_RM else WISH_STOP
                 run = self._wish(q, run, wish=wish, stop_asked=run.stop_asked + 1, stop_grace=grace)
@@ -317,7 +322,7 @@ class Service(Finding):
                 return None
             run = self._find(run_id)
             target, number = self._known_target(run), self._attempt(run, attempt, ask=True)
-            log = Log(target.backend, run.id, number, stream)
+            log = Log(target.reader(run.id, number), run.id, number, stream)
             if stream == "both":
                 return lambda given: log.open_both(max(0, offset), given, follow, tail=tail, since=since)
             begin = max(0, offset)

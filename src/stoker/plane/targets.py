@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Target:
     root: str
     here: bool
     kept: Path
+    order: dict | None = None  # how it is switched off, as its agent is told
+    archive: Backend | None = None  # reads what `keep_logs` has copied
     owner: dict[str, str] | None = None  # id and hint of our state folder, where others may work on the machine too
 
     def __post_init__(self) -> None:
@@ -66,6 +69,17 @@ class Target:
 
     def _record(self, run_id: str) -> Path:
         return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
+
+    def keep_logs(self, run_id: str) -> None:
+        """Copy what the attempts have left behind, the log first of all, to this machine. Raises TargetError."""
+        (self.kept / run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
+        clear(self.kept / run_id, rundir.ATTEMPTS)
+        self.backend.fetch(run_id, rundir.ATTEMPTS, self.kept / run_id / rundir.ATTEMPTS)
+
+    def reader(self, run_id: str, attempt: int) -> Backend:
+        """Where an attempt is read: the copy on this machine, if it was kept and the attempt had ended then."""
+        copied = self.archive is not None and (self.kept / run_id / rundir.ATTEMPTS / str(attempt) / rundir.EXIT).is_file()
+        return self.archive if copied else self.backend
 
     def remove(self, run_id: str) -> None:
         """Delete the run folder, and what is kept of the run on this machine."""
@@ -145,6 +159,12 @@ class Targets:
                 made = self._made[name] = _make(self._home, config)
             return made
 
+    def mine(self, name: str) -> str:
+        """The id of our state folder, where others may work on that machine too; "" elsewhere."""
+        with contextlib.suppress(StokerError):
+            return (self.get(name).owner or {}).get("id", "")
+        return ""
+
     def names(self) -> list[str]:
         """All names; those that could be read last when the file is broken now."""
         try:
@@ -164,8 +184,10 @@ def _make(where: Home, config: TargetConfig) -> Target:
     if config.host:
         root = config.root or "~/.stoker"
         owner = owner_of(where)
-        backend = ProcessBackend(SshHost(config.host), root, owner=owner, order=_order(config, owner))
-        return Target(config.name, config, backend, root, here=False, kept=where.runs, owner=owner)
+        order = _order(config, owner)
+        backend = ProcessBackend(SshHost(config.host), root, owner=owner, order=order)
+        return Target(config.name, config, backend, root, here=False, kept=where.runs, owner=owner, order=order,
+                      archive=ProcessBackend(LocalHost(), str(where.path)))
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
     return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True, kept=where.runs)
 

@@ -208,6 +208,32 @@ def data(plane: Plane, body: Body) -> Answer:
     return Answer(plane.data(_field(body, "target", str, default="local"), _words_of(body, "remove")))
 
 
+@router.get("/machines")
+def machines(plane: Plane) -> Answer:
+    return Answer(plane.machines.all())
+
+
+@router.post("/machines/{name}/off")
+def machine_off(plane: Plane, name: str) -> Answer:
+    return Answer(plane.machines.off(name))
+
+
+@router.post("/machines/{name}/withdraw")
+def machine_withdraw(plane: Plane, name: str) -> Answer:
+    plane.machines.withdraw(name)
+    return Answer({})
+
+
+@router.get("/machines/{name}/found")
+def machine_found(plane: Plane, name: str) -> Answer:
+    return Answer(plane.machines.found(name))
+
+
+@router.post("/machines/{name}/adopt")
+def machine_adopt(plane: Plane, name: str) -> Answer:
+    return Answer(plane.machines.adopt(name))
+
+
 @router.get("/capacity")
 def capacity(plane: Plane, words: Words, target: str = "local", look: bool = False, python: str = "") -> Answer:
     return Answer(plane.capacity(target, look, words.get("module"), python))

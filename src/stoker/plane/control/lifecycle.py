@@ -55,11 +55,15 @@ class Action:
     facts: dict = field(default_factory=dict)
 
 
-def decide(run: Run, seen: Seen | None, now: float) -> list[Action]:
-    """What to do about a run, given what was seen of it just now (None: its machine could not be reached).
+def decide(run: Run, seen: Seen | None, now: float, mine: str = "") -> list[Action]:
+    """What to do about a run, given what was seen of it just now (None: its machine could not be reached). `mine`: id of our state folder;
+    a run that another one has taken over is followed, and nothing is done to it.
 
     An observation may be a little old: an attempt that is older than the wanted one never ends the run, and no state is left backwards.
     """
+    owner = getattr(seen, "owner", None) or {}
+    if mine and owner.get("id", mine) != mine:
+        return _taken_over(run, seen, now, str(owner.get("hint") or owner["id"]))
     if run.state.final:
         return _removal(run)
     if run.state is State.PENDING:
@@ -75,6 +79,16 @@ def decide(run: Run, seen: Seen | None, now: float) -> list[Action]:
     if newest < run.attempt:
         return _not_begun(run, seen, newest, now, facts)
     return _begun(run, seen, newest, now, facts)
+
+
+def _taken_over(run: Run, seen: Seen, now: float, by: str) -> list[Action]:
+    """Facts only; `rm` forgets it here."""
+    if run.wish == WISH_RM:
+        return [Action("remove")]
+    actions = decide(run, seen, now)
+    facts = {k: v for action in actions if action.do == "set" for k, v in action.facts.items()}
+    facts["evidence"] = {**facts.get("evidence", run.evidence), "taken_over": by}
+    return _set(run, **facts)
 
 
 def overtaken(run: Run, seen: object) -> bool:

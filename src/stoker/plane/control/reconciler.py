@@ -365,7 +365,7 @@ class Reconciler:
                 self._later(run_id, 0.0)
                 return
             asked = float("inf")  # what we know after a step of our own is not old
-            actions = decide(run, seen, self._now())
+            actions = decide(run, seen, self._now(), self._targets.mine(run.target))
             if not actions:
                 break
             seen = self._carry_out(run, actions, seen)

@@ -46,12 +46,20 @@ def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
 
 def found_far(target: Target, seen: Observation) -> Run | None:
     """A run that lives on another machine, if it was put there under this target's name; None for other people's."""
+    if not target.is_ours(seen):
+        return None
+    run = described(target, seen)
+    return run if run is not None and run.spec.target == target.name else None
+
+
+def described(target: Target, seen: Observation) -> Run | None:
+    """A run on another machine as a row, whosever it is; None for one that cannot be read or has not begun."""
     try:
         folder = RunFolder.ask(target.backend, seen.id, [whole(rundir.SPEC), whole(rundir.LIMITS)])
         spec, limits = Spec.from_json(folder.json(rundir.SPEC) or {}), Limits.from_json(folder.json(rundir.LIMITS) or {})
     except (StokerError, TypeError, ValueError):
         return None
-    if spec.target != target.name or spec.id != seen.id or not spec.command or not seen.attempt:
+    if spec.id != seen.id or not spec.command or not seen.attempt:
         return None
     run = _row(spec, target.name, limits, time.time(), here=False)
     return run.with_(state=State.STARTING, attempt=seen.attempt, first_attempt=seen.attempt, limits_written=limits.seq,

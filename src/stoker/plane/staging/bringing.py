@@ -196,7 +196,12 @@ class Bringer:
                 if not failed:
                     break
             places = [(file, ground.place(file)) for file in files]
-        self._write(run, homecoming.settled(places, left, failed, cut, time.time()))
+        row = homecoming.settled(places, left, failed, cut, time.time())
+        if target.config.off and homecoming.nothing_missing(row):
+            if present.begun(run):
+                target.keep_logs(run.id)
+            target.backend.power("home", {"runs": {run.id: present.begun(run)}})
+        self._write(run, row)
 
     def _bring_named(self, run: Run, target: Target) -> None:
         """What was asked for, of a run that goes on: files that stand still, or have been written to for a while. Raises StokerError."""

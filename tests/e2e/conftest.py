@@ -15,7 +15,8 @@ from benchmarks.ground import Ground
 HERE = Path(__file__).resolve().parent
 # What `make check` runs of this folder: the main job in a few seconds. Everything else here is slow.
 IN_THE_GATE = {"test_foreground_gives_the_same_bytes_streams_and_code", "test_detached_life_of_a_run", "test_stop_then_start_adds_an_attempt",
-               "test_json_has_the_documented_fields", "test_no_such_file", "test_unknown_run", "test_bad_duration_says_how_to_write_it"}
+               "test_json_has_the_documented_fields", "test_no_such_file", "test_unknown_run", "test_bad_duration_says_how_to_write_it",
+               "test_the_afternoon_of_a_laptop", "test_two_laptops_and_one_box"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -122,4 +122,4 @@ def test_two_laptops_and_one_box(laptops: tuple[Ground, Ground], box: Box):
     assert new.show(run["id"])["state"] == "running"
     new.stoker("stop", "--force", run["id"]).ok()
     assert new.show(run["id"])["reason"] == "stopped_by_user"
-    until(lambda: list(new.home.glob(f"runs/{run['id']}/outputs/made.bin")), 60, "its files")
+    until((lost.work / "made.bin").exists, 60, "its files, in the folder of the same path")

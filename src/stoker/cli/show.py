@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from stoker.base.config import home, load_config
+from stoker.base.errors import StokerError
 from stoker.base.state import STATE_SENTENCES, State
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output, split
@@ -107,10 +110,19 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
         yield "reachable", "its folder yes, its processes no: they were started in another container or on another node"
     if run.get("target") != "local":
-        yield "target", str(run.get("target"))
+        yield "target", f"{output.shown(str(run.get('target')))}{_keeps_running(run)}"
     yield "outputs", "\n".join(output.shown(line) for line in (run.get("outputs") or {}).get("lines") or ())
     if run.get("pinned"):
         yield "pinned", "yes; gc keeps it"
+
+
+def _keeps_running(run: dict) -> str:
+    """Of a run that has ended on a machine that nobody switches off: that it costs on."""
+    with contextlib.suppress(StokerError):
+        machine = load_config(home()).targets.get(run["target"])
+        if State(run["state"]).final and machine is not None and machine.host and not machine.off:
+            return "; it keeps running and billing goes on, since it has no --off command"
+    return ""
 
 
 def _numbers(told: dict) -> Iterator[tuple[str, str]]:

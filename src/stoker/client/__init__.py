@@ -133,16 +133,16 @@ class Client:
         return self._get("/v1/machines")
 
     def machine_off(self, name: str) -> dict:
-        return self._post(f"/v1/machines/{_quoted(name)}/off")
+        return self._post(f"/v1/machines/{quoted(name)}/off")
 
     def machine_withdraw(self, name: str) -> dict:
-        return self._post(f"/v1/machines/{_quoted(name)}/withdraw")
+        return self._post(f"/v1/machines/{quoted(name)}/withdraw")
 
     def machine_found(self, name: str) -> list[dict]:
-        return self._get(f"/v1/machines/{_quoted(name)}/found")
+        return self._get(f"/v1/machines/{quoted(name)}/found")
 
     def machine_adopt(self, name: str) -> list[dict]:
-        return self._post(f"/v1/machines/{_quoted(name)}/adopt")
+        return self._post(f"/v1/machines/{quoted(name)}/adopt")
 
     def shutdown(self, pid: int | None = None) -> dict:
         """Ask the server to end (`pid`: only if it is that one). Returns when it has begun to; runs go on."""

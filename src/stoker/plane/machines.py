@@ -9,7 +9,7 @@ from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.units import iso
 from stoker.plane.control.reconciler import Reconciler
 from stoker.plane.control.recovery import described, insert_named
-from stoker.plane.store import Store
+from stoker.plane.store.database import Store
 from stoker.plane.targets import Target, Targets
 
 LOOK_S = 3.0  # that a list waits for a machine to say when it is switched off
@@ -87,7 +87,8 @@ class Machines:
         if config.off:
             off = {"command": config.off, "after_s": config.off_after_s, "latest_s": config.off_latest_s,
                    "disk_survives": config.disk_survives, **_standing(self._known.get(target.name) or {})}
-        return {"name": target.name, "address": config.host, "root": config.root, "gpus": config.gpus, "slots": config.slots, "python": config.python, "off": off,
+        return {"name": target.name, "address": config.host, "root": config.root, "gpus": config.gpus, "slots": config.slots,
+                "python": config.python, "off": off,
                 "unreachable": silence and {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why}}
 
 

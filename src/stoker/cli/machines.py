@@ -64,8 +64,8 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
         output.print_json(facts)
         return
     _print_facts(facts)
-    output.say(f"{name} is added. Run there: stoker run --on {name} train.py")
     output.say(_policy(name, load_config(home()).targets[name]))
+    output.say(f"{name} is added. Run there: stoker run --on {name} train.py")
 
 
 def _first_look(name: str, host: str, yes: bool) -> dict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import uuid
@@ -49,8 +48,7 @@ class Box:
 
     def close(self) -> None:
         self.sshd.close()
-        name = hashlib.sha256(self.identity.encode()).hexdigest()[:12]
-        for path in [path for place in ("/run/lock", "/tmp") for path in Path(place).glob(f"stoker-*-{name}*")]:
+        for path in [path for place in ("/run/lock", "/tmp") for path in Path(place).glob(f"stoker-*-{self.identity}*")]:
             path.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 

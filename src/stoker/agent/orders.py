@@ -6,7 +6,6 @@ it now, `watchman.json` is the watchman's. A run whose files are at home has `ho
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 
@@ -92,6 +91,7 @@ class Look:
 
     def key(self) -> str:
         """Changes with every start of a run, and every word of a server whose runs wait."""
+        import hashlib  # here, since each start reads this file
         return hashlib.sha256(repr((sorted(self.known), self.queues)).encode("utf-8", "backslashreplace")).hexdigest()
 
     def wait_s(self, name: str) -> float:

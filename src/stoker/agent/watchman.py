@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 import sys
 import time
 
@@ -142,6 +141,7 @@ def clock() -> float:
 
 def run_command(words: list[str], log: str) -> int:
     """Its exit code; 127 where it cannot be started, 124 where it takes too long. No shell reads the words."""
+    import subprocess  # here, since each start reads this file
     env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER")}
     env["PATH"] = (env.get("PATH") or "") + ":" + MORE_PATH
     try:

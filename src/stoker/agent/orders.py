@@ -38,6 +38,7 @@ def orders(roots: list[str]) -> list[dict]:
 
 
 def is_order(body: dict) -> bool:
+    """Whether a file holds a command that can be run."""
     words = body.get("command")
     return isinstance(words, list) and bool(words) and all(isinstance(word, str) for word in words)
 

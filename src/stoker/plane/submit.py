@@ -269,7 +269,7 @@ def _mount(work: Path, name: str, place: str) -> None:
     link = work / name
     if os.path.lexists(link):
         raise InvalidSpec(f"The mount '{name}' conflicts with {name} in the working folder.",
-                          hint="Choose another name, or add {name} to .stokerignore, so that it is not copied.")
+                          hint=f"Choose another name, or add {name} to .stokerignore, so that it is not copied.")
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(place)
 

@@ -154,7 +154,7 @@ def test_a_warning_that_nobody_handles_is_not_sent_and_that_is_said(hooked):
 
 def test_another_limit_is_warned_of_again(hooked):
     body = SAVES.format(names=("SIGUSR1",)).replace("    sys.exit(0)\n", "")
-    run = hooked([PY, "-c", body], time_s=60.0, warn_s=59.0)
+    run = hooked([PY, "-c", body], time_s=60.0, warn_s=57.0)
     run.start()
     run.wait_out(b"saved")
     (run.dir / "limits.tmp").write_text('{"seq": 2, "time_s": 61}')

@@ -43,8 +43,8 @@ def test_variables_come_from_a_pipe_as_dotenv_reads_them(ground: Ground):
     assert done.stdout == "b|d e\n", done.stderr
 
 
-def test_python_is_refused_for_another_machine_and_not_ignored(ground: Ground):
+def test_a_python_of_a_machine_that_nobody_added_is_refused(ground: Ground):
     ground.script("x.py", "print(1)\n")
-    done = ground.stoker("run", "--target", "box", "--python", sys.executable, "x.py")
-    assert done.code == 125 and "--python names a Python of this machine" in done.err, done.err
-    assert "stoker run --on box -- /PATH/THERE/python train.py" in done.err
+    done = ground.stoker("run", "--on", "box", "--python", "/there/python", "x.py")
+    assert done.code == 125 and "There is no target 'box'." in done.err, done.err
+    assert "stoker machine add box" in done.err

@@ -103,7 +103,7 @@ def test_a_hang(run, monkeypatch):
 
 
 def test_no_step_in_the_time_there_is(run):
-    ended = run("while True: pass", start_s=0.5)
+    ended = run("while True: pass", start_s=2.0)
     assert ended.how == "slow_start" and ended.seconds < 10
     assert run("while True: pass", limit_s=0.5).how == "hang"
 

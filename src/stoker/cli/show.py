@@ -119,7 +119,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
 def _keeps_running(run: dict) -> str:
     """Of a run that has ended on a machine that nobody switches off: that it costs on."""
     with contextlib.suppress(StokerError):
-        machine = load_config(home()).targets.get(run["target"])
+        machine = load_config(home()).targets.get(str(run.get("target")))
         if State(run["state"]).final and machine is not None and machine.host and not machine.off:
             return "; it keeps running and billing goes on, since it has no --off command"
     return ""

@@ -14,20 +14,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from example_leaf import leaf_of_the_page
 
 from real.sshd import wait_for
 from stoker.backends.base import Backend, Observation
-from stoker.backends.process import ProcessBackend
+from stoker.backends.core import Core
+from stoker.backends.leaf import Leaf
+from stoker.backends.process import ProcessLeaf
 from stoker.base import rundir
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.spec import Limits, Spec
-from stoker.hosts.base import Host
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
 
-KINDS: dict[str, Callable[[pytest.FixtureRequest], Host]] = {
-    "process-local": lambda request: LocalHost(),
-    "process-ssh": lambda request: SshHost("127.0.0.1", options=request.getfixturevalue("sshd").options),
+KINDS: dict[str, Callable[[pytest.FixtureRequest, Path], Leaf]] = {
+    "process-local": lambda request, folder: ProcessLeaf(LocalHost()),
+    "process-ssh": lambda request, folder: ProcessLeaf(SshHost("127.0.0.1", options=request.getfixturevalue("sshd").options)),
+    "namespace": lambda request, folder: leaf_of_the_page(LocalHost(), folder / "namespaces"),
 }
 LOUD = "import sys\nfor i in range(20000): sys.stdout.write('line %d \\xe9\\n' % i)\nsys.stdout.flush(); sys.stdout.buffer.write(bytes(range(256)))"
 LOUD_BYTES = b"".join(b"line %d \xc3\xa9\n" % i for i in range(20000)) + bytes(range(256))
@@ -36,10 +39,15 @@ LOUD_BYTES = b"".join(b"line %d \xc3\xa9\n" % i for i in range(20000)) + bytes(r
 class Bench:
     """A back end with a root folder, a spool, and runs that are ended at the end."""
 
-    def __init__(self, folder: Path, host: Host) -> None:
-        self.folder, self.host, self.root = folder, host, folder / "root"
-        self.backend: Backend = ProcessBackend(host, str(self.root))
+    def __init__(self, folder: Path, leaf: Leaf) -> None:
+        self.folder, self.leaf, self.host, self.root = folder, leaf, leaf.host, folder / "root"
+        self.backend: Backend = self.another(str(self.root))
+        self.lost = ("agent_lost",) if isinstance(leaf, ProcessLeaf) else ("agent_lost", "rebooted")  # elsewhere the reason may be unknown
         self.made: list[str] = []
+
+    def another(self, root: str) -> Backend:
+        """A backend of the same kind on the same host."""
+        return Core(self.host, root, self.leaf)
 
     def spool(self, run_id: str, *argv: str, **spec: object) -> Path:
         """A spooled run folder, as the plane lays it down."""
@@ -74,12 +82,18 @@ class Bench:
                 self.backend.stop(run_id, (0.0, 0.0), "stopped_by_user")
         for run_id in self.made:
             wait_for(lambda run_id=run_id: self.see(run_id).phase in ("absent", "staged", "ended"), 20, f"{run_id} does not end")
+            self.backend.release(run_id)
         self.backend.close()
 
 
-@pytest.fixture(params=["process-local", pytest.param("process-ssh", marks=pytest.mark.real("sshd"))])
+PROCESSES = ["process-local", pytest.param("process-ssh", marks=pytest.mark.real("sshd"))]
+everywhere = pytest.mark.parametrize("bench", [*PROCESSES, pytest.param("namespace", marks=pytest.mark.real("unshare", "nsenter"))], indirect=True)
+
+
+@pytest.fixture(params=PROCESSES)
 def bench(request: pytest.FixtureRequest, short_tmp: Path) -> Iterator[Bench]:
-    made = Bench(short_tmp, KINDS[request.param](request))
+    """On every host; tests of what a leaf can change are marked `everywhere` and have every leaf too."""
+    made = Bench(short_tmp, KINDS[request.param](request, short_tmp))
     yield made
     made.close()
 
@@ -138,6 +152,7 @@ class TestStage:
 
 
 class TestRun:
+    @everywhere
     def test_to_completion_with_every_byte(self, bench: Bench) -> None:
         bench.start("r1", sys.executable, "-c", LOUD)
         assert bench.out("r1", follow=True) == LOUD_BYTES
@@ -148,6 +163,7 @@ class TestRun:
         bench.backend.fetch("r1", "attempts/1/out.log", bench.folder / "log")
         assert (bench.folder / "log").read_bytes() == LOUD_BYTES
 
+    @everywhere
     def test_start_twice_is_one_attempt(self, bench: Bench) -> None:
         bench.start("r1", "sh", "-c", "echo once; exec sleep 60")
         ids: list[str] = []
@@ -162,6 +178,7 @@ class TestRun:
         bench.until("r1", "ended")
         assert bench.out("r1") == b"once\n"
 
+    @everywhere
     def test_a_second_attempt(self, bench: Bench) -> None:
         bench.start("r1", "sh", "-c", "echo $STOKER_ATTEMPT; exit 3")
         assert bench.until("r1", "ended").exit["code"] == 3
@@ -179,12 +196,14 @@ class TestRun:
         bench.start("r1", "/no/such/program")
         assert bench.until("r1", "ended").exit["reason"] == "start_failed"
 
+    @everywhere
     def test_a_run_that_was_never_staged(self, bench: Bench) -> None:
         with pytest.raises(NotFound):
             bench.backend.start("nobody", 1)
 
 
 class TestPoll:
+    @everywhere
     def test_unknown_and_known_at_once(self, bench: Bench) -> None:
         bench.start("r1", "sleep", "60")
         seen = bench.backend.poll(["nobody", "r1", "-rf"])
@@ -203,14 +222,15 @@ class TestPoll:
         bench.host.run(["rm", "-r", str(bench.root / "agent")])
         assert bench.see("r1").phase == "ended"
 
+    @everywhere
     def test_caretakers_that_were_killed(self, bench: Bench) -> None:
         bench.start("r1", "sleep", "60")
-        record = json.loads((bench.root / "runs" / "r1" / "attempts" / "1" / "agent.json").read_bytes())
-        for who in ("holder", "agent"):
-            os.kill(record[who]["pid"], signal.SIGKILL)
+        for pid in caretakers(bench.root):
+            os.kill(pid, signal.SIGKILL)
         bench.until("r1", "abandoned")
         bench.backend.stop("r1", (0.0, 0.0), "agent_lost")
-        assert bench.until("r1", "ended").exit["reason"] == "agent_lost"
+        assert bench.until("r1", "ended").exit["reason"] in bench.lost
+        wait_for(lambda: not processes(b"sleep\x0060", bench.folder), 60, "what it left behind is not ended")
 
 
 class TestWatch:
@@ -248,6 +268,7 @@ def read_line(stream: object) -> bytes:
 
 
 class TestStop:
+    @everywhere
     def test_twice_and_when_over(self, bench: Bench) -> None:
         bench.start("r1", "sleep", "60")
         bench.backend.stop("r1", (1.0, 1.0), "stopped_by_user")
@@ -257,6 +278,7 @@ class TestStop:
         bench.backend.stop("r1", (1.0, 1.0), "limit_budget")
         assert bench.see("r1").exit == seen.exit
 
+    @everywhere
     def test_one_that_will_not_go(self, bench: Bench) -> None:
         bench.start("r1", "sh", "-c", "trap '' INT TERM; echo on; while :; do sleep 0.1; done")
         wait_for(lambda: bench.out("r1") == b"on\n", 10, "it does not run")
@@ -264,12 +286,14 @@ class TestStop:
         bench.backend.stop("r1", (0.1, 0.1), "stopped_by_user")  # the newest wish wins
         assert bench.until("r1", "ended").exit["signal"] == signal.SIGKILL
 
+    @everywhere
     def test_when_never_started_or_gone(self, bench: Bench) -> None:
         bench.backend.stop("nobody", (1.0, 1.0), "stopped_by_user")
         bench.backend.stage("r1", bench.spool("r1", "true"))
         bench.backend.stop("r1", (1.0, 1.0), "stopped_by_user")
         assert bench.see("r1").phase == "staged"
 
+    @everywhere
     def test_an_attempt_that_has_not_begun_is_ended_before_its_start_comes(self, bench: Bench) -> None:
         bench.backend.stop("nobody", (1.0, 1.0), "stopped_by_user", 1)
         assert bench.see("nobody").phase == "absent"
@@ -318,6 +342,7 @@ class TestTalk:
             assert list(frames(stream.stdout))[-1][0] == b"x"
         assert bench.out("r1") == b"got me\n"
 
+    @everywhere
     def test_a_signal(self, bench: Bench) -> None:
         bench.start("r1", "sleep", "60")
         with bench.backend.attach("r1", 1) as stream:
@@ -332,6 +357,7 @@ class TestTalk:
         mark = str(bench.root).encode()
         wait_for(lambda: not any(b"\0read\0" in words and mark in words for words in command_lines()), 15, "a reader is left on the machine")
 
+    @everywhere
     def test_enter_runs_where_the_run_is(self, bench: Bench) -> None:
         bench.start("r1", "sleep", "60")
         done = bench.host.run([*bench.backend.enter("r1"), "sh", "-c", 'pwd; printf %s "$ODD"; echo; cat "$STOKER_RUN_DIR/spec.json"'])
@@ -348,7 +374,25 @@ def command_lines() -> Iterator[bytes]:
                 yield Path(entry.path, "cmdline").read_bytes()
 
 
+def processes(words: bytes, root: Path) -> list[int]:
+    """The pids here, whatever namespace they are in, of processes with these words that have to do with `root`."""
+    found = []
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            line = Path(entry.path, "cmdline").read_bytes()
+            if words in line and os.fsencode(root) in line + Path(entry.path, "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def caretakers(root: Path) -> list[int]:
+    found = processes(b"\0_hold\0", root)
+    assert len(found) == 2
+    return found
+
+
 class TestRest:
+    @everywhere
     def test_capacity(self, bench: Bench) -> None:
         has = bench.backend.capacity()
         assert 0 < has.cpus <= os.cpu_count() and has.memory_bytes > 1 << 26 and has.disk_free_bytes > 0 and has.identity["hostname"]
@@ -366,6 +410,7 @@ class TestRest:
             bench.backend.write_limits("nobody", Limits())
         assert bench.see("nobody").phase == "absent"
 
+    @everywhere
     def test_remove(self, bench: Bench) -> None:
         bench.start("r1", "sleep", "60")
         with pytest.raises(StateError):
@@ -389,12 +434,12 @@ class TestRest:
     def test_a_root_that_cannot_be_made(self, bench: Bench) -> None:
         (bench.folder / "file").write_text("")
         with pytest.raises(TargetError) as raised:
-            ProcessBackend(bench.host, str(bench.folder / "file" / "root")).capacity()
+            bench.another(str(bench.folder / "file" / "root")).capacity()
         assert not raised.value.retry and "config.toml" in raised.value.hint
 
     def test_a_root_with_an_odd_name(self, bench: Bench) -> None:
         odd = bench.folder / "my 'runs' 训练 🚂\n-rf"
-        backend = ProcessBackend(bench.host, str(odd))
+        backend = bench.another(str(odd))
         backend.stage("r1", bench.spool("r1", "printf", "x"))
         backend.start("r1", 1)
         wait_for(lambda: backend.poll(["r1"])["r1"].phase == "ended", 20, "it does not end")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from stoker.backends.answers import parse_answer, parse_observations
 from stoker.backends.base import Capacity, Observation
-from stoker.backends.process import parse_answer, parse_observations
 from stoker.base.errors import NotFound, StateError, StokerError, TargetError
 from stoker.hosts.base import Finished
 

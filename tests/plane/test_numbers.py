@@ -299,7 +299,7 @@ def test_what_a_script_told_a_library_counts_more_than_its_command_line():
 # ---- another machine
 
 def test_numbers_of_a_run_on_another_machine_are_fetched(tmp_path: Path):
-    from stoker.backends.process import ProcessBackend
+    from stoker.backends import registry
     from stoker.base.config import TargetConfig
     from stoker.base.spec import Spec
     from stoker.base.state import State
@@ -312,7 +312,7 @@ def test_numbers_of_a_run_on_another_machine_are_fetched(tmp_path: Path):
     write(attempt(folder, 1) / "out.log", *(f"step {i} loss {1 / i:.2f}" for i in range(1, 4)))
     write(attempt(folder, 1) / "hooks" / "numbers.jsonl", {"step": 1, "at": 1, "from": "tensorboard", "values": {"f1": 0.5}})
     run = Run(id="far-run", name="far", spec=Spec(id="far-run", name="far", command=("train.py",), folder="/"), state=State.RUNNING, started_at=1.0)
-    target = Target("far", TargetConfig(name="far"), ProcessBackend(LocalHost(), str(tmp_path)), str(tmp_path), here=False, kept=tmp_path / "kept")
+    target = Target("far", TargetConfig(name="far"), registry.make("process", LocalHost(), str(tmp_path)), str(tmp_path), here=False, kept=tmp_path / "kept")
     overview = Overview()
     assert {one.name: points(one) for one in overview.read(run, target).curves} == {"f1": [(1, 0.5)], "loss": [(1, 1.0), (2, 0.5), (3, 0.33)]}
     assert overview.table(run, target) is None

@@ -190,6 +190,10 @@ class Backend(ABC):
         """Delete the run folder. Harmless when gone, or another's by now; raises StateError while the run lives."""
 
     @abstractmethod
+    def release(self, run_id: str) -> None:
+        """The run is over for good: give back what holds it, such as a container. Harmless when nothing does. `remove` does it too."""
+
+    @abstractmethod
     def power(self, what: str, body: Mapping | None = None) -> dict:
         """Say or ask something about switching the machine off; `what` is a word of the agent's verb `off`. StateError when refused."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoker.base.errors import Denied, InvalidSpec
@@ -206,6 +206,8 @@ class TargetConfig:
     name: str
     host: str = ""  # empty: this machine; else what one types after `ssh`
     root: str = ""  # the folder on the machine that holds runs/; empty: ~/.stoker there, $STOKER_HOME here
+    backend: str = "process"  # how a run is held there; stoker/backends/registry.py lists them
+    options: dict = field(default_factory=dict)  # the keys of that backend, which reads them
     gpus: int | None = None  # None: as many as the machine shows
     slots: int | None = None  # None: CPU slots are not counted
     off: str = ""  # the command that switches the machine off; empty: it keeps running
@@ -250,18 +252,19 @@ def load_config(where: Home) -> Config:
         else:
             raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value has the wrong type.", hint=SEE)
     if values.get("slots") is not None and targets["local"].slots is None:
-        targets["local"] = TargetConfig(name="local", gpus=targets["local"].gpus, slots=values["slots"])
+        targets["local"] = replace(targets["local"], slots=values["slots"])
     return Config(targets=targets, **values)
 
 
 def _target(where: Home, name: str, table: object) -> TargetConfig:
-    kinds = {"host": str, "root": str, "gpus": int, "slots": int, "python": str, "off": str, "off_latest": str, "off_after": str,
-             "disk_survives": bool}
-    if not isinstance(table, dict) or any(k not in kinds or not isinstance(v, kinds[k]) for k, v in table.items()):
+    kinds = {"host": str, "root": str, "backend": str, "gpus": int, "slots": int, "python": str, "off": str, "off_latest": str,
+             "off_after": str, "disk_survives": bool}
+    own = {k: v for k, v in table.items() if k not in kinds} if isinstance(table, dict) and "backend" in table else {}
+    if not isinstance(table, dict) or any(not isinstance(v, kinds.get(k, ())) for k, v in table.items() if k not in own):
         raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)
-    values = dict(table)
+    values = {k: v for k, v in table.items() if k not in own}
     for key in ("off_latest", "off_after"):
         if key in values:
             values[f"{key}_s"] = 0.0 if values[key] in ("0", "0s") else parse_duration(values[key])
             del values[key]
-    return TargetConfig(name=name, **values)
+    return TargetConfig(name=name, options=own, **values)

@@ -1,4 +1,4 @@
-"""Names of places to run -> back ends. Only this file and a back end's own know which kinds there are."""
+"""Names of places to run -> back ends. Which kinds there are is said in backends/registry.py."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.backends import registry
 from stoker.backends.base import Backend, Capacity, Observation
-from stoker.backends.process import ProcessBackend
 from stoker.base import machines, rundir
 from stoker.base.config import Config, Home, TargetConfig, load_config
 from stoker.base.errors import InvalidSpec, StokerError
@@ -185,11 +185,12 @@ def _make(where: Home, config: TargetConfig) -> Target:
         root = config.root or "~/.stoker"
         owner = owner_of(where)
         order = _order(config, owner)
-        backend = ProcessBackend(SshHost(config.host), root, owner=owner, order=order)
+        backend = registry.make(config.backend, SshHost(config.host), root, config.options, owner=owner, order=order)
         return Target(config.name, config, backend, root, here=False, kept=where.runs, owner=owner, order=order,
-                      archive=ProcessBackend(LocalHost(), str(where.path)))
+                      archive=registry.make("process", LocalHost(), str(where.path)))
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
-    return Target(config.name, config, ProcessBackend(LocalHost(), root), root, here=True, kept=where.runs)
+    backend = registry.make(config.backend, LocalHost(), root, config.options)
+    return Target(config.name, config, backend, root, here=True, kept=where.runs)
 
 
 def _order(config: TargetConfig, owner: dict[str, str]) -> dict | None:

@@ -9,7 +9,7 @@ from .owning import asker
 from .words import Problem
 
 VERBS = {"start": "starting", "poll": "polling", "look": "polling", "watch": "polling", "stop": "stopping", "attach": "following",
-         "read": "following", "send": "following", "probe": "telemetry", "rm": "stopping",
+         "read": "following", "send": "following", "follow": "channel", "probe": "telemetry", "rm": "stopping",
          "off": "off", "adopt": "owning", "_hold": "holding", "_watch_off": "watchman"}
 
 
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
             problem = Problem("system", str(e))
     line = json.dumps({"error": problem.error, "detail": problem.detail}) + "\n"
     try:
-        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read", "send") else 1, line.encode())
+        os.write(2 if len(argv) > 1 and argv[1] in ("attach", "read", "send", "follow") else 1, line.encode())
     except OSError:
         pass
     return 2 if problem.error == "usage" else 1

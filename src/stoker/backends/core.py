@@ -18,6 +18,7 @@ from pathlib import Path
 from stoker.backends.answers import agent_is_gone, is_answers, nonsense, only, parse_answer, parse_observations, problem
 from stoker.backends.base import Backend, Capacity, GpuTaken, NotYours, Observation
 from stoker.backends.carried import ENTRY, AgentFolder
+from stoker.backends.channel import Channels, FollowedLog
 from stoker.backends.leaf import GONE, Leaf
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
@@ -71,6 +72,7 @@ class Core(Backend):
         self._given_root = root
         self._owner, self._order = owner, order
         self._lock = threading.Lock()
+        self._channels = Channels(lambda: self._open("follow", self._root()))
         self._agent = AgentFolder()
         self._pushed = False
         self._hooks_there: set[str] = set()
@@ -164,7 +166,9 @@ class Core(Backend):
         return self._open("attach", self._run_dir(run_id), str(attempt), "--out", str(out), "--err", str(err), *quiet)
 
     def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False, *,  # noqa: PLR0917
-             tail: int | None = None, begins: tuple[int, int] = (0, 0)) -> Stream:
+             tail: int | None = None, begins: tuple[int, int] = (0, 0)) -> Stream | FollowedLog:
+        if follow and limit is None and which != "both" and self._host.few_streams:
+            return self._channels.follow(run_id, attempt, which, offset)
         options = [*([] if limit is None else ["--limit", str(limit)]), *(["--follow"] if follow else [])]
         if which == "both":
             options += ["--from", *map(str, begins)] if tail is None else ["--tail", str(tail)]
@@ -231,6 +235,7 @@ class Core(Backend):
         return only(self._ask("adopt", self._root(), stdin=json.dumps(body).encode("ascii"))).get("taken") or []
 
     def close(self) -> None:
+        self._channels.close()
         self._host.close()
 
     def _let_go(self, there: tuple[str, int]) -> None:

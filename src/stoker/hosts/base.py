@@ -58,6 +58,7 @@ class Host(ABC):
     """
 
     name: str
+    few_streams = False  # whether only a few commands may be open at once, as sshd's MaxSessions says
 
     @abstractmethod
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:

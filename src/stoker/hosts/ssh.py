@@ -71,6 +71,8 @@ _numbers = itertools.count(1)
 class SshHost(Host):
     """A machine behind sshd. `where` is what one types after `ssh`; `options` are further `-o` settings."""
 
+    few_streams = True
+
     def __init__(self, where: str, *, options: Sequence[str] = ()) -> None:
         self.name = where
         self._destination = parse_destination(where)

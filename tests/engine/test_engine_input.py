@@ -93,7 +93,7 @@ def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(
     steps = {int(line.split()[1]): line.split()[2:] for line in output.splitlines() if line.startswith("STEP")}
     for bad, saved in ((8, 6), (15, 12)):
         assert steps[bad][0] != steps[bad][1] == steps[saved][1]
-        assert f"step {bad} is not finite and is skipped; models and optimizers are restored from step {saved}." in output
+        assert f"step {bad} gave a value that is not finite, and is skipped; models and optimizers are restored from step {saved}." in output
     assert steps[8][2] == steps[7][2]  # the schedule too: of step 6, and one on
     assert live(nursery, tmp_path / "killed", text, DIE="9")[0] == -9
     assert live(nursery, tmp_path / "killed", text)[1].splitlines()[-1] == output.splitlines()[-1]
@@ -102,7 +102,7 @@ def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(
 def test_a_run_that_goes_back_again_and_again_is_ended(nursery, tmp_path):
     code, output = live(nursery, tmp_path, "BAD = range(4, 99)\n" + BACK.replace("3step", "1h"))
     assert code == 1
-    assert "Step 8 is not finite, and the run has gone back 3 times to step 0. Starting from the loss, the first bad gradient is at model1.bias." in output
+    assert "Step 8 gave a value that is not finite. The run has already gone back 3 times to step 0. Starting from the loss, the first bad gradient is at model1.bias." in output
     assert "Samples of its last micro-batch: 28, 29, 30, 31." in output
 
 

@@ -669,7 +669,7 @@ def loops_that_nothing_tells_apart_are_refused(lives):
     for x in rows([torch.ones(2)]):
         for y in rows([torch.zeros(2)]):
             del x, y
-            assert "look alike" in lives.refuses()
+            assert "cannot distinguish" in lives.refuses()
             break
         break
 
@@ -708,7 +708,7 @@ def what_a_data_set_hides_is_not_excused(lives):
             data.box = hiding_place()
             data.box.path = torch.ones(5)
             walked = walk.Walk().run()
-            assert "no variable leads to" in walk_closed.unseen(walked)[0], workers
+            assert "cannot find the variable" in walk_closed.unseen(walked)[0], workers
             walked.close()
             del data.box
             break
@@ -982,7 +982,7 @@ def an_array_in_another_order_is_not_built_anew(lives):
                 del model.seen
             lives.point()
     except Refused as e:
-        assert "cannot be built again" in str(e), e
+        assert "cannot create" in str(e), e
         return
     raise AssertionError(model.seen.flags)
 
@@ -1001,7 +1001,7 @@ def what_no_path_reaches_is_refused(lives):
     for _ in lives:  # what is known from set-up and has died since is no longer known
         lives.point()
     box.path = torch.ones(5)
-    assert "no variable leads to" in lives.refuses()
+    assert "cannot find the variable" in lives.refuses()
     del box.path
     box.path = np.ones(7)
     assert "array" in lives.refuses()
@@ -1078,7 +1078,7 @@ def what_held_no_array_before_may_hold_one_now(lives):
 @scenario
 def a_frozen_heap_is_refused(lives):
     gc.freeze()
-    assert "garbage collector" in lives.refuses()
+    assert "gc.freeze" in lives.refuses()
     gc.unfreeze()
     for _ in lives:
         lives.point()

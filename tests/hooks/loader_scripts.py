@@ -621,7 +621,7 @@ def script_shared_within_epoch():
             yield batch[:, 0]
 
 
-@expect("which other processes see")
+@expect("which other processes may change")
 def script_event_in_dataset():
     dataset = Flagged(mp.Value("d", 1.0))
     dataset.pause = mp.Event()

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_fate_lives import LOOP, Trial, trial  # noqa: F401
 
 pytestmark = pytest.mark.timeout(300)
-WEIGHTS = "weights that the script serialized into memory"
+WEIGHTS = "weights that the script saved into memory"
 PARTS = """
     if i == 0:
         import io, pickle, zlib, time
@@ -46,5 +46,5 @@ def test_other_bytes_do_not(trial: Trial, held: str, saved: str) -> None:  # noq
 
 def test_a_clock_that_is_not_recorded_refuses_the_image(trial: Trial) -> None:  # noqa: F811
     trial.start(_script("0", before="import numpy as np\nrun = f'out/{np.datetime64(\"now\")}'\n"), every="5steps")
-    trial.until(lambda: "from a clock that is not recorded" in str(trial.state().get("points_passed")))
+    trial.until(lambda: "that Stoker did not record" in str(trial.state().get("points_passed")))
     assert not trial.state().get("image") and "run in the script" in str(trial.state()["points_passed"])

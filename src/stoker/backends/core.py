@@ -145,7 +145,7 @@ class Core(Backend):
         seen = self._judged(parse_observations([line.get("seen") for line in lines], self._host.name))
         found = {one.id: (one, line.get("answers")) for one, line in zip(seen, lines, strict=True)}
         if found.keys() != asked.keys() or not all(is_answers(answers) for _, answers in found.values()):
-            raise nonsense(self._host.name, "no answer about some run")
+            raise nonsense(self._host.name, "some runs are missing in the answer")
         return found
 
     def watch(self) -> Stream:

@@ -90,7 +90,7 @@ def remove(where: Home, name: str) -> None:
         raise InvalidSpec(f"There is no machine {name} in {where.config}.", hint="All machines: stoker machine ls")
     text = _without(_text(where), name)
     if _targets_in(text) != {each: table for each, table in before.items() if each != name}:
-        raise InvalidSpec(f"{name} does not have its own table in {where.config}.", hint=f"Edit {where.config}.")
+        raise InvalidSpec(f"Stoker cannot find the table of {name} in {where.config}.", hint=f"Remove {name} there with an editor.")
     _write(where, text)
 
 

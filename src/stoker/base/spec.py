@@ -94,7 +94,7 @@ class Spec:
                 raise InvalidSpec(f"'{getattr(self, name)}' is not a valid value of {name}.", fields=[name],
                                   hint=f"One of {', '.join(filter(None, known))}.")
         if self.audit and (self.resume != "auto" or not self.hooks):
-            raise InvalidSpec("--audit checks exact resume, which is off.",
+            raise InvalidSpec("--audit needs exact resume, but exact resume is off.",
                               hint="stoker run --audit train.py   (leave out --resume off and --no-hooks)", fields=["audit"])
         for name, (least, most, words, hint) in _RANGES.items():
             value = getattr(self, name)

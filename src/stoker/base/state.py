@@ -154,7 +154,7 @@ def resuming(back: dict | None, attempt: int) -> str | None:
         return None
     if back.get("of") is None:
         return f"repeating the steps after the image, at step {back['step']:,}"
-    return f"resuming: step {back['step']:,} of {back['of']:,}, up to its image"
+    return f"resuming: step {back['step']:,} of {back['of']:,}"
 
 
 def _fields(evidence: dict) -> dict:
@@ -218,6 +218,6 @@ EXIT_CODES = {
     7: "`stoker run --strict`: the run ended without an error, but trained nothing",
     8: "`stoker tune --fail-if`: the condition is true",
     9: "`stoker tune`: tuning was not possible; the message says why",
-    125: "`stoker run`: Stoker failed before the run gave its own exit code",
+    125: "`stoker run`: Stoker failed before the run had an exit code",
     130: "you pressed Ctrl-C while Stoker was waiting",
 }

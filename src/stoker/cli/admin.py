@@ -30,7 +30,7 @@ TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", 
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show the disk space of ended runs, ask, then delete them. Keeps active and pinned runs."""
+    """Show the disk space of ended runs, ask, then delete them. Keeps active runs, and runs that `stoker keep --pin` protects."""
     client = plane()
     report = client.gc(True, older_s=older)
     if as_json and not (yes and not dry_run):
@@ -43,7 +43,7 @@ def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
         return 0
     if not yes:
         if not output.can_ask():
-            raise InvalidSpec("Nothing was deleted: there is no terminal to ask at.",
+            raise InvalidSpec("Nothing was deleted, because Stoker cannot ask without a terminal.",
                               hint="To delete: stoker gc --yes   To look: stoker gc --dry-run")
         which = f"these {len(doomed)} runs" if len(doomed) > 1 else "this run"
         if not output.ask(f"Delete {which}?", default=False):

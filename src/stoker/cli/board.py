@@ -31,14 +31,15 @@ LOG_END = 2000  # bytes
 
 @click.command("board")
 @click.argument("refs", type=Ref(), metavar="[RUN...]", nargs=-1)
-@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Listen on this port.  [default: 6006, or another if it is taken]")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="N",
+              help="Listen on this port.  [default: 6006, or a free port if 6006 is in use]")
 @click.option("--export", metavar="FOLDER", help="Only write event files into this folder: FOLDER/RUN/events.out.tfevents.*")
 @json_option('Print {"url", "runs"} as the first line.')
 def board(refs: tuple[str, ...], port: int | None, export: str | None, as_json: bool) -> None:
     """Show runs in TensorBoard on 127.0.0.1, until Ctrl-C. Without RUN: the runs that `stoker ps` lists.
 
-    Shows all that `stoker plot` draws: captured and printed numbers, of scripts that know nothing of TensorBoard too. Runs that are
-    active are read again every few seconds.
+    Shows the same numbers as `stoker plot`, also for scripts that do not use TensorBoard. Updates
+    active runs every few seconds.
     """
     runs = _named(refs) if refs else plane().runs()
     if not runs:
@@ -113,7 +114,7 @@ def _free(port: int | None) -> int:
             except OSError:
                 continue
             return probe.getsockname()[1]
-    raise InvalidSpec(f"Port {port} is taken.", hint="Without --port a free one is used.")
+    raise InvalidSpec(f"Port {port} is in use.", hint="Without --port, Stoker uses a free port.")
 
 
 def _serve(written: Written, folder: Path, port: int, as_json: bool) -> None:

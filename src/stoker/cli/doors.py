@@ -22,7 +22,7 @@ KEEP_ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
 @click.argument("name", metavar="MACHINE")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND]...")
 def ssh(name: str, command: tuple[str, ...]) -> None:
-    """Log in to a machine, or run one command there, by your own ssh.
+    """Log in to a machine, or run one command there, with your own ssh.
 
     \b
       stoker ssh box
@@ -35,12 +35,13 @@ def ssh(name: str, command: tuple[str, ...]) -> None:
 
 @click.command("open")
 @click.argument("name", metavar="MACHINE")
-@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port there, on its own 127.0.0.1, such as 8888 of Jupyter.")
+@click.option("--port", type=click.IntRange(1, 65535), required=True,
+              help="Port of that machine (on its 127.0.0.1), such as 8888 for Jupyter.")
 @click.option("--here", type=click.IntRange(1, 65535), metavar="PORT", help="Port on this machine.  [default: the same]")
 def open_(name: str, port: int, here: int | None) -> None:
     """Make a port of a machine reachable as http://127.0.0.1:PORT here, until Ctrl-C.
 
-    Only programs on this machine can connect. It needs no open port there: the connection goes through ssh.
+    Only programs on this machine can connect. The machine needs no open port, because the connection uses ssh.
     """
     words, here = _destination(name), here or port
     with socket.socket() as trial:
@@ -65,8 +66,8 @@ def push(source: str, place: str) -> None:
       stoker push data box:data
       stoker run --on box --mount data=/root/data train.py
 
-    A PATH without a leading / counts from your home folder there. Of a folder, its content goes into the folder PATH; files with the same
-    size and time are not sent again, and none is deleted. Each file gets its name when all of it is there. Needs rsync on both machines.
+    A PATH without a leading / is in your home folder on the machine. The content of a folder goes into the folder PATH. Files with the
+    same size and time are not sent again. No file is deleted on the machine, and no file is ever incomplete there. Needs rsync on both.
     """
     name, colon, path = place.partition(":")
     if not colon or not path:
@@ -84,8 +85,8 @@ def push(source: str, place: str) -> None:
     except FileNotFoundError as e:
         raise InvalidSpec("This machine has no rsync.", hint="Install it: apt-get install rsync") from e
     if done.returncode:
-        raise TargetError(f"rsync did not copy all to {output.shown(name)} (exit code {done.returncode}).",
-                          hint="Type it again: what is there is not sent again. If rsync is missing there: apt-get install rsync")
+        raise TargetError(f"rsync could not copy everything to {output.shown(name)} (exit code {done.returncode}).",
+                          hint="Repeat the command: it sends only the missing files. If the machine has no rsync: apt-get install rsync")
 
 
 def _destination(name: str) -> list[str]:

@@ -30,7 +30,7 @@ def machine() -> None:
 @machine.command("add", options_metavar="[OPTIONS] [--]")
 @click.argument("name")
 @click.argument("address", nargs=-1, required=True)
-@click.option("--root", default="", metavar="DIR", help="Folder on that machine for runs.  [default: ~/.stoker there]")
+@click.option("--root", default="", metavar="DIR", help="Folder for runs on that machine.  [default: ~/.stoker there]")
 @click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]")
 @click.option("--slots", type=click.IntRange(min=0), metavar="N", help="Number of its CPU slots, for --slots.  [default: not counted]")
 @click.option("--python", default="", metavar="PATH",
@@ -195,7 +195,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
 @click.argument("name")
 @json_option()
 def check(name: str, as_json: bool) -> None:
-    """Print what a machine has: CPUs, memory, disk, GPUs and who uses them, its Pythons with their torch, its clock.
+    """Print the CPUs, memory, disk, GPUs and their users, Pythons with torch, and the clock of a machine.
 
     Looks for Pythons in PATH, in a login shell, in an interactive shell, and among conda and virtual environments. Exit code 5 if the
     machine cannot be reached.
@@ -231,7 +231,7 @@ def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
 
 @machine.command("rm")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Remove it without asking, although it has ended runs.")
+@click.option("-y", "--yes", is_flag=True, help="Remove the machine without asking, even if it has ended runs.")
 @json_option()
 def rm(name: str, yes: bool, as_json: bool) -> int:
     """Remove a machine from the list. All its runs must have ended. Deletes nothing on the machine."""
@@ -281,11 +281,11 @@ def _print_facts(facts: dict) -> None:
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
-                   "times of its runs are from its own clock")
+                   "the times of its runs are those of its own clock")
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):
-        output.say("its disk has no free inodes: no file can be made there")
+        output.say("its disk has no free inodes, so it cannot store more files")
 
 
 def _cannot(facts: dict) -> list[str]:

@@ -38,7 +38,7 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: st
          as_csv: bool, points: int | None, as_json: bool) -> None:
     """Draw the metrics of runs as curves in the terminal: training and validation together, several runs in one picture.
 
-    Reads the log of an Engine, the scalars of TensorBoard, and numbers that a script prints in a clear form.
+    Reads the log of an Engine, the scalars of TensorBoard, and printed numbers such as `loss 0.25`.
     """
     if sum(map(bool, (svg, png, html, as_csv, as_json))) > 1:
         raise InvalidSpec("--svg, --png, --html, --csv and --json exclude each other.")
@@ -57,7 +57,7 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: st
         return
     if not any(each["series"] for each in found):
         raise NotFound(f"{found[0]['run']['name']} has no numbers.", hint="Stoker reads printed numbers when three lines have the "
-                       f"same form. Its output: stoker logs {output.type_ref(found[0]['run'])}")
+                       f"same form. To see the output: stoker logs {output.type_ref(found[0]['run'])}")
     charts = charts_of(found)
     if png:
         from stoker.cli import pixels

@@ -23,7 +23,7 @@ def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     """Copy the files that a run made or changed into the folder where you typed `stoker run`.
 
     Works for runs on other machines, and for runs with --copy. FILES are paths, folders or patterns ('*.pt'); the default is all files.
-    If you have changed a local file, pull does not replace it: it writes the run's file to the folder runs/ID/outputs in the state folder,
+    A local file that you have changed is not replaced: `stoker pull` writes the run's file to runs/ID/outputs in the state folder,
     and says so. If the transfer is interrupted, type the command again: it continues from there.
     """
     run = find(ref)
@@ -58,7 +58,7 @@ def _bring(run_id: str, patterns: tuple[str, ...]) -> dict:
                 else:
                     told |= line
             if not told.get("done"):
-                raise ServerError("The Stoker server ended while it was bringing files.", hint="Repeat the command; nothing is lost.")
+                raise ServerError("The Stoker server ended while it was copying files.", hint="Repeat the command; nothing is lost.")
         except ServerError:
             pause_s = patience.left_s()
             if not pause_s:

@@ -238,15 +238,15 @@ def tell_end(run: dict) -> None:
 @click.command("stop")
 @refs_argument()
 @click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
-@click.option("--force", is_flag=True, help="Kill at once, even if the run's agent does not answer.")
+@click.option("--force", is_flag=True, help="Kill all processes of the run at once, without a warning to the script.")
 @click.option("--no-wait", is_flag=True, help="Return at once; do not wait for the end.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
 
-    If the training is recorded, saves an image first, for at most half the grace. Then sends SIGTERM if the script handles it, else SIGINT;
-    then SIGTERM to every process of the run; then SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
-    @TAG means all runs with a tag.
+    If the training is recorded, first saves an image of its state, for at most half of --grace. Then sends SIGTERM if the script
+    handles it, else SIGINT; then SIGTERM to every process of the run; then SIGKILL. If you press Ctrl-C, stoker no longer
+    waits, but still stops the runs. @TAG means all runs with a tag.
     """
     def ask(ref: str) -> dict:
         return plane().stop(find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force)
@@ -310,7 +310,7 @@ def ladder_line(stage: dict) -> str:
 @click.command("start")
 @ref_argument()
 @click.option("-a", "--attach", "follow", is_flag=True, help="Follow the run in the foreground.")
-@click.option("--edited", is_flag=True, help="Start even if the script was edited after the last image; restarts from scratch.")
+@click.option("--edited", is_flag=True, help="Start an edited script. It restarts from scratch, because its image is of the old script.")
 @json_option("Print the run as JSON.")
 def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start an ended run again, as a new attempt of the same run.
@@ -398,7 +398,7 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
                          hint=f"stoker stop {ref}   first, or stop and delete: stoker rm --force {ref}")
     if found and not yes:
         if not output.can_ask():
-            raise InvalidSpec("Nothing was deleted: there is no terminal to ask at.",
+            raise InvalidSpec("Nothing was deleted, because Stoker cannot ask without a terminal.",
                               hint=f"stoker rm --yes {' '.join(map(output.type_ref, found))}")
         names = ", ".join(output.shown(run["name"]) for run in found)
         if not output.ask(f"Delete {names} with logs and copies?", default=False):

@@ -108,7 +108,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     elif run.get("reachability") == "unreachable":
         yield "reachable", "no: its machine does not answer; these facts may be old"
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
-        yield "reachable", "its folder yes, its processes no: they were started in another container or on another node"
+        yield "reachable", "only its folder: its processes were started in another container or on another node"
     if run.get("target") != "local":
         yield "target", f"{output.shown(str(run.get('target')))}{_keeps_running(run)}"
     yield "outputs", "\n".join(output.shown(line) for line in (run.get("outputs") or {}).get("lines") or ())
@@ -163,7 +163,8 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
     if resume.get("starts_again"):
         yield "programs", output.shown(resume["starts_again"])
     if resume.get("edited"):
-        yield "edited", output.shown(f"{', '.join(resume['edited'][:8])}, after this image; a start now begins from scratch")
+        names = ", ".join(resume["edited"][:8])
+        yield "edited", output.shown(f"{names}, after this image was taken. To restart from scratch: stoker start --edited")
     if resume.get("not_taken"):
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):
@@ -178,7 +179,7 @@ def _tuned(run: dict) -> Iterator[tuple[str, str]]:
     if told.get("left"):
         yield "left", "\n".join(output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN])
     if (run.get("spec") or {}).get("settings") and not told:
-        yield "asked", "settings of stoker tune; no process has reported them yet"
+        yield "asked", "settings of stoker tune; no process has used them yet"
 
 
 def _rehearsal(told: dict) -> Iterator[tuple[str, str]]:

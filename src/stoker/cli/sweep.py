@@ -16,7 +16,7 @@ from stoker.cli.options import ALL_RUNS, ENDED_EARLY, json_option, plane
 from stoker.cli.run import launch, tuned
 from stoker.cli.run.command import Command, choose_python, make_spec, run, run_env
 
-EPILOG = """Put Stoker's options before the command; everything after its first word belongs to the command.
+EPILOG = """Put Stoker's options before the command: all options after the command's first word belong to the command.
 
 \b
   stoker sweep --param lr=0.1,0.03,0.01 --param wd=0,1e-4 -- train.py --epochs 5

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EPILOG = """Stoker starts the script several times in this folder, for a few seconds each. Files that the script writes go
 to a scratch folder, which Stoker removes afterwards. Stoker measures where the time of a step goes, and compares promising
-settings with the unchanged script. It confirms the best settings in fresh processes and keeps them for `stoker run`. Your
+settings with the unchanged script. It measures the best settings again in new processes, and keeps them for `stoker run`. Your
 files do not change. Ctrl-C ends the search, and Stoker reports the results so far.
 
 \b
@@ -46,7 +46,7 @@ Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
               help="Also try bfloat16 and TF32; kept only if the training reaches the same loss.")
 @click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if this condition is true, for CI.")
-@click.option("--network", is_flag=True, help="Let the trials write to the network, for example to a metrics server.")
+@click.option("--network", is_flag=True, help="Let the script write to the network, for example to a metrics server.")
 @click.option("--force", is_flag=True, help="Tune even if the training takes less than 10 minutes.")
 @click.option("--no-keep", is_flag=True, help="Report only; do not keep settings for `stoker run`.")
 @click.option("--batch", is_flag=True, help="Find the largest and the fastest batch size instead.")

@@ -16,7 +16,7 @@ from stoker.cli.options import json_option, plane
 def ui(no_browser: bool, port: int | None, as_json: bool) -> None:
     """Open the console in the browser: runs, curves, logs, files, machines. Ctrl-C ends the console; runs continue.
 
-    Only this machine can reach it. The link works once and for one minute; `stoker ui` in another terminal prints a new one.
+    Only this machine can open it. The link works once, within one minute; `stoker ui` in another terminal prints a new link.
     """
     from stoker.client import Client
     from stoker.console.serve import Console, leave

@@ -105,14 +105,14 @@ def refusal(method: str, headers: dict[str, str]) -> str | None:
     """Why a request may not pass, whoever sends it; None if it may. Headers: lower-case names."""
     host = headers.get("host", "")
     if _name(host) not in OURS:
-        return "The Host is not a name of this machine."
+        return "The header Host does not name this machine."
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None and origin != f"http://{host}":
-        return "The Origin is another site."
+        return "The header Origin names another website."
     if method not in SAFE and origin is None:
-        return "A change needs an Origin."
+        return "A request that changes something needs the header Origin."
     if site in ("cross-site", "same-site") and headers.get("sec-fetch-mode") != "navigate":
-        return "Another site asked for this."
+        return "This request comes from another website."
     return None
 
 

@@ -105,7 +105,7 @@ def _open_below(folder: str, path: str) -> int:
             fd = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise Denied(f"{path} is a link, or leads through one.") from e
+            raise Denied(f"{path} is a link, or is in a linked folder.") from e
         raise NotFound(f"{path} cannot be read: {e.strerror}.") from e
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

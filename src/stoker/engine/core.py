@@ -289,14 +289,15 @@ class Core:
             step = saved.step if saved else -1
             self._went_back[step] = self._went_back.get(step, 0) + 1
             if saved is None or self._went_back[step] > MOST_BACK:
-                raise StateError(f"Step {self.steps + 1:,} is not finite, and the run has gone back {MOST_BACK} times to step {step:,}. "
+                raise StateError(f"Step {self.steps + 1:,} gave a value that is not finite. "
+                                 f"The run has already gone back {MOST_BACK} times to step {step:,}. "
                                  f"{self.gradients.bad} {self._where()}", hint="A lower learning rate or clip=1.0 often prevents it.")
             names = [name for name in saved.doc["objects"] if not name.startswith("loader")]
             self.objects.restore(saved.doc, saved.tensors, names)
             self.precision.load_state_dict(saved.doc["precision"])
             done = f"is skipped; models and optimizers are restored from step {step:,}"
         if self.world.rank == 0:
-            say(f"step {self.steps + 1:,} is not finite and {done}. {self.gradients.bad} {self._where()}")
+            say(f"step {self.steps + 1:,} gave a value that is not finite, and {done}. {self.gradients.bad} {self._where()}")
 
     def back_in(self, loop: Loop) -> None:
         """The loop is left: the micro-batch of the loop around it is the current one again."""

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 RISKS = {
     "A": "same bits",
-    "B": "same maths; rounding, order or random stream may differ",
-    "C": "different maths: only with your consent and a passed accuracy guard",
+    "B": "same arithmetic; rounding, order or random numbers may differ",
+    "C": "different arithmetic: only with --allow precision and a passed accuracy check",
 }
 CURES = ("setting", "diff", "advice")  # put in from outside; a change of the script, offered; something about the world around it
 KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "threads", "batched", "cache", "bf16", "tf32", "channels_last", "fused",

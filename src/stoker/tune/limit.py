@@ -41,7 +41,7 @@ def read(text: str) -> Limit:
     """A limit as it is typed. Raises InvalidSpec."""
     match = _TEXT.fullmatch(text)
     if not match:
-        raise InvalidSpec(f"'{text}' is not a limit.", hint='Write it as "data wait > 10%", "step > 50ms" or "gain > 1.2x".')
+        raise InvalidSpec(f"'{text}' is not a condition.", hint='Write it as "data wait > 10%", "step > 50ms" or "gain > 1.2x".')
     name = " ".join(match[1].lower().replace("_", " ").split())
     if name not in NAMES:
         close = near(name, NAMES)

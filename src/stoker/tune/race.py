@@ -196,7 +196,7 @@ class Race:
         for lane in known:
             ratio = lane.result.ratio
             if lane is not best and (ratio.low > best.result.ratio.high or (ratio.low > OUT_OF_IT and best.result.ratio.high < OUT_OF_IT)):
-                self._say(f"{lane.result.name} is dropped: a step takes {ratio.value:.0%} of its unchanged time")
+                self._say(f"{lane.result.name} is too slow and not tested further: a step takes {ratio.value:.0%} of its unchanged time")
                 lane.result.out = True
                 lane.finish()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 
-EPILOG = """Put Stoker's options before the command; everything after its first word belongs to the command.
+EPILOG = """Put Stoker's options before the command: all options after the command's first word belong to the command.
 
 \b
   stoker run train.py --lr 0.1
@@ -37,8 +37,8 @@ A .py file runs with the Python of the active environment, else with .venv in th
 The exit code is the run's own (128 + N if signal N killed the run), or 125 if Stoker itself failed.
 If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that a shell loop ends.
 
-As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. Stoker passes on INT, TERM, QUIT,
-USR1 and USR2. Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-C cancels a run
+As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. If `stoker run` gets INT, TERM, QUIT,
+USR1 or USR2, so does the run. Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-C cancels a run
 that has not started.
 
 The run continues if you press Ctrl-Z (exit code 0), if the terminal is closed (129), or if the program that reads the
@@ -73,12 +73,13 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--backoff", type=Duration(), metavar="5s", help="Delay before the first restart; doubles after each.")
 @click.option("--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing.")
 @click.option("--gpus", type=Gpus(), metavar="N|id:0,1",
-              help="Wait for N free GPUs, or for these GPUs even if other programs use them. The run sees only these.")
+              help="Wait for N free GPUs; or name GPUs, which other programs may use too. The run sees only these GPUs.")
 @click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
               help="Start the script in N processes that train together, as torchrun does.")
 @click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
 @click.option("--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first.")
-@click.option("--after", multiple=True, metavar="RUN", help="Wait until this run has ended successfully. May be given again.")
+@click.option("--after", multiple=True, metavar="RUN",
+              help="Wait until this run has ended successfully. For several runs, repeat the option.")
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
 @click.option("--data", multiple=True, metavar="DIR",
@@ -100,10 +101,10 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="First signal of a stop. [default: TERM if the script handles it, else INT]")
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
               help="Send a signal this long before the time limit, if the script handles that signal.")
-@click.option("--tty/--no-tty", default=None, help="Use a terminal, or pipes. [default: a terminal if stoker has one]")
+@click.option("--tty/--no-tty", default=None, help="Give the run a terminal, or pipes. [default: a terminal if stoker has one]")
 @click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
               help="Record a training script, so that `stoker start` resumes it exactly, without changes to it.")
-@click.option("--audit", is_flag=True, help="Check images during the training, on a spare core.")
+@click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
 @click.option("--no-hooks", is_flag=True, help="Do not load Stoker's hooks (disables exact resume and step timing).")
 @click.option("--no-settings", is_flag=True, help="Do not apply the settings that `stoker tune` found for this script.")
 @click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",

@@ -28,7 +28,7 @@ def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, st
     elif os.path.basename(first).startswith("python") and rest and (rest[0].endswith(".py") or rest[0] == "-m"):
         python, script = first, rest
     else:
-        raise InvalidSpec(f"--ranks starts a Python script or module in {count} processes, and this command is neither.",
+        raise InvalidSpec(f"--ranks {count} needs a Python script or module, and this command is neither.",
                           hint=f"stoker run --ranks {count} train.py")
     if o["target"] == "local":
         env.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))

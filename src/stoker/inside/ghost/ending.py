@@ -91,7 +91,7 @@ def _answer() -> None:
         life.log.flush(sync=True)
         os.close(os.open(os.path.join(os.environ["STOKER_HOOKS"], DONE), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     except Exception as e:
-        fate.say(f"while an image was requested: {type(e).__name__}: {e}")
+        fate.say(f"an image was requested, but failed: {type(e).__name__}: {e}")
     finally:
         life.depth = 0
 

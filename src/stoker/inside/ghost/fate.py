@@ -127,7 +127,7 @@ def diverged(reason: str) -> None:
     life.depth, life.leaving = 1, True
     image = life.target or life.resumed
     n = getattr(image, "n", None)
-    say(f"the replay differs from the recording: {reason}. Retrying from {'an older image' if n else 'the start'}.")
+    say(f"the resumed script differs from the recording: {reason}. Retrying from {'an older image' if n else 'the start'}.")
     life.turn_off()
     for undo in (lambda: _mark_bad(n, reason), _end_children, _give_files_back):
         try:

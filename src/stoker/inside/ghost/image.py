@@ -278,7 +278,7 @@ class _Writer:
         proofs = []
         for address, size, value, _owner in self.copy.proofs:
             if not image_memory.is_still(address, size, value):
-                self.error, self.changed = "memory that was unchanged since setup has changed", True
+                self.error, self.changed = "data from before the training has changed, although it did not change before", True
                 return False
             proofs.append((size, value))
         self.meta["proofs"] = proofs

@@ -174,7 +174,7 @@ def _with_content(real: object, args: tuple, kwargs: dict, recorded: object) -> 
     try:
         array = real(*args, **kwargs)
         if array.dtype != recorded.dtype or array.shape != recorded.shape:
-            fate.diverged(f"numpy() gave {recorded.dtype}{recorded.shape} when it was recorded, now {array.dtype}{array.shape}")
+            fate.diverged(f"numpy() returned {recorded.dtype}{recorded.shape} in the recording, and returns {array.dtype}{array.shape} now")
         if not array.flags.writeable or 0 in array.strides:
             return recorded
         array[...] = recorded

@@ -23,7 +23,7 @@ def add(walk) -> None:
     """Walk on from those that are in use; what only waits for the garbage collector is none of them. After all other ways."""
     found = _unreached(walk)
     if len(found) > _MOST:
-        walk.refusals.append(f"{len(found):,} objects of the script that only a library references")
+        walk.refusals.append(f"{len(found):,} objects of the script that only a library holds")
         return
     if found:
         waiting = walk_garbage.only(found, [], walk, walk_closed.ours())
@@ -107,7 +107,7 @@ def _named(walk, things: list) -> list:
     looks = Counter(each[:2] for each in told)
     for name, signature, thing in sorted(told, key=lambda each: each[:2]):
         if looks[name, signature] > 1:
-            walk.refusals.append(f"several of {name} that look alike and that only a library references")
+            walk.refusals.append(f"several objects {name} that Stoker cannot distinguish, because only a library holds them")
         path = next(path for n in itertools.count() if (path := f"U:{name}#{n}") not in taken)
         taken.add(path)
         named.append((path, thing))

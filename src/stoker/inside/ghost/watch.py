@@ -205,7 +205,7 @@ class Watch:
         elif kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
             self._queue.append((thing.__self__, path))
         elif module_of(kind).startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
-            self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes see")
+            self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes may change")
         elif module_of(kind) == "logging" and kind.__name__ in ("Logger", "RootLogger", "Manager", "PlaceHolder"):
             # what loggers there are and what they were asked changes with each library's first use, in a worker too
             parts = [*getattr(thing, "handlers", ()), *getattr(thing, "filters", ())]

@@ -76,7 +76,7 @@ def _beside(line: object, **changes: object) -> str:
     from ..settings import loaders
     loader = line.loader()
     if loader is None:
-        return "the loader is gone"
+        return "the script no longer has the loader"
     try:
         line.sibling = loaders.sibling(loader, **changes)
     except (loaders.Unfit, TypeError, ValueError, AttributeError) as e:
@@ -96,7 +96,7 @@ def _on_device() -> Change:
 
     def on() -> str:
         if device is None:
-            return "the model is not on a device"
+            return "the device of the model is not known"
         for line in feed.training():
             line.hosted = line.ring.batches
             line.ring.on(device)

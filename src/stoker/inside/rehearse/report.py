@@ -33,14 +33,14 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
         _mistake(outcome, f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); NCCL refuses that (Duplicate GPU detected)")
         outcome["lines"].append("use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), device_ids=[local_rank]")
     elif found.get("stuck") and not errors:
-        _mistake(outcome, "the ranks wait for each other forever")
+        _mistake(outcome, "deadlock: the ranks wait for each other forever")
         outcome["lines"] += [
             _stands(heard[pid], where) for pid, where in sorted(found["stuck"].items(), key=lambda i: str(rank_of(heard[i[0]])))
         ]
         outcome["lines"] += [f"rank {rank} has ended" for rank in found["gone"]]
-        outcome["lines"].append("every rank must make the same collective calls, in the same order and equally often")
+        outcome["lines"].append("every rank must make the same collective calls, in the same order")
     elif found.get("silent"):
-        outcome.update(code=NOT_REHEARSED, verdict="no progress; the rehearsal was ended")
+        outcome.update(code=NOT_REHEARSED, verdict="the script made no progress, so Stoker ended the rehearsal")
         outcome["lines"] += [_stands(heard[pid], where) for pid, where in found["silent"].items()]
     elif refused:
         outcome.update(code=NOT_REHEARSED, verdict=f"this script cannot be rehearsed: {refused['text']}")
@@ -62,7 +62,7 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         _mistake(outcome, f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; its output is above")
     elif not trained:
-        outcome.update(code=NOT_REHEARSED, verdict="the script finished, but no optimizer made a step: nothing was trained")
+        outcome.update(code=NOT_REHEARSED, verdict="nothing was trained: the script finished without an optimizer step")
     elif _not_finite(trained):
         _mistake(outcome, f"the loss is not finite at {_not_finite(trained)}")
     else:
@@ -112,7 +112,7 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
         else f"ran: {how}, {made}, {ranks} simulated GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
     )
     if backend:
-        lines.append(f"gloo stood in for {backend}" if backend != "gloo" else "gloo, as in the script")
+        lines.append(f"communication: gloo instead of {backend}" if backend != "gloo" else "communication: gloo, as in the script")
     batch = next((e for events in heard.values() for e in events if e["e"] == "batch"), None)
     if batch:
         lines.append(f"first batch: {', '.join(batch['shapes'])}")
@@ -130,7 +130,7 @@ def warnings(heard: dict, trained: dict) -> list:
     said = []
     for events in heard.values():
         said += [f"{e['text']}{' (' + e['at'] + ')' if e.get('at') else ''}" for e in events if e["e"] == "lint"]
-        said += [f"{e['count']} parameters get no gradient, as {', '.join(e['names'][:3])}" for e in events if e["e"] == "no_grad"]
+        said += [f"{e['count']} parameters get no gradient, for example {', '.join(e['names'][:3])}" for e in events if e["e"] == "no_grad"]
     ranks = {rank_of(events): events for events in trained.values() if last(events, "joined")}
     if len(ranks) > 1:
         said += _between(ranks)
@@ -170,10 +170,10 @@ def not_checked(heard: dict, plan: object) -> list:
     if "autocast" in kinds:
         lines.append(f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of the CPU")
     if "syncbn" in kinds:
-        lines.append("SyncBatchNorm used the statistics of each rank alone")
+        lines.append("SyncBatchNorm: each rank used only its own statistics")
     if "compile" in kinds:
         lines.append("torch.compile: the model ran uncompiled")
-    lines.append("code after the first shortened epochs, and files written only there")
+    lines.append("code and files after the first two epochs, which a rehearsal shortens")
     return lines
 
 
@@ -224,7 +224,7 @@ def _stands(events: list, at: dict) -> str:
     if at.get("done"):
         return f"{who} has finished its steps and makes no more calls"
     if not at:
-        return f"{who} is in no collective call"
+        return f"{who} does not wait in a collective call"
     what = f" of {at['what']}" if at["what"] else ""
     return f"{who} waits in {at['op']}{what}, its call number {at['n']}, at {at['at']}"
 

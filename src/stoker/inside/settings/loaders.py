@@ -218,7 +218,7 @@ def _keep_workers(loader: object, wanted: bool) -> str:
     if not loader.num_workers:
         return "the loader has no workers to keep"
     if _is_iterable(loader.dataset):
-        return "a stream may continue in a worker at its old position"
+        return "with kept workers, a stream may continue at its old position in the next epoch"
     if not _seeds_are_known():
         return "this version of torch seeds workers differently"
     key = id(loader)

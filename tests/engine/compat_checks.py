@@ -315,7 +315,7 @@ def words_that_cannot_be_followed_are_refused():
     for words, message in (({"nb_gpu_nodes": 2}, "trains on one node"), ({"strategy": "deepspeed"}, "strategy='deepspeed'"), ({"precision": 64}, "Stoker supports 32"),
                            ({"max_epohcs": 3}, "max_epohcs=...): Stoker's Trainer does not know this argument"), ({"accumulate_grad_batches": {4: 2}}, "a whole number"),
                            ({"gradient_clip_algorithm": "value"}, "by their norm only"), ({"resume_from_checkpoint": "old.ckpt"}, "reads its own checkpoints"),
-                           ({"min_epochs": 3}, "may come sooner"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "supports auto"),
+                           ({"min_epochs": 3}, "does not wait"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "supports auto"),
                            ({"limit_val_batches": 1.5}, "a share from 0.0 to 1.0"), ({"limit_train_batches": 0}, "trains nothing")):
         with pytest.raises(InvalidSpec, match=message.replace("(", r"\(").replace(")", r"\)")):
             pl.Trainer(**words)
@@ -323,7 +323,7 @@ def words_that_cannot_be_followed_are_refused():
     with pytest.raises(InvalidSpec, match=r"Replaced\.optimizer_step replaces a part of Lightning's loop"):
         pl.Trainer(max_epochs=1).fit(replaced(), DataLoader(DATA))
     for hook in ("on_after_backward", "on_save_checkpoint"):
-        with pytest.raises(InvalidSpec, match=rf"Hooked\.{hook} is a hook of Lightning, but Stoker's Trainer does not call it"):
+        with pytest.raises(InvalidSpec, match=rf"Hooked\.{hook} is a hook that Stoker's Trainer does not call"):
             pl.Trainer(max_epochs=1).fit(type("Hooked", (Plain,), {hook: lambda self, *_: None})(), DataLoader(DATA))
         with pytest.raises(InvalidSpec, match=rf"Hooked\.{hook} is a hook"):
             pl.Trainer(max_epochs=1, callbacks=[type("Hooked", (pl.Callback,), {hook: lambda self, *_: None})()]).fit(Plain(), DataLoader(DATA))
@@ -332,7 +332,7 @@ def words_that_cannot_be_followed_are_refused():
         pl.Trainer(max_epochs=1).fit(turns(), DataLoader(DATA))
     with pytest.raises(InvalidSpec, match="The script passes 2 loaders to train with"):
         pl.Trainer(max_epochs=1).fit(Plain(), {"a": DataLoader(DATA), "b": DataLoader(DATA)})
-    with pytest.raises(InvalidSpec, match="the module itself accumulates"):
+    with pytest.raises(InvalidSpec, match="the module accumulates by itself"):
         pl.Trainer(max_epochs=1, accumulate_grad_batches=2).fit(ByHand(True), DataLoader(DATA))
     with pytest.raises(StateError, match="no best checkpoint"):
         pl.Trainer(max_epochs=1).test(Module(), DataLoader(DATA), ckpt_path="best")
@@ -387,7 +387,7 @@ def a_loop_that_is_not_known_is_said_and_not_saved():
                 engine.step()
             break
     core = engine.stoker._core
-    assert "the number of epochs of this loop is not from the configuration" in heard.getvalue()
+    assert "this loop over epochs does not use a number of epochs of the configuration" in heard.getvalue()
     assert core.steps == 3
     assert core.precision.name == "fp16"
     assert not list(core.keeper.root.glob("step-*"))

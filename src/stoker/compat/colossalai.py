@@ -40,7 +40,7 @@ from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.progress import say
 
 NOT_ONE = ("pipeline", "tensor")  # parts of `parallel` that split a model
-NO_LOOP = ("the number of epochs of this loop is not from the configuration, so Stoker saves nothing, and a restart begins with epoch 0. "
+NO_LOOP = ("this loop over epochs does not use a number of epochs of the configuration, so it saves nothing, and a restart begins again. "
            "To make it resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`")
 
 
@@ -112,7 +112,7 @@ def launch_from_torch(config: str | Path | dict, host: object = None, port: obje
     split = asked.get("parallel") or {}
     sizes = [part.get("size", 1) if isinstance(part, dict) else part for part in (split.get(name, 1) for name in NOT_ONE)]
     if any(size and size > 1 for size in sizes) or "zero" in asked:
-        raise InvalidSpec("The configuration splits the model (parallel or zero), but Stoker's engine cannot split a model.",
+        raise InvalidSpec("The configuration splits the model (parallel or zero), which Stoker's engine does not do.",
                           hint="Remove `parallel` and `zero`: each rank then trains the whole model on its part of the data.")
     context.core = engines.Engine(seed=seed, precision="fp16" if asked.get("fp16") else "fp32", clip=asked.get("clip_grad_norm") or None,
                                   accumulate=asked.get("gradient_accumulation", 1), save=asked.get("stoker_save", "1min"))

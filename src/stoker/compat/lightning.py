@@ -152,9 +152,8 @@ class Trainer:
         for each in self.callbacks:
             check_hooks(each)
         if not model.automatic_optimization and self.plan.accumulate > 1:
-            raise InvalidSpec("Trainer(accumulate_grad_batches=...) has no effect with automatic_optimization = False: "
-                              "the module itself accumulates gradients.",
-                              hint="Remove accumulate_grad_batches.")
+            raise InvalidSpec("Trainer(accumulate_grad_batches=...) with automatic_optimization = False: the module accumulates by itself.",
+                              hint="Take accumulate_grad_batches out.")
         source = self._prepared(model, datamodule, "fit")
         train = train_dataloaders if train_dataloaders is not None else old.get("train_dataloader")
         train = train if train is not None else loader_of(source, "train_dataloader", "tng_dataloader")

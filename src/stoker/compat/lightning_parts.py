@@ -51,8 +51,7 @@ def check(model: LightningModule) -> None:
         raise InvalidSpec(f"fit takes a LightningModule with a training_step, not a {type(model).__name__}.")
     for name in REPLACED:
         if hasattr(model, name):
-            raise InvalidSpec(f"{type(model).__name__}.{name} replaces a part of Lightning's loop, but Stoker's Trainer "
-                              "does not call this method.",
+            raise InvalidSpec(f"{type(model).__name__}.{name} replaces a part of Lightning's loop, which Stoker's Trainer does not call.",
                               hint=TAKE_IT_OUT)
     check_hooks(model)
 
@@ -62,7 +61,7 @@ def check_hooks(thing: object) -> None:
     kind = type(thing)
     for name in dir(kind):
         if name.startswith("on_") and name not in CALLED and callable(getattr(kind, name)):
-            raise InvalidSpec(f"{kind.__name__}.{name} is a hook of Lightning, but Stoker's Trainer does not call it.", hint=TAKE_IT_OUT)
+            raise InvalidSpec(f"{kind.__name__}.{name} is a hook that Stoker's Trainer does not call.", hint=TAKE_IT_OUT)
 
 
 def overrides(model: object, name: str) -> bool:

@@ -29,7 +29,7 @@ WITHOUT_EFFECT = {
 }
 # would change the training and is not followed: refused, unless its value asks for nothing
 NOT_FOLLOWED = {
-    "min_epochs": "an early stop may come sooner", "min_steps": "an early stop may come sooner",
+    "min_epochs": "an early stop does not wait for it", "min_steps": "an early stop does not wait for it",
     "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints", "plugins": "plugins are not used",
     "reload_dataloaders_every_n_epochs": "loaders are made once", "reload_dataloaders_every_epoch": "loaders are made once",
     "stochastic_weight_avg": "weights are not averaged", "sync_batchnorm": "each rank normalizes its own batch",

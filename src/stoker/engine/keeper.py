@@ -97,11 +97,11 @@ class Keeper:
         if not self.code_changed or told:
             return
         if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-            sys.stderr.write(f"stoker: the code changed after step {self.saved.step:,} of {root}. Resume with the new code? [y/N] ")
+            sys.stderr.write(f"stoker: the code changed since step {self.saved.step:,} of {root}. Resume with the new code? [y/N] ")
             sys.stderr.flush()
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
-        raise StateError(f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed after that step.",
+        raise StateError(f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed since.",
                          hint="STOKER_RESUME=1 resumes with the new code; STOKER_FRESH=1 starts from scratch and renames the folder.")
 
     def want(self, score: float | None) -> None:

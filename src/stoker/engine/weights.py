@@ -34,11 +34,11 @@ def start_from(path: Path, models: list[nn.Module]) -> str:
                     tensor.copy_(other)
                     taken += 1
                 else:
-                    left.append(f"{name} ({'missing' if other is None else f'shape {tuple(other.shape)}, here {tuple(tensor.shape)}'})")
+                    left.append(f"{name} ({'not there' if other is None else f'shape {tuple(other.shape)}, here {tuple(tensor.shape)}'})")
     if not taken:
-        raise StateError(f"{path} has no tensor with the name and shape of a tensor of the model: {', '.join(left[:MOST_NAMED])}.")
+        raise StateError(f"{path} has no tensor that fits the model: {', '.join(left[:MOST_NAMED])}.")
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    return f"starts from {path}: {taken} tensors used" + (f"; not used: {', '.join(left[:MOST_NAMED])}{more}" if left else "")
+    return f"starts from {path}: {taken} tensors taken" + (f"; not taken: {', '.join(left[:MOST_NAMED])}{more}" if left else "")
 
 
 def _of(tensors: dict[str, torch.Tensor], number: int) -> dict[str, torch.Tensor]:

@@ -121,16 +121,16 @@ for i in range(steps):
 PROBE = """
 import os, time
 if os.environ.get("STOKER_ATTEMPT") == "2":
-    from stoker_hooks.ghost import life
+    from stoker_hooks.resume.core import phases
     clocks, begun = (time.thread_time, time.perf_counter), []
     def end():
         told = " ".join(str(clock() - then) for clock, then in zip(clocks, begun))
         fd = os.open(os.environ["COST_PROBE"] + ".new", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.write(fd, f"{life.steps} {told}".encode())
+        os.write(fd, f"{phases.steps} {told}".encode())
         os.close(fd)
         os.rename(os.environ["COST_PROBE"] + ".new", os.environ["COST_PROBE"])
-    life.on_setup_end.append(lambda: begun.extend(clock() for clock in clocks))
-    life.on_ghost_end.append(end)
+    phases.on_setup_end.append(lambda: begun.extend(clock() for clock in clocks))
+    phases.on_ghost_end.append(end)
 """
 
 

@@ -24,7 +24,7 @@ ROOM = Path(__file__).parents[1] / "src" / "stoker" / "engine"
 ENGINE_PARTS = {"trainer": "Trainer", "task": "Task", "sched": "Schedules (`stoker.sched`)", "ema": "Averaged weights",
                 "plain": "Checkpoints of plain loops"}
 INSIDE = ("watched", "parts")  # functions for other files of the room
-WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "inside" / "ghost" / "words.py"
+WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "inside" / "resume" / "core" / "words.py"
 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
@@ -46,7 +46,7 @@ def refusals_page() -> str:
     """docs/reference/refusals.md: every sentence of words.py, in its order."""
     return "\n".join([
         "# Refusals of exact resume", "",
-        "Written by `make docs` from `src/stoker/inside/ghost/words.py`; do not edit it by hand.", "",
+        "Written by `make docs` from `src/stoker/inside/resume/core/words.py`; do not edit it by hand.", "",
         "`stoker show` prints one of these sentences when exact resume refuses a run, skips an image or gives up an image.",
         "[Exact resume](../explanation/resume.md) says what that means for a run.", *_refusals()])
 

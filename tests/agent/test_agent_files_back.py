@@ -17,9 +17,9 @@ PUTS_BACK = '''
 import os, sys, time
 hooks, work = sys.argv[1:]
 sys.path.insert(0, hooks)
-from stoker_hooks.ghost import as_found, journal, life
-life.folder, life.attempt = os.environ["STOKER_RUN_DIR"] + "/resume", int(os.environ["STOKER_ATTEMPT"])
-os.makedirs(life.folder)
+from stoker_hooks.resume.core import phases; from stoker_hooks.resume.world import as_found, journal
+phases.folder, phases.attempt = os.environ["STOKER_RUN_DIR"] + "/resume", int(os.environ["STOKER_ATTEMPT"])
+os.makedirs(phases.folder)
 path = work + "/last.pt"
 
 def change(text):

@@ -54,9 +54,9 @@ def test_of_a_chain_the_raised_one_counts_and_multi_line_messages_are_kept(new_r
 
 
 @pytest.mark.parametrize("frames, named", [
-    ([("/w/train.py", 7), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/w/train.py", 7)),
-    ([("/e/site-packages/lib/a.py", 3), ("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], ("/e/site-packages/lib/a.py", 3)),
-    ([("/x/hooks-1/stoker_hooks/ghost/opening.py", 39)], (None, None)),
+    ([("/w/train.py", 7), ("/x/hooks-1/stoker_hooks/resume/world/opening.py", 39)], ("/w/train.py", 7)),
+    ([("/e/site-packages/lib/a.py", 3), ("/x/hooks-1/stoker_hooks/resume/world/opening.py", 39)], ("/e/site-packages/lib/a.py", 3)),
+    ([("/x/hooks-1/stoker_hooks/resume/world/opening.py", 39)], (None, None)),
 ])
 def test_frames_of_stoker_name_nothing(new_run, tmp_path, frames, named):
     text = "\n".join(["Traceback (most recent call last):", *(f'  File "{file}", line {line}, in f' for file, line in frames), "OSError: no"])

@@ -24,9 +24,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from stoker.inside.ghost import fate, image, image_memory, leaves, life, log, steps, walk, walk_closed, walk_heap
+from stoker.inside.resume.compute import side_effects, steps
+from stoker.inside.resume.core import leaves, log, outcome, phases
+from stoker.inside.resume.image import images, restore
+from stoker.inside.resume.state import changed, reachability, storages, walk, walk_heap, warning_filters
 
 SCENARIOS = {}
+images.parts += [("leavings", side_effects), ("warned", warning_filters)]
 
 
 class Refused(Exception):
@@ -42,7 +46,7 @@ class Lives:
 
     def __init__(self, root):
         self.root, self.second, self.told, self.shifts = root, False, {}, []
-        self.acts = (functools.partial(image.take, {}), image.resume)
+        self.acts = (functools.partial(images.take, {}), lambda: restore.resume(phases.target))
 
     def __iter__(self):
         self.left = [False, True]
@@ -56,27 +60,27 @@ class Lives:
 
     def point(self):
         if self.second:
-            image.TAIL_VALUES = 0
-            life.phase, life.target = life.GHOST, image.choose()
-            assert life.target is not None, fate.state()
+            images.TAIL_VALUES = 0
+            phases.phase, phases.target = phases.GHOST, images.choose()
+            assert phases.target is not None, outcome.state()
         else:
-            image.shifted(self.shifts)
-            fate.passed.clear()
-        life.depth = 1
+            changed.inside(self.shifts)
+            outcome.passed.clear()
+        phases.depth = 1
         self.told = self.acts[self.second]()  # one line for both lives
-        life.depth, life.phase = 0, life.RECORD
-        image.wait()
-        assert self.told, f"no image: {fate.passed}"
+        phases.depth, phases.phase = 0, phases.RECORD
+        images.wait()
+        assert self.told, f"no image: {outcome.passed}"
 
     def refuses(self, what="") -> str:
         """Try to take an image that must be refused; the sentence."""
-        life.depth = 1
-        fate.passed.clear()
+        phases.depth = 1
+        outcome.passed.clear()
         try:
-            assert not image.take({}), what
+            assert not images.take({}), what
         finally:
-            life.depth = 0
-        return next(iter(fate.passed))
+            phases.depth = 0
+        return next(iter(outcome.passed))
 
 
 Lives.__module__ = f"{leaves.PACKAGE}.lives"  # one of ours, not of the script
@@ -129,27 +133,28 @@ def model_and_optimizer_in_place(lives):
 
 @scenario
 def what_moves_on_before_the_writer_comes(lives):
-    from stoker.inside.ghost import loader, tracks
+    from stoker.inside.resume.data import loader, loader_state
 
-    assert loader
-    start, where = image._start_thread, {"inputs": [1]}
+    images.parts.insert(0, ("loader", loader))
+    images.obstacles.append(loader.obstacle)
+    start, where = images._start_thread, {"inputs": [1]}
 
     def late(run, args):
-        tracks.counts["iterators"] += 1
+        loader_state.counts["iterators"] += 1
         where["inputs"].append(2)
         start(run, args)
 
-    image._start_thread = late
-    lives.acts = (functools.partial(image.take, where), image.resume)
+    images._start_thread = late
+    lives.acts = (functools.partial(images.take, where), lambda: restore.resume(phases.target))
     try:
         for _ in lives:
             if lives.second:
-                tracks.counts["iterators"] -= 1
+                loader_state.counts["iterators"] -= 1
                 where["inputs"].pop()
             lives.point()
     finally:
-        image._start_thread = start
-    assert life.target.where == {"inputs": [1]}
+        images._start_thread = start
+    assert phases.target.where == {"inputs": [1]}
 
 
 @scenario
@@ -372,7 +377,7 @@ def sparse_form_is_compared(lives):
             assert "box" in str(e), e
         else:
             raise AssertionError("not refused")
-        life.phase, life.target, box[0] = life.RECORD, None, torch.eye(3).to_sparse()
+        phases.phase, phases.target, box[0] = phases.RECORD, None, torch.eye(3).to_sparse()
 
 
 @scenario
@@ -678,10 +683,10 @@ def loops_that_nothing_tells_apart_are_refused(lives):
 def data_that_only_the_for_statement_holds(lives):
     from torch.utils.data import DataLoader, TensorDataset
 
-    from stoker.inside.ghost import loader, tracks
+    from stoker.inside.resume.data import loader, loader_state
 
     loader.install()
-    number = tracks.counts["iterators"] + 1
+    number = loader_state.counts["iterators"] + 1
     for (x,) in DataLoader(TensorDataset(torch.arange(8.0).reshape(4, 2)), 2):
         walked = walk.Walk().run()
         assert f"D:loader {number}.dataset.tensors[0]" in walked.tensors
@@ -695,20 +700,20 @@ def data_that_only_the_for_statement_holds(lives):
 def what_a_data_set_hides_is_not_excused(lives):
     from torch.utils.data import DataLoader, TensorDataset
 
-    from stoker.inside.ghost import loader
+    from stoker.inside.resume.data import loader
 
     loader.install()
-    life.log, life.phase = log.Log(os.path.join(life.folder, "log")), life.RECORD
+    phases.log, phases.phase = log.Log(os.path.join(phases.folder, "log")), phases.RECORD
     data = TensorDataset(torch.arange(8.0).reshape(2, 4).t())
     for workers in (0, 2):
         for _ in DataLoader(data, 2, num_workers=workers):
             walked = walk.Walk().run()
-            assert not walk_closed.unseen(walked), workers
+            assert not reachability.unseen(walked), workers
             walked.close()
             data.box = hiding_place()
             data.box.path = torch.ones(5)
             walked = walk.Walk().run()
-            assert "cannot find the variable" in walk_closed.unseen(walked)[0], workers
+            assert "cannot find the variable" in reachability.unseen(walked)[0], workers
             walked.close()
             del data.box
             break
@@ -736,7 +741,7 @@ def many_samples_in_one_list(lives):
             assert "plain" in str(e) or "nested" in str(e), e
         else:
             raise AssertionError("a change was not seen")
-        life.phase, life.target = life.RECORD, None
+        phases.phase, phases.target = phases.RECORD, None
 
 
 @scenario
@@ -1015,7 +1020,7 @@ def what_libraries_held_before_is_known_while_it_stays(lives):
     box = hiding_place()
     box.path = np.ones(7)
     seen = walk.Walk().run()
-    walk_closed.know(seen)
+    reachability.know(seen)
     seen.close()
     for _ in lives:
         lives.point()
@@ -1060,7 +1065,7 @@ def what_held_no_array_before_may_hold_one_now(lives):
     for name, (make, put, take) in CONTAINERS.items():
         box.path = make()
         seen = walk.Walk().run()
-        walk_closed.know(seen)
+        reachability.know(seen)
         seen.close()
         for _ in range(9):
             for _ in lives:
@@ -1100,11 +1105,11 @@ def unknown_c_objects_under_a_module_are_refused(lives):
 def large_constants_by_checksum(lives):
     data, array = torch.randn(500_000), np.arange(400_000.0)
     seen = walk.Walk().run()
-    image_memory.remember_constants(seen)
+    storages.remember_constants(seen)
     seen.close()
     for _ in lives:
         lives.point()
-    assert life.target.bytes < 1 << 20, life.target.bytes
+    assert phases.target.bytes < 1 << 20, phases.target.bytes
     try:
         for _ in lives:
             if lives.second:
@@ -1114,17 +1119,17 @@ def large_constants_by_checksum(lives):
     except Refused as e:
         assert "array" in str(e), e
     data[3] += 1
-    life.phase = life.RECORD
+    phases.phase = phases.RECORD
     lives.second = False
-    life.depth = 1
-    newest = max(image.store.numbers(life.folder))
-    assert image.take({})
-    image.wait()
-    assert max(image.store.numbers(life.folder)) == newest  # thrown away: the constant had changed
-    assert image.take({})
-    image.wait()
-    life.depth = 0
-    assert max(image.store.numbers(life.folder)) > newest
+    phases.depth = 1
+    newest = max(images.store.numbers(phases.folder))
+    assert images.take({})
+    images.wait()
+    assert max(images.store.numbers(phases.folder)) == newest  # thrown away: the constant had changed
+    assert images.take({})
+    images.wait()
+    phases.depth = 0
+    assert max(images.store.numbers(phases.folder)) > newest
 
 
 @scenario
@@ -1143,13 +1148,13 @@ def a_walk_lets_go(lives):
 def nothing_outlives_the_function_that_was_looked_at(lives):
     def trained():
         thing = torch.ones(3)
-        life.depth = 1
-        assert image.take({}), fate.passed
-        life.depth = 0
+        phases.depth = 1
+        assert images.take({}), outcome.passed
+        phases.depth = 0
         return weakref.ref(thing)
 
     gone = trained()
-    image.wait()
+    images.wait()
     assert gone() is None, gc.get_referrers(gone())
     assert lives is not None
 
@@ -1179,36 +1184,36 @@ def what_was_changed_within_is_kept_while_something_leads_to_it(lives):
     lives.shifts = [(kept, 0), ([3, 4], 0), ([steps._logged_closure(None, [])], 0)]
     for _ in lives:
         lives.point()
-        assert lives.second or [owner for owner, _ in image._shifts.values()] == [kept], image._shifts
+        assert lives.second or [owner for owner, _ in changed.shifts.values()] == [kept], changed.shifts
 
 
 def again():
     """A clean table for the next scenario."""
-    image.wait()
-    life.depth, life.phase, life.target, life.steps = 0, life.RECORD, None, 0
-    image._shifts.clear()
-    fate.passed.clear()
-    image_memory.forget_constants()
+    images.wait()
+    phases.depth, phases.phase, phases.target, phases.steps = 0, phases.RECORD, None, 0
+    changed.forget()
+    outcome.passed.clear()
+    storages.forget_constants()
     gc.collect()
     root = tempfile.mkdtemp(dir=BASE)
-    life.folder = root
-    if life.log is not None:
-        life.log.close()
-    life.log = log.Log(os.path.join(root, "log"))
-    life.log.open()
+    phases.folder = root
+    if phases.log is not None:
+        phases.log.close()
+    phases.log = log.Log(os.path.join(root, "log"))
+    phases.log.open()
     seen = walk.Walk().run()
-    walk_closed.know(seen)
+    reachability.know(seen)
     seen.close()
 
 
 def main():
-    fate.diverged = _refused  # would begin another life
+    outcome.diverged = _refused  # would begin another life
     walk_heap.baseline()
     for name in sys.argv[2:] or list(SCENARIOS):
         again()
         told = ""
         try:
-            SCENARIOS[name](Lives(life.folder))
+            SCENARIOS[name](Lives(phases.folder))
         except BaseException:
             told = traceback.format_exc()
         print(json.dumps({"name": name, "error": told[-3000:]}), flush=True)

@@ -8,7 +8,9 @@ import time
 
 import torch
 
-from stoker.inside.ghost import image, life, log, walk, walk_closed, walk_heap
+from stoker.inside.resume.core import log, phases
+from stoker.inside.resume.image import images
+from stoker.inside.resume.state import reachability, walk, walk_heap
 
 
 def plain_copy(size_mb: int) -> float:
@@ -31,11 +33,11 @@ def main(size_mb: int = 200, rounds: int = 6) -> dict:
     optimizer.zero_grad()
     told = {"copy_s": [], "stall_s": [], "walk_s": []}
     with tempfile.TemporaryDirectory() as folder:
-        life.folder, life.phase, life.depth = folder, life.RECORD, 1
-        life.log = log.Log(os.path.join(folder, "log"))
-        life.log.open()
+        phases.folder, phases.phase, phases.depth = folder, phases.RECORD, 1
+        phases.log = log.Log(os.path.join(folder, "log"))
+        phases.log.open()
         seen = walk.Walk().run()
-        walk_closed.know(seen)
+        reachability.know(seen)
         seen.close()
         for _ in range(rounds):
             told["copy_s"].append(plain_copy(size_mb))
@@ -43,10 +45,10 @@ def main(size_mb: int = 200, rounds: int = 6) -> dict:
             walk.Walk().run().close()
             told["walk_s"].append(round(time.perf_counter() - begun, 4))
             begun = time.perf_counter()
-            assert image.take({})
+            assert images.take({})
             told["stall_s"].append(round(time.perf_counter() - begun, 4))
-            image.wait()
-        life.log.close()
+            images.wait()
+        phases.log.close()
     return told
 
 

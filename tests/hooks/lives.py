@@ -29,14 +29,14 @@ def live(folder: Path, script: str, attempt: int = 1, **more: str) -> subprocess
 def _main(folder: str, script: str) -> None:
     for name in [each for each in sys.modules if each.split(".")[0] == "stoker"]:
         del sys.modules[name]
-    from stoker.inside.ghost import files, world
+    from stoker.inside.resume.world import asked, files
 
     if int(os.environ.get("STOKER_RESUME_TRIES", "0")) > 0:
         print("DIVERGED", flush=True)
         os._exit(3)
     os.makedirs(os.environ["STOKER_RESUME_DIR"], exist_ok=True)
     files.install_early()
-    world.install_early()
+    asked.install_early()
     os.environ.pop("PYTHONPATH", None)
     sys.argv = [script]
     code = compile(Path(script).read_text(), script, "exec")
@@ -50,55 +50,58 @@ def begin() -> None:
     """In the place of `import torch`: what happens then."""
     import torch  # noqa: F401
 
-    from stoker.inside.ghost import allow, checks, fate, files, life, log, world
+    from stoker.inside.resume.core import log, outcome, phases
+    from stoker.inside.resume.image import checks, unsupported
+    from stoker.inside.resume.world import asked, files
 
-    before, life.depth = life.depth, 1
-    life.folder = os.environ["STOKER_RESUME_DIR"]
-    life.attempt = int(os.environ["STOKER_ATTEMPT"])
-    fate.remember_start()
-    life.log = log.Log(os.path.join(life.folder, "log"))
-    state = os.path.join(life.folder, "state")
-    if life.attempt > 1 and os.path.exists(state):
+    before, phases.depth = phases.depth, 1
+    phases.folder = os.environ["STOKER_RESUME_DIR"]
+    phases.attempt = int(os.environ["STOKER_ATTEMPT"])
+    outcome.remember_start()
+    phases.log = log.Log(os.path.join(phases.folder, "log"))
+    state = os.path.join(phases.folder, "state")
+    if phases.attempt > 1 and os.path.exists(state):
         with open(state, "rb") as f:
             events, told = marshal.loads(f.read())
-        life.target = types.SimpleNamespace(n=1, events=events, meta={"parts": {"files": told}})
-        life.log.replay(events)
+        phases.target = types.SimpleNamespace(n=1, events=events, meta={"parts": {"files": told}})
+        phases.log.replay(events)
     else:
-        life.log.open()
-    life.phase = life.SETUP
-    life.off_in_children()
-    why = world.install()
+        phases.log.open()
+    phases.phase = phases.SETUP
+    phases.off_in_children()
+    why = asked.install()
     files.install()
     checks.install()
-    allow.install()
-    life.depth = before
+    unsupported.install()
+    phases.depth = before
     if why:
-        fate.refuse(why) if life.target is None else fate.diverged(why)
+        outcome.refuse(why) if phases.target is None else outcome.diverged(why)
 
 
 def image() -> None:
     """Here an image is taken; here a ghost that has come to it becomes real."""
-    from stoker.inside.ghost import files, life
+    from stoker.inside.resume.core import phases
+    from stoker.inside.resume.world import files
 
-    if life.phase == life.SETUP:
-        life.enter()
-        life.leave()
-    before, life.depth = life.depth, 1
+    if phases.phase == phases.SETUP:
+        phases.enter()
+        phases.leave()
+    before, phases.depth = phases.depth, 1
     try:
-        if life.phase == life.RECORD:
-            events, state = len(life.log), files.save()
-            life.log.flush()
-            with open(os.path.join(life.folder, "state"), "wb") as f:
+        if phases.phase == phases.RECORD:
+            events, state = len(phases.log), files.save()
+            phases.log.flush()
+            with open(os.path.join(phases.folder, "state"), "wb") as f:
                 f.write(marshal.dumps((events, state)))
-            os.makedirs(os.path.join(life.folder, "images", "1"), exist_ok=True)
-            with open(os.path.join(life.folder, "images", "1", "manifest.json"), "w", encoding="ascii") as f:
+            os.makedirs(os.path.join(phases.folder, "images", "1"), exist_ok=True)
+            with open(os.path.join(phases.folder, "images", "1", "manifest.json"), "w", encoding="ascii") as f:
                 f.write("{}")
-        elif life.phase == life.GHOST and len(life.log) == life.target.events:
+        elif phases.phase == phases.GHOST and len(phases.log) == phases.target.events:
             files.put_back()
-            files.load(life.target.meta["parts"]["files"])
-            life.end_ghost()
+            files.load(phases.target.meta["parts"]["files"])
+            phases.end_ghost()
     finally:
-        life.depth = before
+        phases.depth = before
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ import warnings
 import numpy as np
 import torch
 
-from stoker.inside.ghost import fate, life, loader, log, private, stand_ins, tracks
+from stoker.inside.resume.compute import stand_ins
+from stoker.inside.resume.core import internals, log, outcome, phases
+from stoker.inside.resume.data import loader, loader_state
 
 warnings.filterwarnings("ignore")
 
@@ -53,16 +55,16 @@ def begin_life(folder: str, phase: int) -> None:
     random.seed(11)
     np.random.seed(12)
     torch.manual_seed(13)
-    tracks.tracks.clear()
-    tracks.known.clear()
-    tracks._guards.clear()
-    tracks.counts.update(iterators=0, samplers=0)
+    loader_state.tracks.clear()
+    loader_state.known.clear()
+    loader_state._guards.clear()
+    loader_state.counts.update(iterators=0, samplers=0)
     stand_ins._ids.clear(), stand_ins._quick.clear(), stand_ins._known.clear()
-    fate.passed.clear()
-    fate.stopped = ""
-    life.phase, life.depth, life.folder = phase, 0, folder
-    life.target = life.resumed = None
-    life.log = log.Log(os.path.join(folder, "log"))
+    outcome.passed.clear()
+    outcome.stopped = ""
+    phases.phase, phases.depth, phases.folder = phase, 0, folder
+    phases.target = phases.resumed = None
+    phases.log = log.Log(os.path.join(folder, "log"))
 
 
 class Lives:
@@ -75,46 +77,46 @@ class Lives:
         self.obstacles: dict = {}
 
     def straight(self) -> list:
-        begin_life(self.folder, life.OFF)
+        begin_life(self.folder, phases.OFF)
         return [told(batch) for batch in self.script()]
 
     def recorded(self) -> list:
-        begin_life(self.folder, life.RECORD)
-        life.log.open()
+        begin_life(self.folder, phases.RECORD)
+        phases.log.open()
         given = []
         for batch in self.script():
             given.append(told(batch))
-            why = fate.stopped or loader.obstacle()
+            why = outcome.stopped or loader.obstacle()
             if why:
                 self.obstacles[why] = self.obstacles.get(why, 0) + 1
                 self.images.append(None)
             else:
-                self.images.append((len(life.log), marshal.dumps(loader.save()), private.rngs()))
-        life.log.flush()
-        life.phase = life.OFF
+                self.images.append((len(phases.log), marshal.dumps(loader.save()), internals.rngs()))
+        phases.log.flush()
+        phases.phase = phases.OFF
         return given
 
     def resumed(self, n: int) -> list:
         """What is given behind point n by a life that goes there as a ghost."""
         events, state, rngs = self.images[n]
-        begin_life(self.folder, life.GHOST)
-        life.log.replay(events)
+        begin_life(self.folder, phases.GHOST)
+        phases.log.replay(events)
         given = []
         for i, batch in enumerate(self.script()):
             if i == n:
                 loader.load(marshal.loads(state))
-                private.set_rngs(rngs)
-                life.phase = life.TAIL
-                if not life.log.left():
-                    life.log.go_on()
-                    life.phase = life.RECORD
+                internals.set_rngs(rngs)
+                phases.phase = phases.TAIL
+                if not phases.log.left():
+                    phases.log.go_on()
+                    phases.phase = phases.RECORD
             if i > n:
                 given.append(told(batch))
-        life.phase = life.OFF
+        phases.phase = phases.OFF
         return given
 
     def close(self) -> None:
-        life.log.close()
+        phases.log.close()
         shutil.rmtree(self.folder)
 
 
@@ -132,7 +134,7 @@ def play(script: object, points: int) -> dict:
             given = lives.resumed(n)
         except Diverged as e:
             result["diverged"][str(e)] = result["diverged"].get(str(e), 0) + 1
-            life.phase = life.OFF
+            phases.phase = phases.OFF
         else:
             if given == straight[n + 1:]:
                 result["exact"] += 1
@@ -149,11 +151,11 @@ def main() -> None:
     def diverged(reason: str) -> None:
         raise Diverged(reason)
 
-    fate.diverged = diverged  # an exec would end the comparison: here it is an exception
-    fate.write_state = lambda **fields: None
-    wrong = private.self_test()
+    outcome.diverged = diverged  # an exec would end the comparison: here it is an exception
+    outcome.write_state = lambda **fields: None
+    wrong = internals.self_test()
     assert not wrong, wrong
-    life.off_in_children()
+    phases.off_in_children()
     loader.install()
     module = importlib.import_module(sys.argv[1])
     for name in sys.argv[3:]:

@@ -15,15 +15,15 @@ REPO = Path(__file__).resolve().parents[2]
 CHILD = '''
 import json, os, random, shutil, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.inside.ghost import audit, effects, files, journal, life, log
+from stoker.inside.resume.core import log, phases; from stoker.inside.resume.world import audit_hook, effects, files, journal
 files.install_early()
 base, seed, kill_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-life.folder = os.path.join(base, "resume")
-os.makedirs(life.folder, exist_ok=True)
-life.log = log.Log(os.path.join(life.folder, "log"))
-life.log.open()
-life.phase = life.RECORD
-audit.listen_to_files()
+phases.folder = os.path.join(base, "resume")
+os.makedirs(phases.folder, exist_ok=True)
+phases.log = log.Log(os.path.join(phases.folder, "log"))
+phases.log.open()
+phases.phase = phases.RECORD
+audit_hook.listen_to_files()
 effects._patch_shutil(shutil)
 rnd = random.Random(seed)
 os.chdir(os.path.join(base, "work"))
@@ -103,10 +103,10 @@ def image(n):
         while held:
             held.pop().close()
         state = files.save()
-    life.depth = 1
-    with open(os.path.join(life.folder, f"image{{n}}"), "w") as f:
+    phases.depth = 1
+    with open(os.path.join(phases.folder, f"image{{n}}"), "w") as f:
         json.dump([state["epoch"], files._sizes(state["open"]), shape()], f)
-    life.depth = 0
+    phases.depth = 0
 
 
 seen = 0
@@ -116,7 +116,7 @@ def killer(event, args):
     global seen
     if event in ("open", "os.remove", "os.rename", "os.mkdir", "os.truncate", "os.rmdir", "os.symlink"):
         path = args[0]
-        if event == "open" and not args[2] & (os.O_WRONLY | os.O_RDWR) or str(path).startswith(life.folder):
+        if event == "open" and not args[2] & (os.O_WRONLY | os.O_RDWR) or str(path).startswith(phases.folder):
             return
         seen += 1
         if seen == kill_at:
@@ -156,10 +156,10 @@ if kill_at:
 UNDO = '''
 import json, os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.inside.ghost import as_found, journal, life
+from stoker.inside.resume.core import phases; from stoker.inside.resume.world import as_found, journal
 base, n, kill_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-life.folder, life.attempt = os.path.join(base, "resume"), 2
-''' + KILLER + '''epoch, sizes, _ = json.load(open(os.path.join(life.folder, "image" + n)))
+phases.folder, phases.attempt = os.path.join(base, "resume"), 2
+''' + KILLER + '''epoch, sizes, _ = json.load(open(os.path.join(phases.folder, "image" + n)))
 as_found.put_back(epoch, {{path: tuple(each) for path, each in sizes.items()}})
 '''
 

@@ -16,9 +16,9 @@ import os, sys, threading, time
 {before}
 begin()
 import torch
-from stoker.inside.ghost import life
+from stoker.inside.resume.core import phases
 {setup}
-life.enter(); life.leave()
+phases.enter(); phases.leave()
 image()
 {training}
 print("goes on")

@@ -56,7 +56,7 @@ for i in range(20):
 GIVE = '''
 import os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.inside.ghost import as_found
+from stoker.inside.resume.world import as_found
 base, kill_at = sys.argv[1], int(sys.argv[2])
 ''' + KILLER + '''os.environ["STOKER_ATTEMPT"] = "3"
 as_found.begin(os.path.join(base, "resume"))

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from stoker.inside.ghost import caches
+from stoker.inside.resume.core import caches
 
 
 class Scale:

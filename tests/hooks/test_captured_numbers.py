@@ -35,7 +35,7 @@ def test_a_line_is_the_json_that_the_standard_encoder_writes():
 
 
 def test_a_ghost_writes_nothing_and_counts_on(tmp_path: Path):
-    told = run("import types\nlife = types.SimpleNamespace(phase=3, GHOST=3)\nsys.modules['stoker_hooks.ghost.life'] = life\n"
+    told = run("import types\nlife = types.SimpleNamespace(phase=3, GHOST=3)\nsys.modules['stoker_hooks.resume.core.phases'] = life\n"
                "lines.write('tensorboard', {'loss': 1.0}, None)\nlife.phase = 4\nlines.write('tensorboard', {'loss': 2.0}, None)", tmp_path)
     assert [(line["step"], line["values"]) for line in told[1:]] == [(2, {"loss": 2.0})]
 

@@ -72,7 +72,7 @@ def test_what_stays_open_is_no_place_for_an_image(tmp_path: Path, opened: str, t
 import os
 begin()
 import torch
-from stoker.inside.ghost import files, journal
+from stoker.inside.resume.world import files, journal
 {opened}
 try:
     image()

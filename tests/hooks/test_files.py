@@ -84,7 +84,7 @@ def test_what_no_hook_knows_is_refused(tmp_path: Path) -> None:
         ("import numpy\nm = numpy.memmap('map.bin', mode='w+', shape=(10,))", "map.bin"),
         ("f = open('both.txt', 'w+'); f.write('abc'); f.seek(0); assert f.read() == 'abc'", "both.txt"),
     ):
-        script = f"import os\nbegin()\nfrom stoker.inside.ghost import life\nlife.enter(); life.leave()\n{lines}\nimage()\nprint('goes on')"
+        script = f"import os\nbegin()\nfrom stoker.inside.resume.core import phases\nlife.enter(); phases.leave()\n{lines}\nimage()\nprint('goes on')"
         done = live(tmp_path / told, script)
         state = (tmp_path / told / "resume" / "state.json")
         assert told in done.stderr or told in state.read_text(), (done.stderr, done.stdout)
@@ -94,8 +94,8 @@ def test_a_file_read_back_and_changed_later_ends_the_recording(tmp_path: Path) -
     script = """
 import os
 begin()
-from stoker.inside.ghost import life
-life.enter(); life.leave()
+from stoker.inside.resume.core import phases
+phases.enter(); phases.leave()
 open("big.bin", "wb").write(b"a" * 3_000_000)
 assert len(open("big.bin", "rb").read()) == 3_000_000
 open("big.bin", "ab").write(b"b")

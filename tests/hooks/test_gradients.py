@@ -13,7 +13,7 @@ FOLDS = """
 import gc, sys
 import torch
 from torch import nn
-from stoker.inside.ghost import gradients
+from stoker.inside.resume.compute import gradients
 gc.disable()
 always, zeroed = sys.argv[1] == "always", sys.argv[2] == "zeroed"
 told = []
@@ -45,7 +45,7 @@ GHOST = """
 import sys
 import torch
 from torch import nn
-from stoker.inside.ghost import gradients
+from stoker.inside.resume.compute import gradients
 def life(ghost, log):
     torch.manual_seed(0)
     gradients._leaves.clear(), gradients._known.clear(), gradients._patterns.clear(), gradients._by_number.clear()

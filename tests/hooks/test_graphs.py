@@ -11,7 +11,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from stoker.inside.ghost import fate, graphs, walk_heap
+from stoker.inside.resume.compute import graphs
+from stoker.inside.resume.core import outcome
+from stoker.inside.resume.state import walk_heap
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +177,7 @@ def test_the_guard_ends_the_life_that_goes_back_through_a_graph_of_its_ghost(mon
     def diverged(reason: str) -> None:
         raise Diverged(reason)
 
-    monkeypatch.setattr(fate, "diverged", diverged)
+    monkeypatch.setattr(outcome, "diverged", diverged)
     gc.collect()
     model, w = net(), nn.Parameter(torch.ones(2, 3))
     out, turned = model(X), w.t()
@@ -192,8 +194,8 @@ def test_the_guard_ends_the_life_that_goes_back_through_a_graph_of_its_ghost(mon
 
 
 def test_an_image_beside_a_kept_graph_is_of_use_when_the_graph_was_let_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(graphs.life, "folder", str(tmp_path))
-    monkeypatch.setattr(graphs.life, "log", SimpleNamespace(n=1))
+    monkeypatch.setattr(graphs.phases, "folder", str(tmp_path))
+    monkeypatch.setattr(graphs.phases, "log", SimpleNamespace(n=1))
     monkeypatch.setattr(graphs, "_unused", {"a": 9, "b": 9})
     model = net()
     a, b = model(X), model(X)
@@ -204,7 +206,7 @@ def test_an_image_beside_a_kept_graph_is_of_use_when_the_graph_was_let_go(monkey
     assert not graphs.let_go(token)
     b = None
     assert a is b and graphs.let_go(token)
-    graphs.life.log.n = 2
+    graphs.phases.log.n = 2
     a, b = model(X), model(X)
     assert not alive(a=a, b=b)
     token = graphs.kept()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.inside.ghost import store
+from stoker.inside.resume.core import store
 
 META = {"where": {}, "facts": {"a": 1.5, "b": None}, "nested": [(1, "x"), b"raw"]}
 FACTS = {"step": 3, "events": 9, "at": 1.0}
@@ -112,7 +112,7 @@ def test_no_room_is_told_before(tmp_path):
 WRITER = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
-from stoker.inside.ghost import store
+from stoker.inside.resume.core import store
 root = sys.argv[1]
 for n in range(1, 100000):
     store.write(root, n, memoryview(bytes([n % 256]) * 300_000), {"n": n, "facts": list(range(2000))}, {"step": n, "events": n, "at": 0.0})
@@ -142,7 +142,7 @@ def test_a_kill_at_any_moment_leaves_whole_images(tmp_path):
 FULL = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv[2])
-from stoker.inside.ghost import store
+from stoker.inside.resume.core import store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 try:

@@ -34,9 +34,9 @@ def test_killed_between_the_journal_and_the_change(tmp_path: Path, seed: int) ->
 KILLED_AT_AN_IMAGE = '''
 import os, signal, sys
 sys.path.insert(0, {src!r})
-from stoker.inside.ghost import as_found, journal, life
+from stoker.inside.resume.core import phases; from stoker.inside.resume.world import as_found, journal
 base, kill_at = sys.argv[1], int(sys.argv[2])
-life.folder, life.attempt = os.path.join(base, "resume"), 1
+phases.folder, phases.attempt = os.path.join(base, "resume"), 1
 path = os.path.join(base, "work", "notes")
 seen = 0
 

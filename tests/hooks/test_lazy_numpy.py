@@ -16,7 +16,7 @@ import importlib.util, os, sys, types
 sys.path.insert(0, os.environ["SOURCE"])
 from inside import entry
 from inside.entry import imports
-from inside.ghost import rng
+from inside.resume.world import rng
 imports.after("numpy", entry._start_of_numpy)
 
 class Lazy(types.ModuleType):

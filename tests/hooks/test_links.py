@@ -15,23 +15,23 @@ REPO = Path(__file__).resolve().parents[2]
 CHILD = '''
 import os, sys
 sys.path.insert(0, {src!r})
-from stoker.inside.ghost import as_found, audits, effects, fate, files, graphs, journal, life, log, own, pace, rng, store, tape, undo
-life.folder = os.environ["STOKER_RESUME_DIR"]
-life.attempt = 1
-own.make(life.folder)
-life.depth = 1
+from stoker.inside.resume.audit import requests; from stoker.inside.resume.compute import graphs; from stoker.inside.resume.core import early_log, log, outcome, own, pace, phases; from stoker.inside.resume.core import store; from stoker.inside.resume.world import as_found, effects, files, journal, rng, undo
+phases.folder = os.environ["STOKER_RESUME_DIR"]
+phases.attempt = 1
+own.make(phases.folder)
+phases.depth = 1
 
 
 def all_that_is_written(n):
-    fate.write_state(state="recording", step=n)
-    life.log = log.Log(os.path.join(life.folder, "log"))
-    life.log.open()
-    life.log.close()
+    outcome.write_state(state="recording", step=n)
+    phases.log = log.Log(os.path.join(phases.folder, "log"))
+    phases.log.open()
+    phases.log.close()
     rng.keep_start()
     pace._losses()
     graphs._mark("token")
-    tape.early = tape.RECORD
-    tape.end()
+    early_log.early = early_log.RECORD
+    early_log.end()
     journal.begin(n)
     journal.keep(sys.argv[1], journal.OVERWRITE)
     journal.sync_notes()
@@ -39,20 +39,20 @@ def all_that_is_written(n):
     as_found.accept()
     undo.place_aside(sys.argv[1])
     as_found._forget_old_asides()
-    store.write(life.folder, n, memoryview(b"data"), {{"where": 1}}, {{}})
-    store.prune(life.folder)
+    store.write(phases.folder, n, memoryview(b"data"), {{"where": 1}}, {{}})
+    store.prune(phases.folder)
     journal.forget(n)
-    fate.refuse_for_all("why")
+    outcome.refuse_for_all("why")
 
 
 all_that_is_written(3)
 print("planted?", flush=True)
 sys.stdin.readline()
 all_that_is_written(int(sys.argv[2]))
-assert fate.refused() == "why", fate.refused()
+assert outcome.refused() == "why", outcome.refused()
 assert journal.epochs() == [int(sys.argv[2])], journal.epochs()
-assert int(sys.argv[2]) in store.numbers(life.folder)
-store.verified(life.folder, int(sys.argv[2]))
+assert int(sys.argv[2]) in store.numbers(phases.folder)
+store.verified(phases.folder, int(sys.argv[2]))
 '''
 
 

@@ -14,27 +14,27 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src"
 HEAD = """
 import math, os, sys
-from stoker.inside.ghost import fate, life, log, log_file
+from stoker.inside.resume.core import log, log_file, outcome, phases
 folder = sys.argv[1]
-life.folder = folder
-fate.remember_start()
-if fate.tries():
-    print("started again:", (fate.state().get("tried") or [{}])[-1].get("why"))
+phases.folder = folder
+outcome.remember_start()
+if outcome.tries():
+    print("started again:", (outcome.state().get("tried") or [{}])[-1].get("why"))
     sys.exit(7)
 def happen(kind, *value):  # the same place in the code for both lives
-    call, told = (life.log.take, ()) if life.phase == life.GHOST else (life.log.put, value)
+    call, told = (phases.log.take, ()) if phases.phase == phases.GHOST else (phases.log.put, value)
     return call(kind, *told)
 def record():
-    life.log = log.Log(folder + "/log")
-    life.phase = life.RECORD
-    life.log.open()
-    return life.log
+    phases.log = log.Log(folder + "/log")
+    phases.phase = phases.RECORD
+    phases.log.open()
+    return phases.log
 def ghost(stop):
-    life.log = log.Log(folder + "/log")
-    life.log.replay(stop)
-    life.phase = life.GHOST
-    life.target = type("Image", (), {"n": 1, "where": {}})()
-    return life.log
+    phases.log = log.Log(folder + "/log")
+    phases.log.replay(stop)
+    phases.phase = phases.GHOST
+    phases.target = type("Image", (), {"n": 1, "where": {}})()
+    return phases.log
 """
 
 
@@ -156,8 +156,8 @@ def test_code_that_is_made_anew_in_each_step_is_one_place(tmp_path: Path) -> Non
         made = {begin}
         k = made.kind("value")
         for i in range({count}):
-            if i == 3 and life.phase == life.GHOST:
-                life.end_ghost()
+            if i == 3 and phases.phase == phases.GHOST:
+                phases.end_ghost()
             exec("happen(k, i)")
         made.close()
         reader = log_file.Reader(folder + "/log")
@@ -172,14 +172,14 @@ def test_a_life_is_repeated_and_goes_on(tmp_path: Path) -> None:
         made = {begin}
         k, plain = made.kind("value"), made.kind("plain")
         ended = []
-        life.on_tail_end.append(lambda: ended.append((len(made), made.compared, made.values_compared)))
+        phases.on_tail_end.append(lambda: ended.append((len(made), made.compared, made.values_compared)))
         for i in range({count}):
-            if i == 3 and life.phase == life.GHOST:
-                life.end_ghost()
+            if i == 3 and phases.phase == phases.GHOST:
+                phases.end_ghost()
             happen(k, i * {factor})
             happen(plain)
         made.close()
-        print(ended, life.NAMES[life.phase], log_file.Reader(folder + "/log").count)
+        print(ended, phases.NAMES[phases.phase], log_file.Reader(folder + "/log").count)
     """
     assert run(tmp_path, body.format(begin="record()", count=10, factor="0.5")) == "[] record 20"
     assert run(tmp_path, body.format(begin="ghost(6)", count=14, factor="0.5")) == "[(20, 14, 7)] record 28"
@@ -228,7 +228,7 @@ def test_notes_are_found_at_their_event(tmp_path: Path) -> None:
 
 
 def test_equal_means_the_same_bits() -> None:
-    from stoker.inside.ghost.log import equal
+    from stoker.inside.resume.core.log import equal
     quiet, other = (struct.unpack("<d", struct.pack("<Q", bits))[0] for bits in (0x7FF8000000000000, 0xFFF8000000000001))
     assert equal(1.0, 1.0) and equal(quiet, other) and equal([quiet, (1, "a")], [other, (1, "a")]) and equal({"a": 1}, {"a": 1})
     assert not equal(0.0, -0.0) and not equal(1, 1.0) and not equal(True, 1) and not equal((1,), [1]) and not equal({"a": 1}, {"a": 2})
@@ -236,7 +236,7 @@ def test_equal_means_the_same_bits() -> None:
 
 def test_arrays_are_values_too() -> None:
     numpy = pytest.importorskip("numpy")
-    from stoker.inside.ghost.log import pack, unpack
+    from stoker.inside.resume.core.log import pack, unpack
     for array in (numpy.arange(6, dtype="int16").reshape(2, 3).T, numpy.float32([numpy.nan, -0.0]), numpy.zeros((0, 3)), numpy.array(5.0)):
         back = unpack(pack(array))
         assert back.dtype == array.dtype and back.shape == array.shape and back.tobytes() == array.tobytes() and back.flags.writeable

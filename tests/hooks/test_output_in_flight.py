@@ -16,8 +16,8 @@ from harness import Pipe, vendored
 ASKS = """
 import json, os, sys, time
 sys.path.insert(0, sys.argv[1])
-from stoker_hooks.ghost import journal, life, printed
-life.attempt, printed._TRIES, total, wrong, known = 1, 20, 0, [], 0
+from stoker_hooks.resume.core import phases; from stoker_hooks.resume.world import journal, printed
+phases.attempt, printed._TRIES, total, wrong, known = 1, 20, 0, [], 0
 for i in range(60):
     line = b"line %d\\n" % i
     total += os.write(1, line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from stoker.inside.ghost import bytecode
+from stoker.inside.resume.core import bytecode
 
 
 def dirty(_: object = None) -> bool:

@@ -16,34 +16,34 @@ import math, os, sys
 import torch
 from torch import nn
 import torch.nn.functional as F
-from stoker.inside.ghost import fate, life, log
+from stoker.inside.resume.core import log, outcome, phases
 folder, ghost = sys.argv[1], sys.argv[2] == "ghost"
-os.environ["STOKER_RESUME_DIR"] = life.folder = folder
-fate.remember_start()
-if fate.tries():
-    print("started again:", (fate.state().get("tried") or [{}])[-1].get("why"))
+os.environ["STOKER_RESUME_DIR"] = phases.folder = folder
+outcome.remember_start()
+if outcome.tries():
+    print("started again:", (outcome.state().get("tried") or [{}])[-1].get("why"))
     sys.exit(7)
-life.log = log.Log(folder + "/log")
+phases.log = log.Log(folder + "/log")
 if ghost:
-    life.log.replay(life.log.tail(0) + 10**6)
-    life.target = type("Image", (), {"n": 1, "where": {"armed": -1}})()
-life.on_error = fate.broke
-life.phase = life.SETUP
-from stoker.inside.ghost import lenient, points, shields, values
+    phases.log.replay(phases.log.tail(0) + 10**6)
+    phases.target = type("Image", (), {"n": 1, "where": {"armed": -1}})()
+phases.on_error = outcome.broke
+phases.phase = phases.SETUP
+from stoker.inside.resume.compute import lenient, shields, values; from stoker.inside.resume.image import points
 values.install()
 shields.install()
-life.on_setup_end += [(lambda: None) if ghost else life.log.open, points.begin, lenient.install]
+phases.on_setup_end += [(lambda: None) if ghost else phases.log.open, points.begin, lenient.install]
 torch.manual_seed(1 if ghost else 0)
 seen = []
 def see(*what):
     seen.extend(what)
 """
 END = """
-life.depth = 1
-life.log.flush()
+phases.depth = 1
+phases.log.flush()
 print(repr(seen))
 if ghost:
-    assert life.log.peek() is None, "events are left"
+    assert phases.log.peek() is None, "events are left"
 os._exit(0)
 """
 
@@ -116,9 +116,9 @@ def test_a_ghost_gets_the_forms_of_what_it_skips(tmp_path: Path) -> None:
                 see(form(out))
                 see(out is x, how == "list" and out[0] is out[1])
                 if ghost and how == "tensor":
-                    life.depth = 1
+                    phases.depth = 1
                     assert bool(out.isnan().all())
-                    life.depth = 0
+                    phases.depth = 0
     """)
     assert one == two and "Pair" in one and "Thing" in one
 
@@ -156,7 +156,7 @@ def test_a_call_that_is_not_as_the_last_one_from_its_place_is_told_as_it_is(tmp_
                 hooks.append(net.f.register_forward_hook(lambda *_: heard.append(len(heard))))
             with torch.set_grad_enabled(what != "no grad"):
                 out = net(x)
-            see(what, form(out), out is x, RemovableHandle.next_id, life.steps, hasattr(net, "late"), len(heard), form(getattr(net, "loss", ())))
+            see(what, form(out), out is x, RemovableHandle.next_id, phases.steps, hasattr(net, "late"), len(heard), form(getattr(net, "loss", ())))
             if what in ("", "asks"):
                 out.sum().backward()
                 see(x.grad is not None, net.f.weight.grad is not None)
@@ -172,10 +172,10 @@ def test_a_tail_that_ends_with_a_call_of_a_module_is_recorded_on(tmp_path: Path)
 net = nn.Sequential(nn.Linear(3, 3))
 for _ in range(int(sys.argv[3])):
     out = net(torch.ones(2, 3))
-see(fate.refused(), life.NAMES[life.phase], life.log.compared)
+see(outcome.refused(), phases.NAMES[phases.phase], phases.log.compared)
 """
-    again = "life.phase = life.SETUP if sys.argv[3] == '4' else life.TAIL; life.phase == life.SETUP or life.log.replay(0)"
-    script = LIFE.replace("life.phase = life.SETUP", again)
+    again = "phases.phase = phases.SETUP if sys.argv[3] == '4' else phases.TAIL; phases.phase == phases.SETUP or phases.log.replay(0)"
+    script = LIFE.replace("phases.phase = phases.SETUP", again)
     (tmp_path / "images" / "1").mkdir(parents=True)
     told = []
     (tmp_path / "life.py").write_text(script + body + END)
@@ -223,7 +223,7 @@ def test_gradients_states_and_closures_are_where_they_were(tmp_path: Path) -> No
             see(loss.item())
         x = torch.randn(2, 3, requires_grad=True)
         g, = torch.autograd.grad(b(x).sum(), x, create_graph=True)
-        see(g.shape, g.requires_grad, life.steps)
+        see(g.shape, g.requires_grad, phases.steps)
         x = torch.randn(2, 3, requires_grad=True)
         b(x).sum().backward()
         see(x.grad is None, x.grad.shape)
@@ -298,10 +298,10 @@ def test_only_the_state_that_a_library_left_behind_is_logged(tmp_path: Path) -> 
         for i in range(200):
             random.random()
             net(torch.ones(2))
-        life.depth = 1
-        life.log.flush()
-        see(ghost or life.log.bytes < 9000)
-        life.depth = 0
+        phases.depth = 1
+        phases.log.flush()
+        see(ghost or phases.log.bytes < 9000)
+        phases.depth = 0
     """)
     assert one == two == "[True]"  # one state may be, of before it was known who draws
 
@@ -312,8 +312,8 @@ def test_backward_into_the_time_before_the_image_ends_the_life(tmp_path: Path) -
         old = net(torch.ones(2))
         see(1)
         if ghost:
-            life.phase = life.RECORD  # as after the image
-            life.log.flush = lambda sync=False: None
+            phases.phase = phases.RECORD  # as after the image
+            phases.log.flush = lambda sync=False: None
             (old * 2).sum().backward()
         see(2)
     """)
@@ -338,7 +338,7 @@ def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
         if not ghost:
             torch.utils.dlpack.to_dlpack  # noqa
             y.__dlpack__()
-            see(life.NAMES[life.phase], fate.state()["reason"])
+            see(phases.NAMES[phases.phase], outcome.state()["reason"])
             print(seen); os._exit(0)
     """)
     assert "off" in one and "__dlpack__ gave direct access to the memory of a tensor" in one
@@ -346,7 +346,7 @@ def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
 
 def test_a_fault_of_ours_on_the_way_into_backward_is_not_the_scripts(tmp_path: Path) -> None:
     one, _ = lives(tmp_path, """
-        from stoker.inside.ghost import gradients
+        from stoker.inside.resume.compute import gradients
         net = nn.Linear(2, 2)
         net(torch.ones(2)).sum().backward()
         if ghost:
@@ -356,7 +356,7 @@ def test_a_fault_of_ours_on_the_way_into_backward_is_not_the_scripts(tmp_path: P
         gradients.before = broken
         net.zero_grad()
         (2 * net(torch.ones(2))).sum().backward()
-        see(net.bias.grad.tolist(), life.NAMES[life.phase], fate.state()["reason"])
+        see(net.bias.grad.tolist(), phases.NAMES[phases.phase], outcome.state()["reason"])
     """)
     assert "[2.0, 2.0], 'off', \"an internal error of Stoker's hooks: KeyError: 'ours'\"" in one, one
 
@@ -402,7 +402,7 @@ def test_what_transforms_make_is_one_event(tmp_path: Path) -> None:
             out = vmap(lambda p, b: functional_call(net, (p, b), (x,)))(stacked, buffers)
             out.sum().backward()
             see(out.shape, out.requires_grad, out.sum().item(), [v.grad is not None for v in stacked.values()])
-        see(life.steps)
+        see(phases.steps)
     """)
     assert one == two and one.startswith("[{")
 
@@ -433,14 +433,14 @@ def test_tensors_inside_of_a_transform_that_is_not_followed_refuse(tmp_path: Pat
                     net(fw.make_dual(torch.ones(1, 2), torch.ones(1, 2)))
             net(torch.ones(1, 2))
             {body}
-            see(fate.stopped)
+            see(outcome.stopped)
         """)
         assert "tensor inside a transform (vmap, grad, forward_ad), which is not supported" in one
 
 
 def test_a_backward_is_at_one_place_whether_python_is_warm_or_traced(tmp_path: Path) -> None:
     one, two = lives(tmp_path, """
-        from stoker.inside.ghost import gradients
+        from stoker.inside.resume.compute import gradients
         net = nn.Linear(2, 1)
         for n in range(60):
             if n == 40:

@@ -312,21 +312,22 @@ def test_the_stack_is_as_deep_and_reads_as_under_plain_python(tmp_path: Path, sc
 
 @pytest.mark.inside
 def test_an_error_that_a_signal_handler_raises_within_stokers_code_is_the_scripts():
-    from stoker.inside.ghost import allow, fate, life
+    from stoker.inside.resume.core import outcome, phases
+    from stoker.inside.resume.image import unsupported
 
     def handler(number: int, frame: object) -> None:
         raise TimeoutError("too long")
 
-    life.depth = 1
+    phases.depth = 1
     try:
         with pytest.raises(TimeoutError, match="too long") as raised:
-            allow._Quiet(handler)(14, None)
+            unsupported._Quiet(handler)(14, None)
         with pytest.raises(TimeoutError, match="too long"):
-            fate.broke(raised.value)
-        life.leave()
-        assert life.from_signal is None
+            outcome.broke(raised.value)
+        phases.leave()
+        assert phases.from_signal is None
     finally:
-        life.depth = 0
+        phases.depth = 0
 
 
 def test_byte_code_with_and_without_the_cut_is_kept_apart(tmp_path: Path):

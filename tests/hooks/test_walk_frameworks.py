@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from stoker.inside.ghost import leaves, walk_kinds
+from stoker.inside.resume.core import leaves
+from stoker.inside.resume.state import walk_kinds
 
 SAMPLER = """
 from torch.utils.data import BatchSampler, SequentialSampler
-from stoker.inside.ghost import leaves, samplers
+from stoker.inside.resume.core import leaves; from stoker.inside.resume.data import samplers
 BatchSampler.__setattr__ = object.__setattr__  # as Lightning leaves it
 sampler = BatchSampler(SequentialSampler(range(8)), 2, False)
 print(leaves.solid(BatchSampler) is object, samplers.capture(sampler, None, None)[0][0])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.inside.ghost import walk_heap
+from stoker.inside.resume.state import walk_heap
 
 LONG = 3 * walk_heap._LONG
 REPO = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ FROZEN = """
 import gc, sys, threading, weakref
 sys.path[:0] = [{src!r}]
 import torch
-from stoker.inside.ghost import walk_heap
+from stoker.inside.resume.state import walk_heap
 
 class Thing:
     pass
@@ -101,16 +101,16 @@ def test_what_is_left_out_of_a_freeze_is_as_it_was():
     program = f"""
 import gc, sys
 sys.path[:0] = [{str(REPO / "src")!r}]
-from stoker.inside.ghost import private
+from stoker.inside.resume.core import internals
 things = [[n] for n in range(100)]
 plain, other = (1, 2), [0]
 gc.disable()
-private.freeze_all_but([*things, plain, *things])
+internals.freeze_all_but([*things, plain, *things])
 found = [each for each in gc.get_objects() if any(each is thing for thing in things)]
 assert all(a is b for a, b in zip(found, things)) and len(found) == 100
 assert not any(each is other for each in gc.get_objects()) and not gc.is_tracked(plain) and not gc.isenabled()
 gc.enable()
-private.freeze_all_but([])
+internals.freeze_all_but([])
 assert gc.isenabled() and not any(each is things for each in gc.get_objects())
 print("well")
 """

@@ -18,7 +18,7 @@ import sys, types, warnings
 sys.path[:0] = {paths!r}
 import torch
 from test_shield_state import KINDS, source
-from stoker.inside.ghost import walk, walk_closed, walk_library
+from stoker.inside.resume.state import reachability, walk, walk_library
 
 def state(thing):
     for word in ("get_state", "getstate"):
@@ -33,7 +33,7 @@ def snapshot():
     found.update({{"rng " + p: state(x) for p, x in w.rngs.items()}})
     found.update({{"tensor " + p: (tuple(x.shape), float(x.detach().double().sum()), x.requires_grad) for p, x in w.tensors.items()}})
     found.update({{"array " + p: x.tobytes() if x.dtype != object else repr(x.tolist()) for p, x in w.arrays.items()}})
-    refused = walk_closed.strange(w)
+    refused = reachability.strange(w)
     w.close()
     return found, refused
 
@@ -77,7 +77,7 @@ def test_a_change_is_seen_in_an_array_of_any_order_in_memory():
     """`table[columns].values` of pandas has its columns one behind the other."""
     import numpy
 
-    from stoker.inside.ghost import watch_kinds
+    from stoker.inside.resume.state import watch_kinds
     whole = numpy.asfortranarray(numpy.arange(60.0).reshape(12, 5))
     for array in (whole, whole[::2], whole.reshape(3, 4, 5, order="F"), whole.T, whole[:, 2]):
         before = watch_kinds._crc(array)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-from stoker.inside.ghost import watch
+from stoker.inside.resume.state import watch
 
 
 def transform(x: int) -> int:

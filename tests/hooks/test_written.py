@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
-from stoker.inside.ghost import written
+from stoker.inside.resume.compute import call_writes
 
 WRITING = {
     "statement": "def hook(m, a, out): kept['last'] = 1",
@@ -37,13 +37,13 @@ def hook_of(source: str) -> object:
 
 @pytest.mark.parametrize("source", WRITING.values(), ids=WRITING)
 def test_a_hook_that_writes_is_looked_at(source: str):
-    writers = written.Writers()
+    writers = call_writes.Writers()
     writers.add("hook", hook_of(source))
     assert writers
 
 
 @pytest.mark.parametrize("source", READING.values(), ids=READING)
 def test_a_hook_that_only_reads_costs_nothing(source: str):
-    writers = written.Writers()
+    writers = call_writes.Writers()
     writers.add("hook", hook_of(source))
     assert not writers

@@ -47,7 +47,7 @@ def test_no_text_holds(what):
     assert not found, f"{what}:\n" + "\n".join(found)
 
 
-WRITES_PICKLES = ("src/stoker/inside/ghost/walk_pickled.py",)  # for their checksum; nothing of them is ever read
+WRITES_PICKLES = ("src/stoker/inside/resume/state/walk_pickled.py",)  # for their checksum; nothing of them is ever read
 CALLS_A_SHELL = ("tests/resume/adversaries/setup_program_appends.py",)  # with a constant: that a script does so is what it tries
 
 

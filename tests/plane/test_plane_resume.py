@@ -10,7 +10,7 @@ import pytest
 from stoker.base import reading
 from stoker.base.errors import InvalidSpec
 from stoker.base.spec import Spec
-from stoker.inside.ghost import store
+from stoker.inside.resume.core import store
 from stoker.plane import resume
 
 IMAGE = {"n": 3, "step": 12310, "at": 1000.0, "bytes": 2_000_000, "stall_s": 0.03, "every_s": 60.0, "cost": 0.004}

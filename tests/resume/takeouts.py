@@ -45,12 +45,12 @@ def forgets(field: str, value: str) -> str:
 
 
 def unasked(reason: str) -> str:
-    """Lines after which `standing` of allow.py has nothing against what a sentence that ends so says."""
+    """Lines after which `standing` of unsupported.py has nothing against what a sentence that ends so says."""
     return f"_whole = standing\ndef standing():\n    reason = _whole()\n    return '' if reason.endswith({reason}) else reason\n"
 
 
 def allowed(reason: str) -> str:
-    """Lines after which a call that allow.py forbids with this sentence is not followed."""
+    """Lines after which a call that unsupported.py forbids with this sentence is not followed."""
     return f"_whole = _forbid\ndef _forbid(owner, name, reason):\n    return None if reason == words.{reason} else _whole(owner, name, reason)\n"
 
 
@@ -62,7 +62,7 @@ TAIL = """
 def _uncompared(self, kind, value=NOTHING):
     reader = self._reader
     if reader is None or not reader.more():
-        life.end_tail()
+        phases.end_tail()
         return self.put(kind, value)
     entry, _ = reader.next()
     if entry & 1:
@@ -74,7 +74,7 @@ Log._compare = _uncompared
 AT_ONCE = """
 _whole = swallowed
 def swallowed(which, what, write):
-    if life.phase != life.TAIL:
+    if phases.phase != phases.TAIL:
         return _whole(which, what, write)
     count[which] += len(what)
     if which == 0:
@@ -115,66 +115,66 @@ OPENED = ("test.txt", "0.25\n" * 64)
 
 TAKEOUTS = (
     # the tail
-    Takeout("the tail, value by value", "log.py", TAIL, "count_inside_c"),
-    Takeout("the loss at each backward", "shields.py", passes("_bits", "None"), "count_inside_c"),
-    Takeout("prints wait for the tail", "streams.py", AT_ONCE, "count_inside_c"),
-    Takeout("no image without a tail", "image.py", "TAIL_VALUES = 0\n", "slow_count_inside_c", kill=Kill("bare image", 0.0, 2)),
+    Takeout("the tail, value by value", "core/log.py", TAIL, "count_inside_c"),
+    Takeout("the loss at each backward", "compute/shields.py", passes("_bits", "None"), "count_inside_c"),
+    Takeout("prints wait for the tail", "world/streams.py", AT_ONCE, "count_inside_c"),
+    Takeout("no image without a tail", "image/images.py", "TAIL_VALUES = 0\n", "slow_count_inside_c", kill=Kill("bare image", 0.0, 2)),
     # where an image can be taken
-    Takeout("no image inside an expression", "points.py", ANYWHERE, "waits_for_the_block"),
-    Takeout("no image while a graph is alive", "graphs.py", passes("alive", "''"), "graph_of_known_tensors"),
+    Takeout("no image inside an expression", "image/points.py", ANYWHERE, "waits_for_the_block"),
+    Takeout("no image while a graph is alive", "compute/graphs.py", passes("alive", "''"), "graph_of_known_tensors"),
     # the closed world
-    Takeout("every living tensor and array is reached", "walk_closed.py", passes("unseen", "[]"), "tensor_in_a_future"),
-    Takeout("what a comprehension has collected", "walk_strays.py", passes("_collected", "None"), "collected_in_a_comprehension",
+    Takeout("every living tensor and array is reached", "state/reachability.py", passes("unseen", "[]"), "tensor_in_a_future"),
+    Takeout("what a comprehension has collected", "state/stack_values.py", passes("_collected", "None"), "collected_in_a_comprehension",
             kill=Kill("bare image", 0.2, 14)),
-    Takeout("unknown types of modules, data sets, hooks", "walk_closed.py", passes("strange", "None"), "packed_in_a_module"),
-    Takeout("gc.freeze", "walk_heap.py", "Heap.frozen = lambda self: False\n", "frozen_ring"),
-    Takeout("what only a library holds", "walk_kept.py", passes("add", "None") + passes("add_known", "None"), "default_collate_map"),
-    Takeout("what hangs on things of libraries", "walk_opaque.py", passes("add_foreign", "False"), "attribute_on_file"),
-    Takeout("settings of a worker's process", "watch.py", passes("settings", "()"), "worker_environ"),
+    Takeout("unknown types of modules, data sets, hooks", "state/reachability.py", passes("strange", "None"), "packed_in_a_module"),
+    Takeout("gc.freeze", "state/walk_heap.py", "Heap.frozen = lambda self: False\n", "frozen_ring"),
+    Takeout("what only a library holds", "state/library_held.py", passes("add", "None") + passes("add_known", "None"), "default_collate_map"),
+    Takeout("what hangs on things of libraries", "state/walk_opaque.py", passes("add_foreign", "False"), "attribute_on_file"),
+    Takeout("settings of a worker's process", "state/watch.py", passes("settings", "()"), "worker_environ"),
     # the same path
-    Takeout("variables as at the image", "restore.py", "_Restore.differs = lambda *_: None\n", "changed_once"),
-    Takeout("aliases as at the image", "restore.py", ALIAS, "one_of_two_closures"),
-    Takeout("call stack as at the image", "restore.py", STACK, "another_way_in"),
-    Takeout("printed text as at the image", "files.py", PRINTS, "printed_count"),
-    Takeout("events come from the recorded place", "log.py", "Log._check_site = lambda *_: None\n", "another_branch"),
-    Takeout("same script", "checks.py", forgets("'code'", SCRIPT), "module_edited_late", edit=("script.py", '"final", ', '"final", 1 + ')),
-    Takeout("same imported files", "checks.py", forgets("'code'", MODULES), "module_edited_late",
+    Takeout("variables as at the image", "image/restore.py", "_Restore.differs = lambda *_: None\n", "changed_once"),
+    Takeout("aliases as at the image", "image/restore.py", ALIAS, "one_of_two_closures"),
+    Takeout("call stack as at the image", "image/restore.py", STACK, "another_way_in"),
+    Takeout("printed text as at the image", "world/files.py", PRINTS, "printed_count"),
+    Takeout("events come from the recorded place", "core/log.py", "Log._check_site = lambda *_: None\n", "another_branch"),
+    Takeout("same script", "image/checks.py", forgets("'code'", SCRIPT), "module_edited_late", edit=("script.py", '"final", ', '"final", 1 + ')),
+    Takeout("same imported files", "image/checks.py", forgets("'code'", MODULES), "module_edited_late",
             between=("ending.py", "def ending(total):\n    return total + 1\n")),
-    Takeout("the same files are imported", "checks.py", IMPORTED, "imported_in_forward"),
-    Takeout("same versions, machine and variables", "checks.py", forgets("**_fixed, 'code'", "then['code']"), "kernels_by_variable",
+    Takeout("the same files are imported", "image/checks.py", IMPORTED, "imported_in_forward"),
+    Takeout("same versions, machine and variables", "image/checks.py", forgets("**_fixed, 'code'", "then['code']"), "kernels_by_variable",
             again=(("ATEN_CPU_CAPABILITY", "default"), ("MKL_CBWR", "COMPATIBLE"))),
-    Takeout("same number of threads", "walk_settings.py", CORES, "threads_at_the_end", again=(("CORES", "2"),)),
-    Takeout("same input", "checks.py", passes("_same_input", "True"), "held_out_set_open", before=OPENED, between=("test.txt", OTHER)),
-    Takeout("same input, opened in training", "handles.py", passes("_marks", "(0, 0)"), "read_line_by_line", before=("test.txt", "0.01\n" * 10 + "0.02\n" * 30),
+    Takeout("same number of threads", "state/walk_settings.py", CORES, "threads_at_the_end", again=(("CORES", "2"),)),
+    Takeout("same input", "image/checks.py", passes("_same_input", "True"), "held_out_set_open", before=OPENED, between=("test.txt", OTHER)),
+    Takeout("same input, opened in training", "world/handles.py", passes("_marks", "(0, 0)"), "read_line_by_line", before=("test.txt", "0.01\n" * 10 + "0.02\n" * 30),
             between=("test.txt", "0.01\n" * 10 + "0.03\n" * 30)),
     # what is not understood
-    Takeout("programs started in training", "allow.py", passes("_process", "None"), "notes_by_a_program"),
-    Takeout("programs beside it", "allow.py", passes("strangers", "[]"), "helper_that_counts"),
-    Takeout("sockets used in training", "allow.py", passes("_socket", "None"), "bytes_in_a_socket"),
-    Takeout("sockets that are open", "walk_library.py", passes("of_socket", "None"), "pair_of_sockets"),
-    Takeout("process groups", "allow.py", unasked("words.DISTRIBUTED"), "store_of_the_group"),
-    Takeout("libraries in C", "allow.py", passes("_library", "None"), "random_of_a_package"),
-    Takeout("functions in C", "allow.py", passes("_function_in_c", "None"), "random_of_this_process"),
-    Takeout("own extensions", "allow.py", unasked("'is an extension in C that is not known'"), "extension_that_counts"),
-    Takeout("threads beside it", "allow.py", passes("_thread_starts", "None"), "thread_that_counts"),
-    Takeout("databases", "allow.py", passes("_database", "None"), "database_now_and_then"),
-    Takeout("files written past Python", "scan.py", passes("unknown_writers", "None"), "written_by_number"),
-    Takeout("compiled models", "allow.py", allowed("COMPILE"), "compiler_that_declines"),
-    Takeout("scripted models", "allow.py", allowed("JIT"), "scripted_method"),
-    Takeout("signals", "allow.py", "_Heard.__call__ = lambda self, number, frame: self.handler(number, frame)\n", "signal_from_forward"),
+    Takeout("programs started in training", "image/unsupported.py", passes("_process", "None"), "notes_by_a_program"),
+    Takeout("programs beside it", "image/unsupported.py", passes("strangers", "[]"), "helper_that_counts"),
+    Takeout("sockets used in training", "image/unsupported.py", passes("_socket", "None"), "bytes_in_a_socket"),
+    Takeout("sockets that are open", "state/walk_library.py", passes("of_socket", "None"), "pair_of_sockets"),
+    Takeout("process groups", "image/unsupported.py", unasked("words.DISTRIBUTED"), "store_of_the_group"),
+    Takeout("libraries in C", "image/unsupported.py", passes("_library", "None"), "random_of_a_package"),
+    Takeout("functions in C", "image/unsupported.py", passes("_function_in_c", "None"), "random_of_this_process"),
+    Takeout("own extensions", "image/unsupported.py", unasked("'is an extension in C that is not known'"), "extension_that_counts"),
+    Takeout("threads beside it", "image/unsupported.py", passes("_thread_starts", "None"), "thread_that_counts"),
+    Takeout("databases", "image/unsupported.py", passes("_database", "None"), "database_now_and_then"),
+    Takeout("files written past Python", "world/foreign_writers.py", passes("unknown_writers", "None"), "written_by_number"),
+    Takeout("compiled models", "image/unsupported.py", allowed("COMPILE"), "compiler_that_declines"),
+    Takeout("scripted models", "image/unsupported.py", allowed("JIT"), "scripted_method"),
+    Takeout("signals", "image/unsupported.py", "_Heard.__call__ = lambda self, number, frame: self.handler(number, frame)\n", "signal_from_forward"),
 )
 
 
 def blind(base: Path) -> Path:
     """Hooks without the tail check, for those who want to know what stands behind it."""
     hooks = vendored(base)
-    _add(hooks, "log.py", TAIL)
-    _add(hooks, "image.py", "TAIL_VALUES = 0\n")
+    _add(hooks, "core/log.py", TAIL)
+    _add(hooks, "image/images.py", "TAIL_VALUES = 0\n")
     return hooks
 
 
 def _add(hooks: Path, file: str, lines: str) -> None:
-    target = hooks / "stoker_hooks" / "ghost" / file
+    target = hooks / "stoker_hooks" / "resume" / file
     target.write_text(f"{target.read_text('utf-8')}\n\n{lines}", "utf-8")
 
 

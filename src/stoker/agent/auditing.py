@@ -86,7 +86,9 @@ class Auditor:
             self._sweep()
             return False
         hooks = os.fsdecode(env.get(b"PYTHONPATH", b"").split(b":")[0])
-        if not all(os.path.isfile(os.path.join(hooks, name)) for name in ("sitecustomize.py", "stoker_hooks/ghost/auditor.py")):
+        auditors = ("stoker_hooks/resume/audit/auditor.py", "stoker_hooks/ghost/auditor.py")  # now, in older hooks
+        there = [os.path.isfile(os.path.join(hooks, name)) for name in ("sitecustomize.py",) + auditors]
+        if not there[0] or not any(there[1:]):
             return self._tell({"why": "Stoker's hooks are no longer in %s" % hooks})  # without them it would train for real
         free, needed = memory_bytes()[1], number(used.get("rss_bytes")) * 1.2 + AUDIT_SPARE
         if free is not None and free < needed:

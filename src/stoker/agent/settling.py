@@ -67,7 +67,8 @@ def give_files_back(att: Attempt) -> None:
     if not files_stand_back(att) or not os.path.isdir(hooks):
         return
     import subprocess
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from stoker_hooks.ghost import as_found; as_found.at_the_end(sys.argv[2])"
+    here = "stoker_hooks.resume.world" if os.path.isdir(os.path.join(hooks, "stoker_hooks/resume")) else "stoker_hooks.ghost"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from %s import as_found; as_found.at_the_end(sys.argv[2])" % here
     env = {**{name: os.environ[name] for name in LOGIN_ENV if name in os.environ}, RUN_MARK: att.id, RUN_DIR_MARK: att.run_dir,
            "STOKER_ATTEMPT": str(att.n)}
     try:

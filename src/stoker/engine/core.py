@@ -486,9 +486,10 @@ class Core:
 
 def stop_recording() -> None:
     """Under `stoker run` the hooks record an unmodified script; this one saves and resumes by itself."""
-    fate, words = (sys.modules.get(f"stoker_hooks.ghost.{name}") for name in ("fate", "words"))
-    if fate is not None and words is not None:
-        fate.refuse_for_all(words.ENGINE)
+    for end, words in (("resume.core.outcome", "resume.core.words"), ("ghost.fate", "ghost.words")):  # now, in older hooks
+        found = [sys.modules.get(f"stoker_hooks.{name}") for name in (end, words)]
+        if None not in found:
+            found[0].refuse_for_all(found[1].ENGINE)
 
 
 def _of_user() -> FrameType | None:

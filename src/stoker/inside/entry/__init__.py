@@ -27,12 +27,12 @@ def begin() -> None:
     from . import handlers, imports, uncaught
     unseen.leave_stacks()
     if os.environ.get("STOKER_AUDIT") == "child":
-        from ..ghost import auditor
+        from ..resume.audit import auditor
         auditor.begin(what)
     if resume:
-        from ..ghost import files, world
+        from ..resume.world import asked, files
         files.install_early()
-        world.install_early()
+        asked.install_early()
         imports.after("random", _start_of_random)
         imports.after("numpy", _start_of_numpy)
     if rehearsed:
@@ -118,7 +118,7 @@ def _watch_numbers() -> None:
 
 
 def _start_of_random(module: object) -> None:
-    from ..ghost import values
+    from ..resume.compute import values
     values.python_rng_begins(module)
 
 
@@ -127,7 +127,7 @@ def _start_of_numpy(module: object) -> None:
 
     import numpy.random  # noqa: F401  # a lazy module, as W&B makes of numpy, does not bring it by itself yet
 
-    from ..ghost import values
+    from ..resume.compute import values
     values.numpy_rng_begins(module)
 
 
@@ -141,12 +141,12 @@ def _torch_is_here(torch: object, what: str, resume: bool, tuned: bool = False) 
         _open_stacks()
         _start_clock(what, resume)
     if resume:
-        from .. import ghost
-        why = ghost.install()
+        from .. import resume as exact
+        why = exact.install()
         if "stoker_hooks.clock" in sys.modules:
             _clock_after_ghost()
     if what == "script" and os.environ.get("STOKER_DIGEST"):
-        from ..ghost import digest
+        from ..resume.compute import digest
         digest.install()
     record(torch=str(getattr(torch, "__version__", "")), after_s=round(time.monotonic() - _START, 3), **({"why": why} if why else {}))
 
@@ -192,7 +192,7 @@ def _start_clock(what: str, resume: bool) -> None:
 
 def _tell_of_children() -> None:
     from ..clock import made
-    from ..ghost import spawned
+    from ..resume.world import spawned
     made.child_trains = spawned.trains
 
 
@@ -200,9 +200,10 @@ def _clock_after_ghost() -> None:
     """A life that goes to an image is measured from there on."""
     from .. import clock
     from ..clock import timed
-    from ..ghost import life, points
+    from ..resume.core import phases
+    from ..resume.image import points
     points.taken = timed.image_taken
-    if life.target is not None:
-        life.on_tail_end.append(clock.begin)
+    if phases.target is not None:
+        phases.on_tail_end.append(clock.begin)
     else:
         clock.begin()

@@ -141,8 +141,8 @@ def process() -> int:
 
 def silent() -> bool:
     """Whether nothing is written now: the life before has done that."""
-    life = _modules.get("stoker_hooks.ghost.life")
-    return life is not None and life.phase == life.GHOST
+    phases = _modules.get("stoker_hooks.resume.core.phases")
+    return phases is not None and phases.phase == phases.GHOST
 
 
 def parameters(source: str, values: dict) -> None:

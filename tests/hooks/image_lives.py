@@ -46,7 +46,7 @@ class Lives:
 
     def __init__(self, root):
         self.root, self.second, self.told, self.shifts = root, False, {}, []
-        self.acts = (functools.partial(images.take, {}), lambda: restore.resume(phases.target))
+        self.acts = (functools.partial(images.take, {}), restore.resume)
 
     def __iter__(self):
         self.left = [False, True]
@@ -145,7 +145,7 @@ def what_moves_on_before_the_writer_comes(lives):
         start(run, args)
 
     images._start_thread = late
-    lives.acts = (functools.partial(images.take, where), lambda: restore.resume(phases.target))
+    lives.acts = (functools.partial(images.take, where), restore.resume)
     try:
         for _ in lives:
             if lives.second:

@@ -339,3 +339,24 @@ _PLACES = {  # and of (tree, find, what this life has there)
     "set": _set,
     **{_KINDS[kind]: _pairs for kind in _DICTS},
 }
+
+
+class Stored:
+    """What the parts handed in when the image was taken, by number."""
+
+    def __init__(self, work):
+        self._work = work
+
+    def get(self, number: int):
+        torch = sys.modules["torch"]
+        kind, dtype, shape, source = self._work.meta["extra"][number]
+        raw = bytearray(self._work.bytes_of(source))
+        if kind == "array":
+            import numpy
+            return numpy.frombuffer(raw, dtype=dtype).reshape(shape)
+        flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
+        return flat.view(dtype_of(dtype)).reshape(shape)
+
+
+def dtype_of(name: str):
+    return getattr(sys.modules["torch"], name.rpartition(".")[2])

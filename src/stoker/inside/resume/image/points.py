@@ -268,7 +268,7 @@ def _resume(frame: object) -> None:
     phases.depth = 1
     try:
         _told.update(resumed_at=_monotonic(), step=phases.steps)
-        _told.update(restore.resume(phases.target))
+        _told.update(restore.resume())
         graphs.guard()
         phases.end_ghost()
     finally:

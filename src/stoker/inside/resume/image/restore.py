@@ -12,7 +12,7 @@ import time
 
 from ...looks import isinstance
 from ..compute import gradients
-from ..core import internals, outcome, words
+from ..core import internals, leaves, outcome, phases, words
 from ..data import reopen
 from ..state import changed, generators, joined, reachability, storages, walk, walk_values
 from . import codec, images
@@ -21,11 +21,13 @@ _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _JOINTS = re.compile(r"[.\[<{]")  # where a path goes on to a part
 
 
-def resume(target) -> dict:
-    """`{"put_back": [path], "seconds": float}`; what does not fit ends this life by `outcome.diverged`."""
+@leaves.quietly
+def resume() -> dict:
+    """Put the image of this life in place; the caller stands at its line. `{"put_back": [path], "seconds": float}`; what does not fit
+    ends this life by `outcome.diverged`."""
     begun = _clock()
     torch = sys.modules["torch"]
-    work = _Restore(target)
+    work = _Restore(phases.target)
     work.compare()
     images.put_files_back()
     with torch.no_grad():
@@ -39,23 +41,6 @@ def resume(target) -> dict:
     work.now.stack[-1].f_locals  # noqa: B018 - a traced frame writes its snapshot back over cells that were just filled
     work.now.close()
     return {"put_back": sorted(set(work.put_back)), "seconds": round(_clock() - begun, 3)}
-
-
-class Stored:
-    """What the parts handed in when the image was taken, by number."""
-
-    def __init__(self, work):
-        self._work = work
-
-    def get(self, number: int):
-        torch = sys.modules["torch"]
-        kind, dtype, shape, source = self._work.meta["extra"][number]
-        raw = bytearray(self._work.bytes_of(source))
-        if kind == "array":
-            import numpy
-            return numpy.frombuffer(raw, dtype=dtype).reshape(shape)
-        flat = torch.frombuffer(raw, dtype=torch.uint8) if raw else torch.empty(0, dtype=torch.uint8)
-        return flat.view(_dtype(dtype)).reshape(shape)
 
 
 class _Restore:
@@ -262,7 +247,7 @@ class _Restore:
             raw = _bytes_tensor(self.bytes_of(source)).clone() if source[2] else torch.empty(0, dtype=torch.uint8)
             self.made[group] = raw.to(form[3])
         storage = self.made[group].untyped_storage()
-        return torch.empty(0, dtype=_dtype(form[1]), device=form[3]).set_(storage, offset, tuple(form[2]), tuple(stride))
+        return torch.empty(0, dtype=codec.dtype_of(form[1]), device=form[3]).set_(storage, offset, tuple(form[2]), tuple(stride))
 
     def _grad(self, path: str) -> None:
         owner = self.now.tensors.get(path[: -len(".grad")])
@@ -418,7 +403,7 @@ class _Restore:
     def parts(self) -> None:
         for name, part in images.parts:
             if name in self.meta["parts"]:
-                part.load(self.meta["parts"][name], Stored(self))
+                part.load(self.meta["parts"][name], codec.Stored(self))
 
     def look_again(self) -> None:
         """All must hang together as it did. What samplers and data sets of the script's did on the way back to their place they had done
@@ -477,10 +462,6 @@ def _tuples(value):
 
 
 _ABSENT = object()
-
-
-def _dtype(name: str):
-    return getattr(sys.modules["torch"], name.rpartition(".")[2])
 
 
 def _bytes_tensor(view):

@@ -20,19 +20,8 @@ import weakref
 
 from ...looks import isinstance, vars
 from ..core import leaves
-from ..core.leaves import PLAIN
 from . import walk_library, walk_opaque, walk_pickled
-from .walk_code import (
-    of_builtin,
-    of_cell,
-    of_function,
-    of_lru,
-    of_method,
-    of_module,
-    of_partial,
-    of_property,
-    of_wrapped,
-)
+from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
 from .walk_values import (
     of_array,
     of_bytes_like,
@@ -109,7 +98,7 @@ def _classify(kind: type):
         return handler
     if handler is None:
         return _with_attributes(_nothing) if leaves.is_opaque(base) else None
-    if base in PLAIN:
+    if base in leaves.PLAIN:
         return of_plain_subclass
     return handler if handler is of_instance or handler in _ATTRIBUTES_TOO else _with_attributes(handler)
 
@@ -172,7 +161,7 @@ def _type(walk, thing, path):
     if not is_user_kind(thing):
         if of_a_package(thing):
             for name, value in list(vars(thing).items()):
-                if type(value) in PLAIN and not name.startswith("__"):
+                if type(value) in leaves.PLAIN and not name.startswith("__"):
                     walk.add(value, f"{path}.{name}", thing, name, "attr")
         return
     if is_strict(thing):
@@ -253,7 +242,7 @@ def of_a_package(kind: type) -> bool:
 def _loader(walk, thing, path):
     for word in ("dataset", "sampler", "batch_sampler", "collate_fn", "worker_init_fn"):
         part = thing.__dict__.get(word)
-        if part is not None and type(part) not in PLAIN:
+        if part is not None and type(part) not in leaves.PLAIN:
             walk.strict.append((part, f"{path}.{word}"))
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.add_attributes(thing, path, ("_iterator", "_BaseDataLoaderIter"))
@@ -288,7 +277,7 @@ def _optimizer(walk, thing, path):
         place = places.get(id(key))
         if place is not None:
             entries.append((0, place, key, value))
-        elif type(key) in PLAIN:
+        elif type(key) in leaves.PLAIN:
             entries.append((1, repr(key), key, value))
         else:
             walk.refusals.append(f"the state of {leaves.name_of(type(thing))} belongs to an object that is not one of its parameters")
@@ -424,7 +413,7 @@ def of_unknown(walk, thing, path):
         walk.add_attributes(thing, path)
 
 
-_EXACT: dict = dict.fromkeys(PLAIN, of_value)
+_EXACT: dict = dict.fromkeys(leaves.PLAIN, of_value)
 _EXACT.update({
     dict: of_dict, collections.OrderedDict: _with_attributes(of_dict), collections.defaultdict: of_defaultdict, list: of_sequence,
     tuple: of_sequence, collections.deque: of_deque, set: of_set, frozenset: of_set,

@@ -20,7 +20,7 @@ NEAR = Kill("bare image", 0.25, 2)  # a short tail: what a difference does late 
 
 @dataclass(frozen=True)
 class Takeout:
-    """A check, what takes it out (file under ghost/ and lines added to it) and a script that tries to get past it."""
+    """A check, what takes it out (file under resume/ and lines added to it) and a script that tries to get past it."""
 
     check: str
     file: str

@@ -127,11 +127,10 @@ def _let_go() -> None:
     """What runs last of all that we do at exit. Python takes the script's modules apart after it, and calls each `__del__`: what we still
     held would live on, or find its globals gone."""
     from .data import loader_state
-    from .image import images
-    from .state import library_held, walk_heap, walk_kinds
+    from .state import changed, library_held, walk_heap, walk_kinds
     phases.leaving = True
     phases.turn_off()
-    for part in (images, loader_state, library_held, walk_kinds, walk_heap):
+    for part in (changed, loader_state, library_held, walk_kinds, walk_heap):
         part.forget()
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from real.sshd import Sshd, wait_for
 from stoker.backends.channel import WINDOW
-from stoker.backends.process import ProcessBackend
+from stoker.backends import registry
+from stoker.backends.base import Backend
 from stoker.base.errors import TargetError
 from stoker.hosts.ssh import SshHost
 
@@ -20,8 +21,8 @@ LOGS = 13  # more than sshd's MaxSessions
 
 
 @pytest.fixture
-def backend(sshd: Sshd, short_tmp: Path) -> Iterator[ProcessBackend]:
-    made = ProcessBackend(SshHost("127.0.0.1", options=sshd.options), str(short_tmp / "far"))
+def backend(sshd: Sshd, short_tmp: Path) -> Iterator[Backend]:
+    made = registry.make("process", SshHost("127.0.0.1", options=sshd.options), str(short_tmp / "far"))
     yield made
     made.close()
 

@@ -175,7 +175,8 @@ def _with_content(real: object, args: tuple, kwargs: dict, recorded: object) -> 
     try:
         array = real(*args, **kwargs)
         if array.dtype != recorded.dtype or array.shape != recorded.shape:
-            outcome.diverged(f"numpy() returned {recorded.dtype}{recorded.shape} in the recording, and returns {array.dtype}{array.shape} now")
+            then, now = f"{recorded.dtype}{recorded.shape}", f"{array.dtype}{array.shape}"
+            outcome.diverged(f"numpy() returned {then} in the recording, and returns {now} now")
         if not array.flags.writeable or 0 in array.strides:
             return recorded
         array[...] = recorded

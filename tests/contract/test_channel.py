@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from real.sshd import Sshd, wait_for
-from stoker.backends.channel import WINDOW
 from stoker.backends import registry
 from stoker.backends.base import Backend
+from stoker.backends.channel import WINDOW
 from stoker.base.errors import TargetError
 from stoker.hosts.ssh import SshHost
 

@@ -1,4 +1,4 @@
-"""Measure what Stoker claims: `python benchmarks/run.py [--short] [--only NAME] [--json FILE]`.
+"""Measure what Stoker claims: `python benchmarks/run.py [--short] [--part 1/2] [--only NAME] [--json FILE]`.
 
 The full form takes a night and writes build/benchmarks.md, anew after each claim, for this machine; docs/benchmarks.md tells of
 ours. The short form (minutes, for CI) shows that everything can be measured; its numbers are rough.
@@ -156,12 +156,28 @@ def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> s
     return "\n".join(lines) + "\n"
 
 
+def part_of(names: list[str], part: str) -> list[str]:
+    """Every second claim for "1/2" and the others for "2/2": what runs side by side where the numbers do not matter. "": all.
+
+    Raises ValueError for anything else.
+    """
+    if not part:
+        return names
+    number_of, parts = map(int, part.split("/"))
+    if not 1 <= number_of <= parts:
+        raise ValueError(f"{part} is not a part")
+    return names[number_of - 1::parts]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="small sizes, minutes in all, no page")
+    parser.add_argument("--part", default="", metavar="K/N", help="every N-th claim, from the K-th; with --short")
     parser.add_argument("--only", action="append", choices=list(CLAIMS), help="one claim (may be given again); no page")
     parser.add_argument("--json", metavar="FILE", help="write machine and rows there")
     args = parser.parse_args()
+    if args.part and not args.short:
+        parser.error("--part needs --short: a number is measured alone")
     where, began = machine(), time.monotonic()
     print(", ".join(f"{k} {v}" for k, v in where.items()))
 
@@ -174,7 +190,7 @@ def main() -> int:
             PAGE.parent.mkdir(exist_ok=True)
             PAGE.write_text(page(rows, failures, where, took))
 
-    rows, failures = measure(args.only or list(CLAIMS), args.short, keep)
+    rows, failures = measure(part_of(args.only or list(CLAIMS), args.part), args.short, keep)
     missed = sum(not row["met"] for row in rows)
     print(f"\n{len(rows)} numbers, {missed} targets missed, {len(failures)} failures, {time.monotonic() - began:.0f} s")
     return 1 if failures else 0

@@ -3,80 +3,92 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
+from benchmarks import many_runs
 from benchmarks.ground import until
 from console_place import Place
 
-from stoker.base.errors import NotFound
+from stoker.base.config import Home
+from stoker.client import Client
 from stoker.console import cores, table
 from stoker.console.app import Rendered
 from stoker.console.lasts import last_values
 from stoker.console.source import Source
 
+COUNT = 1250
 
-class Server:
-    """Stands for a server with thousands of runs, and counts what is asked of it."""
 
-    def __init__(self, count: int) -> None:
-        self.all = {f"r{n:05}": run(n) for n in range(count)}
+class Counted(Client):
+    """A client that also notes what it asks its server for."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(Home(place.ground.home), start=False)
         self.asked: list[str] = []
 
-    def runs(self, *, all: bool = False, limit: int = 200) -> list[dict]:
-        self.asked.append("all" if all and limit > 100 else "newest" if all else "active")
-        found = sorted(self.all.values(), key=lambda each: each["created_at"], reverse=True)
-        return [each for each in found if all or each["state"] == "running"][:limit]
+    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
+        self.asked.append("all" if all and limit > table.NEWEST else "newest" if all else "active")
+        return super().runs(all=all, folder=folder, limit=limit)
 
-    def run(self, ref: str) -> dict:
+    def run(self, ref: str, active: bool = False) -> dict:
         self.asked.append(ref)
-        if ref not in self.all:
-            raise NotFound(f"There is no run '{ref}'.")
-        return self.all[ref]
+        return super().run(ref, active)
 
 
-def run(n: int, state: str = "done") -> dict:
-    return {"id": f"r{n:05}", "name": f"run-{n}", "state": state, "created_at": f"2026-01-01T{n:06}", "command": ["python"], "tags": [],
-            "note": "", "attempts": 1, "target": "far"}
+@pytest.fixture
+def old(place: Place) -> Iterator[list[str]]:
+    """The ids of many runs that have ended, in the store of a real server, the oldest first."""
+    ids = many_runs.copies(place.ground, place.ended["id"], COUNT)
+    yield ids
+    many_runs.forget(place.ground, ids)
 
 
-def test_thousands_of_runs_are_asked_for_once():
-    server, now = Server(3000), [0.0]
-    server.all["r00005"]["state"] = "running"
-    known = table.Table(server, lambda: now[0])
-    assert [len(known.look()), server.asked] == [3000, ["newest", "all"]]
-    assert known.look()[0]["id"] == "r00005", "active ones first"
-    server.asked.clear()
-    server.all["r00005"] = run(5, "failed")
-    server.all["r03000"] = run(3000, "running")
-    del server.all["r02999"]
+def test_many_runs_are_asked_for_once(place: Place, old):
+    client, now = Counted(place), [0.0]
+    many_runs.older(place.ground, place.active["id"])
+    known = table.Table(client, lambda: now[0])
     found = known.look()
-    assert server.asked == ["newest", "active", "r00005"]
-    assert [each["id"] for each in found[:2]] == ["r03000", "r02998"], "a new one came, the newest was removed"
-    assert next(each for each in found if each["id"] == "r00005")["state"] == "failed"
-    server.asked.clear()
-    del server.all["r00007"]
+    assert [len(found), client.asked] == [COUNT + 2, ["newest", "all"]]
+    assert [each["id"] for each in found[:3]] == [place.active["id"], place.ended["id"], old[-1]], "active ones first, then the newest"
+
+    client.asked.clear()
+    client.stop(place.active["id"])
+    client.wait(place.active["id"], 60)
+    added = many_runs.copies(place.ground, place.ended["id"], 1, name="added", newer=True)
+    many_runs.forget(place.ground, [*old[-2:-1], *old[7:8]])
+    found = known.look()
+    assert client.asked == ["newest", "active", place.active["id"]]
+    assert [each["id"] for each in found[:4]] == [*added, place.ended["id"], old[-1], old[-3]], "one came, one of the newest was removed"
+    assert next(each["state"] for each in found if each["id"] == place.active["id"]) == "stopped"
+    assert old[7] in {each["id"] for each in found}, "an old one that is gone is not noticed yet"
+
+    client.asked.clear()
     now[0] += table.WHOLE_S + 1
-    assert "r00007" not in {each["id"] for each in known.look()}
-    assert "all" in server.asked
+    assert old[7] not in {each["id"] for each in known.look()}
+    assert "all" in client.asked
+    many_runs.forget(place.ground, added)
 
 
-def test_a_run_that_was_active_and_is_gone():
-    server = Server(500)
-    server.all["r00005"]["state"] = "running"
-    known = table.Table(server)
-    known.look()
-    del server.all["r00005"]
-    assert len(known.look()) == 499
+def test_a_run_that_was_active_and_is_gone(place: Place, old):
+    active = place.ground.detach("--name", "gone", "--", "python", "waits.py")["id"]
+    many_runs.older(place.ground, active)
+    client = Counted(place)
+    known = table.Table(client)
+    assert known.look()[0]["id"] == active
+    client.rm(active, force=True)
+    assert until(lambda: active not in {each["id"] for each in known.look()}, 60)
+    assert client.asked.count("all") == 1
 
 
-def test_a_list_comes_in_pages():
-    source = Source(Server(1250))
+def test_a_list_comes_in_pages(place: Place, old):
+    source = Source(Client(Home(place.ground.home), start=False))
     first, last = source.runs({}), source.runs({"page": "13"})
-    assert [len(first["runs"]), first["pages"], first["found"], len(last["runs"]), last["first"]] == [100, 13, 1250, 50, 1201]
+    assert [len(first["runs"]), first["pages"], first["found"], len(last["runs"]), last["first"]] == [100, 13, COUNT + 2, 52, 1201]
     assert source.runs({"page": "99"})["page"] == 13
     assert source.runs({"page": "-1"})["page"] == 1
-    assert source.runs({"page": "x", "grep": "run-77"})["found"] == 11
+    assert source.runs({"page": "x", "grep": "old-00077"})["found"] == 10
 
 
 def test_what_has_not_changed_is_made_once():
@@ -136,14 +148,15 @@ def test_a_sweep_is_begun_in_the_browser(place: Place):
     ({"command": "python 'open"}, "cannot be read"), ({"params": "lr=1 --env=A=B"}, ""), ({"name": "--dry-run"}, "name of a sweep"),
 ])
 def test_what_cannot_be_a_sweep(place: Place, change, says):
-    before = {each["id"] for each in place.ground.runs()}
+    client = Client(Home(place.ground.home), start=False)
+    before = {each["id"] for each in client.runs(all=True)}
     form = {"folder": str(place.ground.work), "command": "python train.py 1", "params": "lr=1", **change}
     answer = place.reader.open("POST", "/sweeps", urlencode(form), Origin=f"http://{place.reader.host}", Accept="application/json")
     told = json.loads(answer.read())
     if says:
         assert answer.status == 400
         assert says in told["message"]
-        assert {each["id"] for each in place.ground.runs()} == before
+        assert {each["id"] for each in client.runs(all=True)} == before
     else:
         assert told["runs"][0]["command"][-1] == "1 --env=A=B", "a value, never an option"
         place.ground.wait_state(told["runs"][0]["id"], timeout_s=90)

@@ -38,6 +38,17 @@ for n in range(40_000):
 print("the very last line", flush=True)
 time.sleep(600)
 """
+DRAWS = """
+import pathlib, time
+from matplotlib.figure import Figure
+for n in range(1, 4):
+    while n == 3 and not pathlib.Path("go").exists():
+        time.sleep(0.1)
+    figure = Figure(figsize=(n, 1))
+    figure.subplots().plot([1, n])
+    figure.savefig("<b>.png", dpi=100)
+time.sleep(600)
+"""
 HIDE = """(hidden) => {
   Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
   document.dispatchEvent(new Event("visibilitychange"));
@@ -72,6 +83,43 @@ def test_a_tab_that_nobody_looks_at_asks_nothing_and_wakes_at_the_end_of_the_log
     page.wait_for_function("() => Number(document.querySelector('#log').dataset.lines) > 1500")
     ground.stoker("rm", "--force", "--yes", "burst").ok()
     expect(page.locator("#away")).to_have_text("This is no longer there.", timeout=WAIT_MS)
+
+
+@pytest.mark.real("chromium")
+def test_captured_pictures_are_shown_by_name_and_step(ground: Ground, chromium):
+    from playwright.sync_api import expect
+
+    ground.script("draws.py", DRAWS)
+    run = ground.detach("--name", "draws", "--", "python", "draws.py")
+    _, reader = start_console(ground)
+    page = chromium.new_page(viewport={"width": 1280, "height": 900}, locale="en-US")
+    page.set_default_timeout(WAIT_MS)
+    page.goto(reader.url)
+    page.goto(f"http://{reader.host}/runs/draws")
+    slider, picture = page.locator(".shot input"), page.locator(".shot img")
+
+    def wide() -> int:
+        return picture.evaluate("(image) => image.decode().then(() => image.naturalWidth)")
+    expect(slider).to_have_attribute("max", "1", timeout=WAIT_MS)
+    expect(page.locator(".shot h3")).to_have_text("<b>")
+    assert picture.get_attribute("loading") == "lazy"
+    picture.scroll_into_view_if_needed()
+    assert wide() == 200, "the newest"
+    slider.press("Home")
+    assert wide() == 100
+    ground.script("go", "")
+    expect(slider).to_have_attribute("max", "2", timeout=WAIT_MS)
+    assert wide() == 100, "the one that is looked at stays"
+    slider.press("End")
+    assert wide() == 300
+    expect(page.locator(".shot output")).to_have_text("# 3")
+
+    def told() -> list[dict]:
+        return page.request.get(f"http://{reader.host}/runs/draws/pictures.json").json()["pictures"]
+    pictures = told()
+    assert [(each["name"], each["source"], [step for step, _ in each["steps"]]) for each in pictures] == [("<b>", "matplotlib", [1, 2, 3])]
+    ground.attempt_file(run["id"], 1, f"hooks/{pictures[0]['steps'][0][1].split('hooks/')[1]}").unlink()
+    assert len(told()[0]["steps"]) == 2, "the oldest made room"
 
 
 @pytest.mark.real("chromium")

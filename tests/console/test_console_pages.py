@@ -150,9 +150,10 @@ def test_files_are_listed_shown_and_brought(place: Place):
     assert "sandbox" in text.headers["Content-Security-Policy"]
 
 
-@pytest.mark.parametrize("path", ["../../../etc/passwd", "/etc/passwd", "..%2f..%2fetc/passwd", "train.py", "", "note.txt%00", "."])
+@pytest.mark.parametrize("path", ["../../../etc/passwd", "/etc/passwd", "..%2f..%2fetc/passwd", "train.py", "", "note.txt%00", ".",
+                                  "attempts/1/hooks/pictures/../numbers.jsonl", "attempts/1/hooks/pictures/none.png"])
 def test_other_paths_are_refused(place: Place, path):
-    for page in ("file", "preview", "preview.json"):
+    for page in ("file", "preview", "preview.json", "picture"):
         assert place.reader.open("GET", f"/runs/{place.ended['id']}/{page}?path={path}").status == 404
     for page in ("/static/../door.py", "/static/..%2fdoor.py", "/static/%2fetc%2fpasswd", "/runs/..%2f..%2fetc"):
         assert place.reader.open("GET", page).status == 404

@@ -51,7 +51,9 @@ def _key(told: dict) -> str:
     numbers = told.get("numbers") or {}
     counts = sum(each["count"] for each in (numbers.get("metrics") or {}).values())
     used = int((told.get("used_s") or 0) // 10)  # its use of the machine is drawn anew then
-    return f"{told['state']} {told['attempts']} {used} {counts} {numbers.get('now')} {(told.get('progress') or {}).get('step')}"
+    step = (told.get("progress") or {}).get("step")
+    shown = (told["state"], told["attempts"], used, counts, numbers.get("pictures"), numbers.get("now"), step)
+    return " ".join(map(str, shown))
 
 
 def compare(source: Source, request: Request) -> dict:
@@ -134,6 +136,21 @@ def diff(request: Request) -> Response:
                     "text/x-diff; charset=utf-8")
 
 
+def pictures(source: Source, request: Request) -> dict:
+    """The pictures that were captured of a run. `{"pictures", "elsewhere"}`; elsewhere: the machine that holds them, if not this one."""
+    told = source.run(request.path_params["ref"])
+    found = source.numbers(told["id"], (), POINTS)["pictures"]
+    if not files.here(told):
+        return {"pictures": [], "elsewhere": told["target"] if found else None}
+    return {"pictures": files.by_name(told, found), "elsewhere": None}
+
+
+def picture(request: Request) -> Response:
+    """One captured picture. It never changes."""
+    found = files.picture(request.app.state.source.run(request.path_params["ref"]), one(request, "path"))
+    return _file(found, shown=True, cache="private, max-age=86400, immutable")
+
+
 def spark(request: Request) -> Response:
     """A small picture of the curve that stands for a run."""
     source: Source = request.app.state.source
@@ -201,11 +218,14 @@ def _stream(source: Iterator[bytes], kind: str, headers: dict[str, str]) -> Resp
 def file(request: Request) -> Response:
     """A file of a run: as a download, or with `show` as a picture. Its own scripts never run."""
     source: Source = request.app.state.source
-    found = files.find(source.run(request.path_params["ref"]), one(request, "path"))
+    return _file(files.find(source.run(request.path_params["ref"]), one(request, "path")), shown=bool(one(request, "show")))
+
+
+def _file(found: files.File, *, shown: bool, cache: str = "no-store") -> Response:
     name = quoted(PurePosixPath(found.path).name)
-    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": "no-store",
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": cache,
                "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
-    if one(request, "show") and found.image:
+    if shown and found.image:
         return _stream(found.pieces(), found.image, {**headers, "content-disposition": "inline"})
     return _stream(found.pieces(), "application/octet-stream", headers)
 
@@ -301,7 +321,8 @@ ROUTES = [
     _twin_only(f"{RUN}/log/find.json", log_find),
     _twin_only(f"{RUN}/usage.json", usage), *_page(f"{RUN}/code", "code.html", code), Route(f"{RUN}/diff.patch", diff),
     Route(f"{RUN}/spark.svg", spark), Route(f"{RUN}/log.txt", log_text), Route(f"{RUN}/log/live", log_live),
-    Route(f"{RUN}/file", file), *_page(f"{RUN}/preview", "file.html", preview),
+    _twin_only(f"{RUN}/pictures.json", pictures), Route(f"{RUN}/picture", picture), Route(f"{RUN}/file", file),
+    *_page(f"{RUN}/preview", "file.html", preview),
     *(Route(f"{RUN}/{verb.__name__}", button(verb), methods=["POST"]) for verb in (stop, start, keep, label)),
     Route(f"{RUN}/rm", button(rm, "/runs"), methods=["POST"]),
     *_page(RUN, "run.html", run),

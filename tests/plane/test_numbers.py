@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from pathlib import Path
 
 import pytest
 
-from stoker.plane.numbers import comparison, parameters, words
+from stoker.plane.numbers import comparison, files, index, parameters, words
 from stoker.plane.numbers.curves import HELD_MAX, Curve, join, thin, told
 from stoker.plane.numbers.files import LINE_MAX, File
 from stoker.plane.numbers.reader import Numbers, Reader, chosen, latest
@@ -126,7 +127,105 @@ def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Pat
     assert File(tmp_path / "metrics.jsonl", "engine").read() == []
 
 
+# ---- the index of a large file
+
+def large(path: Path, begin: int = 0, count: int = 400) -> None:
+    write(path, *([{"begin": 1.0, "pid": 7, "rank": 0}, {"pid": 7, "from": "argparse", "parameters": {"lr": 0.1}},
+                   {"pid": 7, "from": "wandb", "summary": {"best": 0.5}},
+                   {"step": 3, "pid": 7, "from": "wandb", "picture": {"name": "a", "file": "pictures/7-1-a.png", "bytes": 9}}] if not begin else []),
+          *({"step": n, "at": 1.0 + n, "pid": 7, "from": "wandb", "values": {"loss": 1 / (n + 1), "\udcff": float(n)}} for n in range(begin, begin + count)))
+
+
+def all_of(found: Numbers) -> list:
+    return [found.parameters, found.results, found.pictures, [(one.name, one.source, one.axis, one.count, points(one)) for one in found.curves]]
+
+
+@pytest.fixture
+def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A run folder with a file that is large, once read; and the index that was kept."""
+    monkeypatch.setattr(files, "INDEXED", 10_000)
+    monkeypatch.setattr(index, "PROBE", 100)
+    path = attempt(tmp_path, 1) / "hooks" / "numbers.jsonl"
+    large(path)
+    Reader(tmp_path).read([1])
+    return path, tmp_path / "index" / "1-numbers"
+
+
+def test_a_large_file_is_read_once_and_then_only_what_was_appended(indexed: tuple[Path, Path], tmp_path: Path):
+    path, kept = indexed
+    large(path, 400, 3)
+    whole = all_of(Reader(tmp_path, all_points=True).read([1]))
+    assert [one[0] for one in whole[3]] == ["loss", "\udcff"], "the rank in the line of a begin is no number of the training"
+    assert whole[3][0][3] == 403
+    data = bytearray(path.read_bytes())
+    data[200:9000] = b"x" * 8800
+    path.write_bytes(data)
+    assert all_of(Reader(tmp_path).read([1])) == whole, "what the index tells of is not read again"
+    kept.unlink()
+    assert all_of(Reader(tmp_path).read([1])) != whole
+
+
+def test_a_torn_an_old_or_a_forged_index_is_made_anew(indexed: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, kept = indexed
+    whole, good = all_of(Reader(tmp_path, all_points=True).read([1])), kept.read_bytes()
+    line = good.index(b"\n")
+    forged = json.loads(good[9:line])
+    forged["told"]["lives"] = [{"rank": 0, "began": 0.0, "curves": [[["wandb", "", "x"], "step", 5]]}]
+    header = json.dumps(forged).encode()
+    for bad in (b"", good[:5], good[:line], good[:line + 1], good[:-8], good[:-1], good + b"12345678", good[:-3] + b"xxx",
+                good.replace(b'"offset"', b'"0ffset"', 1), b"%08x %s\n" % (zlib.crc32(header), header) + good[line + 1:], b"[" * 100_000):
+        kept.write_bytes(bad)
+        assert all_of(Reader(tmp_path).read([1])) == whole
+        assert kept.read_bytes() == good, "it is written again"
+    monkeypatch.setattr(index, "VERSION", index.VERSION + 1)
+    assert index.load(kept, path) is None
+    kept.unlink()
+    kept.symlink_to(path)
+    assert all_of(Reader(tmp_path).read([1])) == whole
+
+
+def test_the_index_of_another_file_is_not_used(indexed: tuple[Path, Path], tmp_path: Path):
+    path, _ = indexed
+    path.unlink()
+    large(path, 5000, 2000)
+    assert [one.count for one in Reader(tmp_path).read([1]).curves] == [2000, 2000]
+    path.write_text("")
+    assert Reader(tmp_path).read([1]).curves == []
+
+
+def test_a_file_of_very_many_points_is_held_thinned_and_can_be_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "HELD_MAX", 2000)
+    large(attempt(tmp_path, 1) / "hooks" / "numbers.jsonl", count=5000)
+    reader = Reader(tmp_path)
+    loss = reader.read([1]).curves[0]
+    assert reader.thinned
+    assert (len(loss) < 2000, loss.count, loss.facts()["max"], loss.facts()["last"]) == (True, 5000, [0, 1.0], [4999, 1 / 5000])
+    assert len(Reader(tmp_path, all_points=True).read([1]).curves[0]) == 5000
+
+
 # ---- curves
+
+@pytest.mark.parametrize("most", [None, 400])
+def test_however_often_points_are_let_go_each_part_of_a_curve_keeps_its_share(most):
+    made = Curve("loss", "engine", "step")
+    for n in range(100_000):
+        made.add(n, math.sin(n), None)
+        if n % 2000 == 0:
+            made.thinned(2000)
+    made.thinned(2000)
+    shares = [0] * 10
+    for at, _, _ in made.points(most):
+        shares[int(at) // 10_000] += 1
+    assert max(shares) < 1.5 * min(shares)
+
+
+def test_a_resume_of_a_curve_that_was_thinned_counts_each_step_once():
+    first, later = curve("loss", [(n, 0.0) for n in range(10_000)]), curve("loss", [(n, 1.0) for n in range(8000, 12_000)])
+    first.thinned(1000)
+    whole = first.joined(later)
+    assert abs(whole.count - 12_000) <= 40, "to a part of the thinned curve"
+    assert [value for at, value, _ in whole.points() if at >= 8000] == [1.0] * 4000
+
 
 def test_the_later_attempt_counts_from_its_first_step_on():
     first = curve("loss", [(1, 1.0), (2, 0.9), (3, 0.8), (4, 0.7)])

@@ -30,6 +30,7 @@ VERDICT = "verdict.json"  # in an audit's room: what came of it
 SETTINGS = "settings.json"  # what `stoker tune` had found when the run was made, for the hooks
 KEEP_WISH = "keep.json"  # a `keep` typed on the machine
 OWNED = "owner.json"  # the id of the state folder that it belongs to, on a machine that several use
+INDEX = "index"  # what the server read of large files of numbers, derived: may be deleted at any time
 HOME_MARK = "home.json"  # that its files have come home, of which attempt
 
 AGENT = "agent.json"

@@ -229,7 +229,7 @@ class Service(Finding):
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
         """The curves of a run: those of `names`, with at most about `points` points each."""
         run = self._find(ref)
-        return overview.series(self._one(run), self._overview.read(run, self._known_target(run)), names, points)
+        return overview.series(self._one(run), self._overview.read(run, self._known_target(run), points or overview.POINTS), names, points)
 
     def recorded(self, ref: str, kind: str) -> dict:
         """What was recorded of a run beside its numbers: see `plane.recorded`."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 HELD_MAX = 400_000  # points of one curve in memory
+ARRAYS = ("_at", "_value", "_time", "_nth")
 Point = tuple[float, float, float | None]  # position, value, Unix time
 
 
@@ -24,28 +27,56 @@ class Curve:
     _value: array = field(default_factory=lambda: array("d"))
     _time: array = field(default_factory=lambda: array("d"))
 
+    _nth: array = field(default_factory=lambda: array("d"))  # once points were let go: the number of each, from 0
     _dropped: int = 0
 
     def add(self, at: float, value: float, time: float | None) -> None:
         """One point more. Of very many points most are let go; the extremes stay."""
+        if self._nth:
+            self._nth.append(self.count)
         self._at.append(at)
         self._value.append(value)
         self._time.append(math.nan if time is None else time)
         if len(self._at) > HELD_MAX:
-            self._keep(thin(self._value, HELD_MAX // 2))
+            self.thinned(HELD_MAX // 2)
 
-    def _keep(self, chosen: Sequence[int]) -> None:
-        self._dropped += len(self._at) - len(chosen)
-        for name in ("_at", "_value", "_time"):
+    def thinned(self, most: int) -> None:
+        """Let points go until about so many are left; the extremes stay."""
+        chosen = thin(self._value, most, self._nth)
+        if len(chosen) == len(self):
+            return
+        if not self._nth:
+            self._nth = array("d", range(len(self)))
+        self._dropped += len(self) - len(chosen)
+        for name in ARRAYS:
             own = getattr(self, name)
             setattr(self, name, array("d", (own[i] for i in chosen)))
+
+    def packed(self) -> tuple[int, list[array]]:
+        """(points that were let go, arrays), for `unpacked`."""
+        return self._dropped, [getattr(self, name) for name in ARRAYS]
+
+    def unpacked(self, dropped: int, arrays: Sequence[array]) -> Curve:
+        """Itself, with the points of `packed`. Raises ValueError where these are not of one length."""
+        self._dropped = dropped
+        self._at, self._value, self._time, self._nth = arrays
+        if len({len(self._at), len(self._value), len(self._time), len(self._nth) or len(self)}) > 1 or bool(dropped) != bool(self._nth):
+            raise ValueError("arrays of different lengths")
+        if not math.isfinite(sum(self._nth)):
+            raise ValueError("numbers that are none")
+        return self
+
+    @property
+    def count(self) -> int:
+        """How many points there were."""
+        return len(self) + self._dropped
 
     def __len__(self) -> int:
         return len(self._at)
 
     def points(self, most: int | None = None) -> Iterator[Point]:
         """All of them, or at most about so many: of each part the first, the last and the extremes."""
-        for i in range(len(self)) if most is None else thin(self._value, most):
+        for i in range(len(self)) if most is None else thin(self._value, most, self._nth):
             time = self._time[i]
             yield self._at[i], self._value[i], None if math.isnan(time) else time
 
@@ -65,10 +96,17 @@ class Curve:
         """With what a later attempt told: from its first position on only that counts."""
         whole = Curve(self.name, self.source, later.axis, later.unit, later.sample)
         upto = self.before(min(later._at)) if len(later) else len(self)
-        whole._dropped = later._dropped + (self._dropped if upto else 0)
         for name in ("_at", "_value", "_time"):
             setattr(whole, name, getattr(self, name)[:upto] + getattr(later, name))
+        if self._nth or later._nth:
+            whole._nth = self._numbers()[:upto]
+            before = whole._nth[-1] + 1 if upto else 0.0
+            whole._nth.extend(before + n for n in later._numbers())
+            whole._dropped = int(before) + later.count - len(whole)
         return whole
+
+    def _numbers(self) -> array:
+        return self._nth[:] if self._nth else array("d", range(len(self)))
 
     def facts(self) -> dict:
         """`{"count", "first", "last", "min", "max"}`; the last four are points, None where no value is finite."""
@@ -77,20 +115,22 @@ class Curve:
         extremes = {"min": lowest, "max": highest} if lowest is not None else {}
         chosen = {**dict.fromkeys(("first", "last", "min", "max")), **ends, **extremes}
         points = {name: i if i is None else [self._at[i], told(self._value[i])] for name, i in chosen.items()}
-        return {"count": len(self) + self._dropped, **points}
+        return {"count": self.count, **points}
 
 
-def thin(values: Sequence[float], most: int) -> list[int]:
+def thin(values: Sequence[float], most: int, numbers: Sequence[float] = ()) -> list[int]:
     """The indices of at most about `most` values: of equal parts the first, the smallest, the largest, the last, and the first that is
-    not finite."""
+    not finite. numbers: where values were let go before, the number of each among all, so that parts are equal among all."""
     count = len(values)
     if count <= most:
         return list(range(count))
     parts = max(1, most // 4)
+    whole = numbers[-1] + 1 if numbers else count
+    edges = [bisect_left(numbers, part * whole / parts) if numbers else part * count // parts for part in range(parts + 1)]
     kept: list[int] = []
-    for part in range(parts):
-        begin, end = part * count // parts, (part + 1) * count // parts
-        kept += sorted({begin, end - 1, *(i for i in _extremes(values, begin, end) if i is not None)})
+    for begin, end in pairwise(edges):
+        if begin < end:
+            kept += sorted({begin, end - 1, *(i for i in _extremes(values, begin, end) if i is not None)})
     return kept
 
 

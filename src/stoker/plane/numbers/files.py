@@ -13,17 +13,23 @@ import json
 import math
 import os
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.base import reading
-from stoker.plane.numbers.curves import Curve
+from stoker.plane.numbers import index
+from stoker.plane.numbers.curves import ARRAYS, Curve
 
 LINE_MAX = 1 << 20  # bytes
 NAMES_MAX = 20_000  # of one file
 TEXT_MAX = 64
 BATCH = 1000  # lines that are parsed at once
+HELD_MAX = 800_000  # points of one file in memory
+LEAST = 64  # points that are left of each curve
+INDEXED = 4 << 20  # new bytes of a file that are worth a new index
+INDEXED_PART = 16  # and that part of the file, so that an index of a file that grows is not written often
 PICTURES_MAX = 10_000  # of one file; the newest count
 _OF_PICTURE = re.compile(r"pictures/[A-Za-z0-9][A-Za-z0-9.\-]*")
 _OWN = ("step", "epoch", "at", "begin", "pid")
@@ -39,11 +45,15 @@ class Life:
 
 
 class File:
-    """One file that grows. `read` takes what is new."""
+    """One file that grows. `read` takes what is new. kept: where the index of a large file is kept, if it is.
+    all_points: hold as many points of each curve as a curve can hold, however many curves there are; no index is used."""
 
-    def __init__(self, path: Path, source: str, begin: int = 0) -> None:
-        self._path, self._source = path, source
+    def __init__(self, path: Path, source: str, begin: int = 0, *, kept: Path | None = None, all_points: bool = False) -> None:
+        self._path, self._source, self._kept = path, source, None if all_points else kept
         self._offset = begin
+        self._indexed = 0  # bytes that the index on disk tells of
+        self._held, self._held_max = 0, math.inf if all_points else HELD_MAX
+        self.thinned = False  # whether points were let go since there were very many
         self._lives: list[Life] = []
         self._of_pid: dict[int, Life] = {}
         self._names = 0
@@ -53,9 +63,67 @@ class File:
 
     def read(self) -> list[Curve]:
         """The curves so far. A file that is missing has none; a torn last line is read when it is whole."""
+        if self._kept is not None and not self._offset:
+            self._load(self._kept)
         for told in _parsed(self._new_lines()):
             self._take(told)
+            if self._held > self._held_max:
+                self._thin()
+        if self._kept is not None and self._offset - self._indexed >= max(INDEXED, self._offset // INDEXED_PART):
+            self._save(self._kept)
         return self._chosen()
+
+    def end(self) -> None:
+        """Nothing more is written into the file, and all of it was read: an index of it tells all."""
+        if self._kept is not None and self._indexed < self._offset and self._offset >= INDEXED:
+            self._save(self._kept)
+
+    def _thin(self) -> None:
+        curves = [curve for life in self._lives for curve in life.curves.values()]
+        most = max(LEAST, HELD_MAX // 2 // len(curves))
+        for curve in curves:
+            curve.thinned(most)
+        self.thinned = True
+        self._held = sum(map(len, curves))
+        if self._held > HELD_MAX // 2:  # of very many curves
+            self._held_max = max(self._held_max, 2 * self._held)
+
+    def _load(self, kept: Path) -> None:
+        found = index.load(kept, self._path)
+        if found is None:
+            return
+        offset, told, arrays = found
+        try:
+            lives = [_life(each, arrays) for each in told["lives"]]
+            of_pid = {int(pid): lives[n] for pid, n in told["of_pid"].items()}
+            parameters = {str(source): dict(values) for source, values in told["parameters"].items()}
+            results = {str(name): float(value) for name, value in told["results"].items()}
+            counted = bool(told["thinned"]), int(told["held"]), int(told["names"])
+            pictures = [(each, str(each["source"]), str(each["axis"]), _number(each["step"]), _number(each["at"]))
+                        for each in told["pictures"]]
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration):
+            return
+        self._lives, self._of_pid, self.parameters, self.results = lives, of_pid, parameters, results
+        self.thinned, self._held, self._names = counted
+        for each in pictures:
+            self._take_picture(*each)
+        self._offset = self._indexed = offset
+
+    def _save(self, kept: Path) -> None:
+        lives, arrays = [], []
+        for life in self._lives:
+            curves = []
+            for key, curve in life.curves.items():
+                dropped, own = curve.packed()
+                curves.append([key, curve.axis, dropped])
+                arrays += own
+            lives.append({"rank": life.rank, "began": life.began, "curves": curves})
+        place = {id(life): n for n, life in enumerate(self._lives)}
+        told = {"lives": lives, "of_pid": {pid: place[id(life)] for pid, life in self._of_pid.items()}, "names": self._names,
+                "parameters": self.parameters, "results": self.results, "pictures": list(self.pictures.values()), "thinned": self.thinned,
+                "held": self._held}
+        index.save(kept, self._path, self._offset, told, arrays)
+        self._indexed = self._offset  # also where the disk did not take it: it is tried again when there is more
 
     def _new_lines(self) -> Iterator[bytes]:
         try:
@@ -64,7 +132,8 @@ class File:
             return
         with open(fd, "rb") as f:
             if os.fstat(fd).st_size < self._offset:  # cut: an Engine that came back in the same folder
-                self._offset, self._lives, self._of_pid = 0, [], {}
+                self._offset = self._indexed = self._held = self._names = 0
+                self._lives, self._of_pid = [], {}
             f.seek(self._offset)
             while line := f.readline(LINE_MAX):
                 if not line.endswith(b"\n"):
@@ -82,6 +151,8 @@ class File:
             rank, began = told.get("rank"), _number(told.get("begin", told.get("at")))
             life = self._of_pid[pid] = Life(rank if isinstance(rank, int) else 0, began or 0.0)
             self._lives.append(life)
+        if "begin" in told:
+            return
         source, folder, axis = _text(told, "from"), _text(told, "folder"), _text(told, "axis")
         source = source[:TEXT_MAX] or self._source
         step, at, values = _number(told.get("step")), _number(told.get("at")), told.get("values")
@@ -126,7 +197,8 @@ class File:
             curve = life.curves[key] = Curve(key[2], key[0], axis if step is not None else "order")
         elif axis == "order":
             curve.axis = axis
-        curve.add(float(len(curve) + 1) if step is None else step, value, at)
+        self._held += 1
+        curve.add(float(curve.count + 1) if step is None else step, value, at)
 
     def _chosen(self) -> list[Curve]:
         """Of ranks the lowest counts; of two lives, one after the other, the later one; two processes side by side are two curves."""
@@ -150,6 +222,15 @@ class File:
                     made.append(own)
             found += [curve.renamed(_in_folder(key, folders[key[0]]) + (f" #{i + 1}" if i else "")) for i, curve in enumerate(made)]
         return found
+
+
+def _life(told: dict, arrays: Iterator[array]) -> Life:
+    """A life out of an index. Raises KeyError, TypeError, ValueError, StopIteration for what is none."""
+    life = Life(int(told["rank"]), float(told["began"]))
+    for (source, folder, name), axis, dropped in told["curves"]:
+        curve = Curve(str(name), str(source), str(axis))
+        life.curves[str(source), str(folder), str(name)] = curve.unpacked(int(dropped), [next(arrays) for _ in ARRAYS])
+    return life
 
 
 def _parsed(lines: Iterator[bytes]) -> Iterator[dict]:

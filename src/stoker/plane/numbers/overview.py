@@ -42,8 +42,9 @@ class Overview:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, tuple[Reader, threading.Lock]] = OrderedDict()
 
-    def read(self, run: Run, target: Target) -> Numbers:
-        """All numbers of a run. Raises TargetError where its machine does not answer."""
+    def read(self, run: Run, target: Target, points: int = 0) -> Numbers:
+        """All numbers of a run. points: how many of each curve are wanted; where fewer are held, the files are read once more.
+        Raises TargetError where its machine does not answer."""
         attempts = range(1, begun(run) + 1)
         if not target.here:
             with fetched(run, target, attempts) as (folder, notes):
@@ -52,7 +53,10 @@ class Overview:
                 return found
         reader, lock = self._reader(run.id, Path(target.run_folder(run.id)))
         with lock:
-            return reader.read(attempts)
+            found = reader.read(attempts)
+            if not reader.thinned or all(len(curve) >= min(points, curve.count) for curve in found.curves):
+                return found
+        return Reader(Path(target.run_folder(run.id)), all_points=True).read(attempts)
 
     def _reader(self, run_id: str, folder: Path) -> tuple[Reader, threading.Lock]:
         with self._lock:

@@ -59,8 +59,9 @@ def latest(folder: Path, attempt: int) -> Numbers:
 class Reader:
     """Of one run folder on this machine, or a copy of one. Asked again, it reads only what is new."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, all_points: bool = False) -> None:
+        """all_points: see `files.File`."""
+        self._folder, self._all_points = folder, all_points
         self._files: dict[Path, File] = {}
         self._texts: dict[tuple, Text] = {}
 
@@ -72,8 +73,11 @@ class Reader:
         for number in attempts:
             own = []
             for path, source in ((self._at(number) / rundir.METRICS, "engine"), (self._at(number) / rundir.HOOKS / NUMBERS, "hooks")):
-                file = self._files.setdefault(path, File(path, source))
+                ended = (self._at(number) / rundir.EXIT).exists()  # before the file: what is read then is all of it
+                file = self._file(path, source, f"{number}-{path.stem}")
                 own += file.read()
+                if ended:
+                    file.end()
                 for name, values in file.parameters.items():
                     found.parameters.setdefault(name, {}).update(values)
                 found.results |= file.results
@@ -84,6 +88,16 @@ class Reader:
         found.curves += self._printed(attempts, found)
         found.pictures = list(pictures.values())
         return found
+
+    def _file(self, path: Path, source: str, name: str) -> File:
+        if path not in self._files:
+            self._files[path] = File(path, source, kept=self._folder / rundir.INDEX / name, all_points=self._all_points)
+        return self._files[path]
+
+    @property
+    def thinned(self) -> bool:
+        """Whether points of a file were let go since there were very many."""
+        return any(file.thinned for file in self._files.values())
 
     def _at(self, number: int) -> Path:
         return self._folder / rundir.ATTEMPTS / str(number)

@@ -91,7 +91,7 @@ CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
     "kill-agent": kill_matrix.agent,
     "kill-all": kill_matrix.machine,
 }
-PACKAGES = ("stoker", "click", "fastapi", "uvicorn", "sqlalchemy")
+PACKAGES = ("stoker", "click", "starlette", "uvicorn", "sqlalchemy")
 PAGE = REPO / "build" / "benchmarks.md"
 
 

@@ -22,7 +22,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "doctor": ({"base"}, set()),
     "backends": ({"hosts", "agent", "base"}, set()),
     "plane": ({"backends", "hosts", "doctor", "base"}, {"sqlalchemy", "alembic", "pathspec", "optuna"}),
-    "server": ({"plane", "base"}, {"fastapi", "starlette", "anyio", "uvicorn", "websockets"}),
+    "server": ({"plane", "base"}, {"starlette", "anyio", "uvicorn", "websockets"}),
     "client": ({"base"}, {"websockets"}),
     "console": ({"client", "base"}, {"jinja2", "starlette", "anyio", "uvicorn"}),
     "engine": ({"base"}, {"torch", "numpy", "safetensors", "wandb"}),
@@ -32,7 +32,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
 }
 OF_THE_USER = {"inside", "engine", "compat"}  # rooms whose code runs in the user's Python: what they import is not in the base install
 OPTIONAL = {"tensorboard", "optuna", "matplotlib", "wandb"}  # of one command, which says how to install it
-BRINGS = {"fastapi": {"starlette", "anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it
+BRINGS = {"starlette": {"anyio"}, "python_dotenv": {"dotenv"}}  # what comes with a package, and is meant to be imported beside it
 
 
 def room(module: str) -> str:

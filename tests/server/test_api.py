@@ -123,12 +123,12 @@ def test_who_connects_and_does_not_ask_is_hung_up_on(client: Client, home: Home)
 
 def test_an_error_nobody_foresaw_is_500_and_its_story_is_in_the_log(home: Home, tmp_path: Path):
     """A server whose app got one more route that fails."""
-    script = ("import sys; from stoker.server import app, __main__\n"
+    script = ("import sys; from starlette.routing import Route; from stoker.server import app, __main__\n"
               "made = app.create_app\n"
               "def with_fault(service, end):\n"
               "    found = made(service, end)\n"
-              "    @found.get('/v1/fault')\n"
-              "    def fault(): raise KeyError('secret')\n"
+              "    def fault(request): raise KeyError('secret')\n"
+              "    found.router.routes.append(Route('/v1/fault', fault))\n"
               "    return found\n"
               "app.create_app = with_fault\n"
               "sys.exit(__main__.main([]))")

@@ -2,238 +2,227 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated
-from urllib.parse import parse_qs
 
 import anyio
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Request, WebSocket
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from stoker.base.errors import InvalidSpec, StateError
-from stoker.plane.service import Service
 from stoker.server.app import Answer
+from stoker.server.asked import Asked
 from stoker.server.bodies import body_of
 from stoker.server.relay import Relay
 from stoker.server.streams import ByteStream, EventStream
 
 WAITERS = 4096  # `wait` calls at once; each holds a thread, beside the forty that answer the quick verbs
+VERSION = "/v1"
+POLICY_VIOLATION = 1008  # the code of a WebSocket that is refused
 
-router = APIRouter(prefix="/v1")
 _waiting = anyio.CapacityLimiter(WAITERS)
 
-
-def _service(request: Request) -> Service:
-    return request.app.state.service
+Verb = Callable[[Asked], Response]
 
 
-def _words(request: Request) -> dict[str, list[str]]:
-    """The query by name, odd bytes as surrogate escapes (FastAPI's own reading would lose them)."""
-    return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
+def info(asked: Asked) -> Answer:
+    return Answer(asked.plane.info())
 
 
-Plane = Annotated[Service, Depends(_service)]
-Body = Annotated[dict, Depends(body_of)]
-Words = Annotated[dict, Depends(_words)]
-
-
-def _field(body: dict, name: str, *kinds: type, default: object = None) -> object:
-    value = body.get(name, default)
-    if value is not default and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-        raise InvalidSpec(f"The request's '{name}' has the wrong type.")
-    return value
-
-
-def _environment(body: dict) -> dict[str, str]:
-    env = _field(body, "env", dict, default={})
-    for name, value in env.items():
-        if not isinstance(value, str) or not _fits(name + value) or not name or "=" in name:
-            raise InvalidSpec(f"The environment variable {name!r} is not valid.")
-    return env
-
-
-def _fits(text: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-
-
-def _stdin(body: dict) -> bytes | None:
-    text = _field(body, "stdin", str)
-    try:
-        return None if text is None else base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as e:
-        raise InvalidSpec("The request's 'stdin' is not base64.") from e
-
-
-@router.get("/server")
-def info(plane: Plane) -> Answer:
-    return Answer(plane.info())
-
-
-@router.post("/server/stop")
-def shutdown(request: Request, body: Body) -> Answer:
-    pid = _field(body, "pid", int)
+def shutdown(asked: Asked) -> Answer:
+    pid = asked.field("pid", int)
     if pid not in (None, os.getpid()):
         raise StateError(f"The server {pid} is not running; the running server is {os.getpid()}.")
-    request.app.state.end("a client stopped the server")
+    asked.app_state.end("a client stopped the server")
     return Answer({"pid": os.getpid()})
 
 
-@router.post("/runs")
-def submit(plane: Plane, body: Body) -> Answer:
-    spec, limits = _field(body, "spec", dict, default={}), _field(body, "limits", dict, default={})
-    env, stdin = _environment(body), _stdin(body)
-    return Answer(plane.submit(spec, limits, env, stdin, on_name_taken=_field(body, "on_name_taken", str, default="refuse"),
-                               dry_run=_field(body, "dry_run", bool, default=False)))
+def submit(asked: Asked) -> Answer:
+    spec, limits = asked.field("spec", dict, default={}), asked.field("limits", dict, default={})
+    env, stdin = asked.environment(), asked.stdin()
+    on_name_taken = asked.field("on_name_taken", str, default="refuse")
+    dry_run = asked.field("dry_run", bool, default=False)
+    return Answer(asked.plane.submit(spec, limits, env, stdin, on_name_taken=on_name_taken, dry_run=dry_run))
 
 
-@router.get("/runs")
-def runs(plane: Plane, words: Words, all: bool = False, limit: int = 200) -> Answer:
-    return Answer(plane.runs(all=all, folder=words.get("folder", [None])[0], limit=limit))
+def runs(asked: Asked) -> Answer:
+    folder = asked.word("folder") if asked.words("folder") else None
+    return Answer(asked.plane.runs(all=asked.flag("all"), folder=folder, limit=asked.whole("limit", 200)))
 
 
-@router.get("/candidates")
-def candidates(plane: Plane, words: Words) -> Answer:
-    return Answer(plane.candidates(words.get("folder", [""])[0], words.get("command", [])))
+def candidates(asked: Asked) -> Answer:
+    return Answer(asked.plane.candidates(asked.word("folder"), asked.words("command")))
 
 
-@router.get("/runs/{ref}")
-def run(plane: Plane, ref: str, active: bool = False) -> Answer:
-    return Answer(plane.run(ref, active=active))
+def run(asked: Asked) -> Answer:
+    return Answer(asked.plane.run(asked.named("ref"), active=asked.flag("active")))
 
 
-@router.get("/runs/{ref}/show")
-def show(plane: Plane, ref: str) -> Answer:
-    return Answer(plane.show(ref))
+def show(asked: Asked) -> Answer:
+    return Answer(asked.plane.show(asked.named("ref")))
 
 
-@router.post("/runs/{ref}/start")
-def start(plane: Plane, ref: str, body: Body) -> Answer:
-    return Answer(plane.start(ref, edited=_field(body, "edited", bool, default=False)))
+def start(asked: Asked) -> Answer:
+    return Answer(asked.plane.start(asked.named("ref"), edited=asked.field("edited", bool, default=False)))
 
 
-@router.post("/runs/{ref}/stop")
-def stop(plane: Plane, ref: str, body: Body) -> Answer:
-    return Answer(plane.stop(ref, grace_s=_field(body, "grace_s", int, float, list), force=_field(body, "force", bool, default=False)))
+def stop(asked: Asked) -> Answer:
+    grace_s, force = asked.field("grace_s", int, float, list), asked.field("force", bool, default=False)
+    return Answer(asked.plane.stop(asked.named("ref"), grace_s=grace_s, force=force))
 
 
-@router.post("/runs/{ref}/keep")
-def keep(plane: Plane, ref: str, body: Body) -> Answer:
-    return Answer(plane.keep(ref, seconds=_field(body, "seconds", int, float), pin=_field(body, "pin", bool)))
+def keep(asked: Asked) -> Answer:
+    return Answer(asked.plane.keep(asked.named("ref"), seconds=asked.field("seconds", int, float), pin=asked.field("pin", bool)))
 
 
-@router.post("/runs/{ref}/label")
-def label(plane: Plane, ref: str, body: Body) -> Answer:
-    add, remove = _words_of(body, "add"), _words_of(body, "remove")
-    return Answer(plane.label(ref, add, remove, _field(body, "note", str)))
+def label(asked: Asked) -> Answer:
+    add, remove = asked.strings("add"), asked.strings("remove")
+    return Answer(asked.plane.label(asked.named("ref"), add, remove, asked.field("note", str)))
 
 
-def _words_of(body: dict, name: str) -> list[str]:
-    words = _field(body, name, list, default=[])
-    if not all(isinstance(word, str) for word in words):
-        raise InvalidSpec(f"The request's '{name}' must be a list of strings.")
-    return words
+def rm(asked: Asked) -> Answer:
+    return Answer(asked.plane.rm(asked.named("ref"), force=asked.flag("force")))
 
 
-@router.delete("/runs/{ref}")
-def rm(plane: Plane, ref: str, force: bool = False) -> Answer:
-    return Answer(plane.rm(ref, force=force))
-
-
-@router.get("/runs/{ref}/wait")
-async def wait(plane: Plane, ref: str, timeout_s: float = 30.0, outputs: bool = False) -> Answer:
-    waiting = partial(plane.wait, ref, min(max(timeout_s, 0.0), 60.0), outputs)
+async def wait(request: Request) -> Answer:
+    """Holds its thread for long, so not one of those that answer the quick verbs."""
+    asked = Asked(request)
+    timeout_s = min(max(asked.number("timeout_s", 30.0), 0.0), 60.0)
+    waiting = partial(asked.plane.wait, asked.named("ref"), timeout_s, asked.flag("outputs"))
     return Answer(await run_sync(waiting, limiter=_waiting, abandon_on_cancel=True))
 
 
-@router.get("/runs/{ref}/logs")
-def logs(plane: Plane, ref: str, *, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,
-         since: float | None = None, follow: bool = False) -> ByteStream:
-    return ByteStream(plane.logs(ref, attempt=attempt, stream=stream, offset=offset, tail=tail, since=since, follow=follow))
+def logs(asked: Asked) -> ByteStream:
+    pieces = asked.plane.logs(
+        asked.named("ref"), attempt=asked.whole("attempt"), stream=asked.word("stream", "out"), offset=asked.whole("offset", 0),
+        tail=asked.whole("tail"), since=asked.number("since"), follow=asked.flag("follow"))
+    return ByteStream(pieces)
 
 
-@router.post("/runs/{ref}/pull")
-def pull(plane: Plane, ref: str, body: Body) -> ByteStream:
-    return ByteStream(plane.pull(ref, _words_of(body, "patterns")))
+def pull(asked: Asked) -> ByteStream:
+    return ByteStream(asked.plane.pull(asked.named("ref"), asked.strings("patterns")))
 
 
-@router.get("/runs/{ref}/numbers")
-def numbers(plane: Plane, ref: str, words: Words, points: int | None = None) -> Answer:
-    return Answer(plane.numbers(ref, names=words.get("name", []), points=points))
+def numbers(asked: Asked) -> Answer:
+    return Answer(asked.plane.numbers(asked.named("ref"), names=asked.words("name"), points=asked.whole("points")))
 
 
-@router.get("/runs/{ref}/recorded")
-def recorded(plane: Plane, ref: str, kind: str = "") -> Answer:
-    return Answer(plane.recorded(ref, kind))
+def recorded(asked: Asked) -> Answer:
+    return Answer(asked.plane.recorded(asked.named("ref"), asked.word("kind")))
 
 
-@router.get("/compare")
-def compare(plane: Plane, words: Words, code: bool = False) -> Answer:
-    return Answer(plane.compare(words.get("ref", []), code=code))
+def compare(asked: Asked) -> Answer:
+    return Answer(asked.plane.compare(asked.words("ref"), code=asked.flag("code")))
 
 
-@router.post("/sweeps/{name}/halve")
-def halve(plane: Plane, name: str, body: Body) -> Answer:
-    metric, after = _field(body, "metric", str, default=""), _field(body, "after", int, default=1)
-    return Answer(plane.sweeps.halve(name, metric, after, _words_of(body, "runs")))
+def halve(asked: Asked) -> Answer:
+    metric, after = asked.field("metric", str, default=""), asked.field("after", int, default=1)
+    return Answer(asked.plane.sweeps.halve(asked.named("name"), metric, after, asked.strings("runs")))
 
 
-@router.websocket("/runs/{ref}/attach")
-async def attach(socket: WebSocket, ref: str, *, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> None:
-    await Relay(socket, socket.app.state.service, ref, attempt=attempt, out=out, err=err, input=input).run()
+async def attach(socket: WebSocket) -> None:
+    """One attachment, until either side leaves. A query that cannot be read is refused before anything begins."""
+    asked = Asked(socket)
+    try:
+        where = {"attempt": asked.whole("attempt"), "out": asked.whole("out", 0), "err": asked.whole("err", 0),
+                 "input": asked.flag("input", True)}
+    except InvalidSpec as e:
+        await socket.close(POLICY_VIOLATION, e.message)
+        return
+    await Relay(socket, asked.plane, asked.named("ref"), **where).run()
 
 
-@router.get("/events")
-def events(plane: Plane) -> EventStream:
-    return EventStream(plane.events())
+def events(asked: Asked) -> EventStream:
+    return EventStream(asked.plane.events())
 
 
-@router.post("/gc")
-def gc(plane: Plane, body: Body) -> Answer:
-    return Answer(plane.gc(_field(body, "dry_run", bool, default=True), older_s=_field(body, "older_s", int, float)))
+def gc(asked: Asked) -> Answer:
+    dry_run, older_s = asked.field("dry_run", bool, default=True), asked.field("older_s", int, float)
+    return Answer(asked.plane.gc(dry_run, older_s=older_s))
 
 
-@router.get("/top")
-def top(plane: Plane, target: str = "") -> Answer:
-    return Answer(plane.top(target))
+def top(asked: Asked) -> Answer:
+    return Answer(asked.plane.top(asked.word("target")))
 
 
-@router.post("/data")
-def data(plane: Plane, body: Body) -> Answer:
-    return Answer(plane.data(_field(body, "target", str, default="local"), _words_of(body, "remove")))
+def data(asked: Asked) -> Answer:
+    return Answer(asked.plane.data(asked.field("target", str, default="local"), asked.strings("remove")))
 
 
-@router.get("/machines")
-def machines(plane: Plane) -> Answer:
-    return Answer(plane.machines.all())
+def machines(asked: Asked) -> Answer:
+    return Answer(asked.plane.machines.all())
 
 
-@router.post("/machines/{name}/off")
-def machine_off(plane: Plane, name: str) -> Answer:
-    return Answer(plane.machines.off(name))
+def machine_off(asked: Asked) -> Answer:
+    return Answer(asked.plane.machines.off(asked.named("name")))
 
 
-@router.post("/machines/{name}/withdraw")
-def machine_withdraw(plane: Plane, name: str) -> Answer:
-    plane.machines.withdraw(name)
+def machine_withdraw(asked: Asked) -> Answer:
+    asked.plane.machines.withdraw(asked.named("name"))
     return Answer({})
 
 
-@router.get("/machines/{name}/found")
-def machine_found(plane: Plane, name: str) -> Answer:
-    return Answer(plane.machines.found(name))
+def machine_found(asked: Asked) -> Answer:
+    return Answer(asked.plane.machines.found(asked.named("name")))
 
 
-@router.post("/machines/{name}/adopt")
-def machine_adopt(plane: Plane, name: str) -> Answer:
-    return Answer(plane.machines.adopt(name))
+def machine_adopt(asked: Asked) -> Answer:
+    return Answer(asked.plane.machines.adopt(asked.named("name")))
 
 
-@router.get("/capacity")
-def capacity(plane: Plane, words: Words, target: str = "local", look: bool = False, python: str = "") -> Answer:
-    return Answer(plane.capacity(target, look, words.get("module"), python))
+def capacity(asked: Asked) -> Answer:
+    modules = asked.words("module") or None
+    return Answer(asked.plane.capacity(asked.word("target", "local"), asked.flag("look"), modules, asked.word("python")))
+
+
+def _threaded(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
+    """The verb as an endpoint: in a thread of its own, with the body of a POST, which is held until the verb has answered."""
+    async def endpoint(request: Request) -> Response:
+        if request.method != "POST":
+            return await run_in_threadpool(verb, Asked(request))
+        async with body_of(request) as body:
+            return await run_in_threadpool(verb, Asked(request, body))
+    return endpoint
+
+
+def _route(method: str, path: str, verb: Verb) -> Route:
+    return Route(VERSION + path, _threaded(verb), methods=[method])
+
+
+ROUTES: list[BaseRoute] = [
+    _route("GET", "/server", info),
+    _route("POST", "/server/stop", shutdown),
+    _route("POST", "/runs", submit),
+    _route("GET", "/runs", runs),
+    _route("GET", "/candidates", candidates),
+    _route("GET", "/runs/{ref}", run),
+    _route("DELETE", "/runs/{ref}", rm),
+    _route("GET", "/runs/{ref}/show", show),
+    _route("POST", "/runs/{ref}/start", start),
+    _route("POST", "/runs/{ref}/stop", stop),
+    _route("POST", "/runs/{ref}/keep", keep),
+    _route("POST", "/runs/{ref}/label", label),
+    Route(VERSION + "/runs/{ref}/wait", wait, methods=["GET"]),
+    _route("GET", "/runs/{ref}/logs", logs),
+    _route("POST", "/runs/{ref}/pull", pull),
+    _route("GET", "/runs/{ref}/numbers", numbers),
+    _route("GET", "/runs/{ref}/recorded", recorded),
+    WebSocketRoute(VERSION + "/runs/{ref}/attach", attach),
+    _route("GET", "/compare", compare),
+    _route("POST", "/sweeps/{name}/halve", halve),
+    _route("GET", "/events", events),
+    _route("POST", "/gc", gc),
+    _route("GET", "/top", top),
+    _route("POST", "/data", data),
+    _route("GET", "/machines", machines),
+    _route("POST", "/machines/{name}/off", machine_off),
+    _route("POST", "/machines/{name}/withdraw", machine_withdraw),
+    _route("GET", "/machines/{name}/found", machine_found),
+    _route("POST", "/machines/{name}/adopt", machine_adopt),
+    _route("GET", "/capacity", capacity),
+]

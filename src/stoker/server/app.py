@@ -6,14 +6,12 @@ import json
 import logging
 from collections.abc import Callable
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from stoker import __version__
-from stoker.base.errors import InvalidSpec, NotFound, ServerError, StokerError
+from stoker.base.errors import NotFound, ServerError, StokerError
 from stoker.plane.service import Service
 
 log = logging.getLogger(__name__)
@@ -28,19 +26,15 @@ class Answer(Response):
         return json.dumps(content, separators=(",", ":")).encode("ascii")
 
 
-def create_app(service: Service, end: Callable[[str], None]) -> FastAPI:
+def create_app(service: Service, end: Callable[[str], None]) -> Starlette:
     """The application. `end(why)` is called when a client asks the server to stop."""
-    from stoker.server.api import router
+    from stoker.server.api import ROUTES
 
-    app = FastAPI(title="Stoker", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
+    told = {StokerError: _told, HTTPException: _no_route, ClientDisconnect: _nobody_there,
+            Exception: _unknown}  # Starlette raises the last one again, so uvicorn logs the traceback
+    app = Starlette(routes=ROUTES, exception_handlers=told)
     app.state.service = service
     app.state.end = end
-    app.include_router(router)
-    app.add_exception_handler(StokerError, _told)
-    app.add_exception_handler(RequestValidationError, _misread)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(ClientDisconnect, _nobody_there)
-    app.add_exception_handler(Exception, _unknown)  # starlette raises it again, so uvicorn logs the traceback
     return app
 
 
@@ -56,12 +50,6 @@ def unknown_error(error: Exception) -> ServerError:
 
 async def _told(request: Request, error: StokerError) -> Answer:
     return error_answer(error)
-
-
-async def _misread(request: Request, error: RequestValidationError) -> Answer:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first.get("loc", ()))
-    return error_answer(InvalidSpec(f"The request's {where} is not valid: {first.get('msg', 'not readable')}."))
 
 
 async def _no_route(request: Request, error: HTTPException) -> Answer:

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
-from fastapi import Request
+from starlette.requests import Request
 
 from stoker.base.errors import InvalidSpec, ServerError
 
@@ -39,8 +39,9 @@ class Busy(ServerError):
     http_status = 503
 
 
+@contextlib.asynccontextmanager
 async def body_of(request: Request) -> AsyncIterator[dict]:
-    """The JSON object that was sent, {} for none. Its place is given back when the request was answered."""
+    """The JSON object that was sent, {} for none. Its place is given back at the end."""
     limit = BODY_MAX if request.url.path == "/v1/runs" else SMALL_BODY_MAX
     told = request.headers.get("content-length", "")
     if told.isdigit() and int(told) > limit:

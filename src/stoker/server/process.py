@@ -22,7 +22,7 @@ from stoker import __version__
 from stoker.base.config import Home
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 LOG_MAX_BYTES = 4_000_000  # then it becomes log.1, then log.2, then it is forgotten
 LOG_KEPT = 2
@@ -190,7 +190,7 @@ class Life:
         last_resort.start()
 
 
-def serve(app: FastAPI, door: Door, life: Life, ready: Callable[[], None]) -> None:
+def serve(app: Starlette, door: Door, life: Life, ready: Callable[[], None]) -> None:
     """Answer requests at `door` until `life` is over. Calls `ready` once clients are answered."""
     import uvicorn
 

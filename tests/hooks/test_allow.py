@@ -96,7 +96,7 @@ def formats():
     while (thing := lines.get()) is not None:
         thing.format()
 """ + f"t = threading.Thread(target={target}, args={given}); t.start()\n"
-    done = live(tmp_path / "run", BEGIN.format(before="", setup=setup, training=f"{training}\nstop.set(); lines.put(None); t.join(20)\nlife.log.flush()"))
+    done = live(tmp_path / "run", BEGIN.format(before="", setup=setup, training=f"{training}\nstop.set(); lines.put(None); t.join(20)\nphases.log.flush()"))
     assert done.returncode == 0, done.stderr
     assert "goes on" in done.stdout, done.stderr
     state = tmp_path / "run" / "resume" / "state.json"

@@ -52,6 +52,8 @@ def begin(what: str) -> None:
     if what == "script":
         _pid = _getpid()
         phases.audit = os.path.dirname(os.path.dirname(_room))
+        outcome.on_difference.append(differs)
+        outcome.on_dead_end.append(cannot)
         sys.addaudithook(_hear)
         _prepare()
 

@@ -11,13 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 
 from benchmarks.ground import BIN, Ground, children, cpu_seconds, memory_bytes, until
+from benchmarks.many_runs import copies
 from benchmarks.measure import Row, seconds
 
 CURVES = 20
+STARTED_AT_ONCE = 3  # runs
 TRAIN = """
 import sys
 for step in range(int(sys.argv[1])):
@@ -36,14 +39,18 @@ OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-
 
 def rows(ground: Ground, short: bool) -> list[Row]:
     """All of them. Needs Chromium and playwright for the ten pages."""
-    count, live = (400, 4) if short else (5000, 200)
+    count, live, points = (400, 4, 400_000) if short else (5000, 200, 10_000_000)
     ground.script("train.py", TRAIN)
     ground.script("live.py", LIVE)
     model = ground.detach("--name", "many", "--", sys.executable, "train.py", "500" if short else "20000")
     ground.wait_state("many", "done", timeout_s=300)
-    multiply(ground, model["id"], count - live - 1)
-    for n in range(live):
-        ground.detach("--name", f"live-{n}", "--no-hooks", "--", sys.executable, "live.py")
+    large = huge(ground, points)
+    small = ground.detach("--name", "small", "--", sys.executable, "train.py", "5")
+    ground.wait_state("small", "done", timeout_s=120)
+    copies(ground, small["id"], count - live - 3, folders=True)
+    with ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+        list(pool.map(lambda n: ground.detach("--name", f"live-{n}", "--no-hooks", "--", sys.executable, "live.py", timeout_s=300),
+                      range(live)))
     console = ground.start_stoker("ui", "--json", stdout=subprocess.PIPE)
     link = json.loads(console.stdout.readline())["url"]
     ask = asker(link)
@@ -52,12 +59,15 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     again = statistics.median(seconds(lambda: ask("/runs")) for _ in range(5))
     numbers = statistics.median(seconds(lambda: (ask("/runs/many"), ask(f"/curves.json?run={model['id']}&points=600&all=1")))
                                 for _ in range(5))
+    opened, reopened = opened_again(ground, ask, large["id"])
     pids = [console.pid, ground.server_pid()]
     used, memory = ten_pages(ground, link.split("/enter")[0], pids, 6 if short else 30)
     return [
         Row(name="console: the list of runs", value=1000 * again, target=300, unit="ms",
             detail=f"{about}; the first time {1000 * first:.0f} ms"),
         Row(name=f"console: a run with {CURVES} curves", value=1000 * numbers, target=500, unit="ms", detail="page and curves"),
+        Row(name=f"console: a run of {points:,} points, after a restart of the server", value=1000 * statistics.median(reopened),
+            target=500, unit="ms", detail=f"page and curves; the first time ever {opened:.1f} s"),
         Row(name="console: lateness of a change", value=lateness(ground, ask), target=1, unit="s", detail="a tag that the CLI adds"),
         Row(name="console: CPU of ten open pages, of one core", value=sum(used), target=25, unit="%",
             detail=f"{about}; console {used[0]:.0f} %, server {used[1]:.0f} %"),
@@ -67,19 +77,31 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     ]
 
 
-def multiply(ground: Ground, run_id: str, count: int) -> None:
-    """So many copies of a run that has ended. Its server finds them again in their folders."""
-    ground.stoker("server", "stop").ok()
-    for name in ("stoker.db", "stoker.db-wal", "stoker.db-shm"):
-        for path in ground.home.rglob(name):
-            path.unlink()
-    source = ground.folder(run_id)
-    for n in range(count):
-        copy = ground.home / "runs" / f"copy-{n:05}"
-        shutil.copytree(source, copy, symlinks=True)
-        spec = json.loads((copy / "spec.json").read_text())
-        (copy / "spec.json").write_text(json.dumps({**spec, "id": copy.name, "name": f"old-{n}"}))
-    ground.stoker("ps").ok()
+def huge(ground: Ground, points: int) -> dict:
+    """A run that has ended, with so many points in CURVES curves, as its hooks would have written them."""
+    run = ground.detach("--name", "huge", "--", sys.executable, "train.py", "2")
+    ground.wait_state("huge", "done", timeout_s=120)
+    folder = ground.attempt_file(run["id"], 1, "hooks")
+    folder.mkdir(exist_ok=True)
+    with open(folder / "numbers.jsonl", "w", encoding="ascii") as f:
+        f.write(json.dumps({"begin": 1.0, "pid": 7}) + "\n")
+        for step in range(points // CURVES):
+            values = ", ".join(f'"metric{n}": {1 / (step + n + 1):.5f}' for n in range(CURVES))
+            f.write(f'{{"step": {step}, "at": {step / 100:.2f}, "from": "tensorboard", "pid": 7, "values": {{{values}}}}}\n')
+    return run
+
+
+def opened_again(ground: Ground, ask: Callable[[str], bytes], run_id: str) -> tuple[float, list[float]]:
+    """Seconds until a run of very many points is on the page: the first time ever, and then after restarts of the server."""
+    def ask_both() -> float:
+        return seconds(lambda: (ask(f"/runs/{run_id}"), ask(f"/curves.json?run={run_id}&points=600&all=1")))
+    first, again = ask_both(), []
+    for _ in range(3):
+        ground.stoker("server", "stop").ok()
+        ground.stoker("ps", timeout_s=120).ok()
+        time.sleep(2)  # what the console holds for a moment
+        again.append(ask_both())
+    return first, again
 
 
 def asker(link: str) -> Callable[[str], bytes]:

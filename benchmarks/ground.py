@@ -21,6 +21,7 @@ import termios
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -245,8 +246,8 @@ class Ground:
         if listed.code != 0:
             return
         live = [r["id"] for r in json.loads(listed.stdout) if r["state"] not in FINAL]
-        for run_id in live:
-            self.stoker("stop", "--force", run_id, timeout_s=30)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda run_id: self.stoker("stop", "--force", run_id, timeout_s=60), live))
 
     def close(self) -> list[str]:
         """End all, remove the folders. The command lines of processes that had to be killed because they were left."""

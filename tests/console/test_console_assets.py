@@ -10,7 +10,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from stoker.base.state import State
+from stoker.base.state import REASONS, State
 from stoker.console import words
 
 HERE = Path(words.__file__).parent
@@ -42,7 +42,7 @@ def texts() -> set[str]:
 def test_every_text_has_a_translation():
     chinese = words.catalogue("zh")
     assert len(texts()) > 80
-    assert not (texts() | {state.value for state in State}) - chinese.keys()
+    assert not (texts() | {state.value for state in State} | {reason.replace("_", " ") for reason in REASONS}) - chinese.keys()
     assert all(text.count("%(num)s") == chinese[text].count("%(num)s") for text in texts())
 
 

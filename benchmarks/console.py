@@ -39,7 +39,7 @@ OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-
 
 def rows(ground: Ground, short: bool) -> list[Row]:
     """All of them. Needs Chromium and playwright for the ten pages."""
-    count, live, points = (400, 4, 400_000) if short else (5000, 200, 10_000_000)
+    count, live, points = (400, 4, 100_000) if short else (5000, 200, 10_000_000)
     ground.script("train.py", TRAIN)
     ground.script("live.py", LIVE)
     model = ground.detach("--name", "many", "--", sys.executable, "train.py", "500" if short else "20000")
@@ -59,7 +59,7 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     again = statistics.median(seconds(lambda: ask("/runs")) for _ in range(5))
     numbers = statistics.median(seconds(lambda: (ask("/runs/many"), ask(f"/curves.json?run={model['id']}&points=600&all=1")))
                                 for _ in range(5))
-    opened, reopened = opened_again(ground, ask, large["id"])
+    opened, reopened = opened_again(ground, ask, large["id"], 1 if short else 3)
     pids = [console.pid, ground.server_pid()]
     used, memory = ten_pages(ground, link.split("/enter")[0], pids, 6 if short else 30)
     return [
@@ -91,12 +91,12 @@ def huge(ground: Ground, points: int) -> dict:
     return run
 
 
-def opened_again(ground: Ground, ask: Callable[[str], bytes], run_id: str) -> tuple[float, list[float]]:
+def opened_again(ground: Ground, ask: Callable[[str], bytes], run_id: str, restarts: int) -> tuple[float, list[float]]:
     """Seconds until a run of very many points is on the page: the first time ever, and then after restarts of the server."""
     def ask_both() -> float:
         return seconds(lambda: (ask(f"/runs/{run_id}"), ask(f"/curves.json?run={run_id}&points=600&all=1")))
     first, again = ask_both(), []
-    for _ in range(3):
+    for _ in range(restarts):
         ground.stoker("server", "stop").ok()
         ground.stoker("ps", timeout_s=120).ok()
         time.sleep(2)  # what the console holds for a moment

@@ -30,7 +30,7 @@ def verb_off(args: list[str]) -> None:
     if what not in WORDS:
         raise Problem("usage", verb_off.__doc__ or "")
     say(WORDS[what](root, body) or {})
-    if what != "look" or was_here(root):
+    if what not in ("look", "queue") or was_here(root):
         ensure_watchman(root)
 
 
@@ -47,14 +47,15 @@ def off_home(root: str, body: dict) -> None:
 
 
 def off_queue(root: str, body: dict) -> None:
-    """So many runs of this owner wait for the machine: {"owner", "count"}."""
+    """So many runs of this owner wait for the machine: {"owner", "count"}. Said again it changes nothing, so its time goes on."""
     owner = body.get("owner")
     if not valid_owner(owner):
         raise Problem("usage", "not an owner")
     path = os.path.join(root, OFF, "%s%s.json" % (QUEUE, owner))
     if not body.get("count"):
         unlink(path)
-    elif os.path.isdir(os.path.dirname(path)):
+    elif {**(read_json(path) or {}), "at": 0} != {**body, "at": 0}:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         write_json(path, dict(body, at=time.time()))
 
 

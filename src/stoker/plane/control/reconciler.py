@@ -13,43 +13,42 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from pathlib import Path
 
-from stoker.backends.base import GpuTaken, Observation
-from stoker.base import crash
-from stoker.base.errors import NotFound, StokerError, TargetError
+from stoker.backends.base import Observation
+from stoker.base.errors import StokerError
 from stoker.base.state import State
+from stoker.plane.control.acting import Acting
 from stoker.plane.control.admission import Admissions
 from stoker.plane.control.agenda import Again
-from stoker.plane.control.lifecycle import UNSURE, Action, Assumed, decide, overtaken, stop_order
+from stoker.plane.control.lifecycle import UNSURE, Assumed, decide, overtaken
+from stoker.plane.control.queue_notes import QueueNotes
 from stoker.plane.control.recovery import found_far, insert_named
 from stoker.plane.control.spool import SWEEP_AGE_S, Spool
 from stoker.plane.control.watching import Watch, first_lines
 from stoker.plane.reach import RETRY_FIRST_S, Reach
-from stoker.plane.record import WISH_RM, WISH_RUN, Run
-from stoker.plane.staging import sending, stage
+from stoker.plane.record import WISH_RM, WISH_RUN
 from stoker.plane.store.database import Store
-from stoker.plane.targets import GPUS_OLD_S, Target, Targets
+from stoker.plane.targets import GPUS_OLD_S, Targets
 
 log = logging.getLogger(__name__)
 
 POLL_S = 10.0  # every live run is looked at this often, whatever the watch stream tells
 LINGER_S = 20.0  # the watch stream stays open for the next run
 WORKERS = 6  # a target
-LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
 ROUNDS = 6  # of decide and act in one step
 MAIL_MAX = 100  # observations of a run that wait for a worker
 CLOSE_S = 5.0
 QUEUE = ""  # stands for the queue where else the id of a run stands
 
 
-class Reconciler:
+class Reconciler(Acting):
     """Brings facts to wishes. `start` it once; `wake` it when a wish was committed; `close` leaves every run going."""
 
     def __init__(self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time) -> None:
         self._store, self._targets, self._spool, self._now = store, targets, spool, now
         self.reach = Reach(now)
         self._admissions = Admissions(store, targets)
+        self._notes = QueueNotes(store, targets)
         self._wake = threading.Condition()
         self._closed = False
         self._care: dict[str, str] = {}  # live runs -> target
@@ -241,6 +240,8 @@ class Reconciler:
         self.reach.forget(QUEUE)
         for run in admitted:
             self.wake(run.id, run.target, fresh=run.attempt == 1 and self._spool.has(run.id))
+        for name in self._notes.due():
+            self._give(name, self._tell_queue, name)
         for name in unknown:
             self._give(name, self._ask_capacity, name)
         if later and not unknown:
@@ -254,6 +255,19 @@ class Reconciler:
         except StokerError as e:
             log.warning("capacity of %s: %s", name, e.message)
             self._later(QUEUE, self.reach.failed(name, e.message))
+
+    def _tell_queue(self, name: str) -> None:
+        """A machine that switches itself off hears that runs wait for it, or no longer do."""
+        try:
+            self._notes.tell(name)
+        except StokerError as e:
+            log.warning("queue of %s: %s", name, e.message)
+            pause = self.reach.pause(f"queue of {name}")
+            self._notes.pause(name, pause)
+            self._later(QUEUE, pause)
+        else:
+            self.reach.forget(f"queue of {name}")
+            self.admit()  # it may have changed meanwhile
 
     def _adopt_all(self, name: str) -> None:
         """The watch stream begins with all that lives there."""
@@ -372,101 +386,6 @@ class Reconciler:
             if seen is None:
                 break
         self._settle(run_id)
-
-    def _carry_out(self, run: Run, actions: list[Action], seen: object) -> object | None:
-        """Do the actions in order; what is known afterwards, None when that takes a new look."""
-        target = self._targets.get(run.target)
-        after: object | None = seen
-        for action in actions:
-            try:
-                after = self._act(run, action, target, after)
-            except StokerError as e:
-                return self._failed(run, action, e)
-            if action.do == "remove":
-                return None
-            updated = self._apply(run, action.facts) if action.facts else run
-            if updated is None:
-                return after if action.do == "set" else None  # somebody was faster: decide anew
-            run = updated
-        return after if actions[-1].do in ("set", "stage", "limits") else None
-
-    def _act(self, run: Run, action: Action, target: Target, seen: object) -> object:
-        if action.do == "set":
-            return seen
-        backend = target.backend
-        if action.do == "stage":
-            crash.point("stage.before")
-            if not self._spool.has(run.id):
-                raise NotFound(f"The run folder of {run.id} is missing, here and on its machine.")
-            self._assure(run, self._spool.path(run.id))
-            sending.send(run, target, self._spool.path(run.id), self._store)
-            crash.point("stage.after")
-            self._spool.remove(run.id)
-            seen = Assumed("staged")
-        elif action.do == "start":
-            crash.point("start.before")
-            if target.here:
-                self._assure(run, Path(target.run_folder(run.id)))
-            sending.again(run, target, self._store)
-            again = run.attempt > run.first_attempt  # decided here, in the place of the agent
-            backend.start(run.id, run.attempt, again=again, **{"gpus" if run.gpus else "leases": run.gpu_uuids})
-            crash.point("start.after")
-            self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
-        elif action.do == "limits":
-            backend.write_limits(run.id, run.limits)
-        elif action.do == "stop":
-            crash.point("stop.before")
-            backend.stop(run.id, run.grace_s, *stop_order(run, seen))
-            crash.point("stop.after")
-            self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.2)
-        elif action.do == "remove":
-            target.remove(run.id)
-            self._spool.remove(run.id)
-            with self._store.write() as q:
-                q.delete(run.id)
-            self.admit()
-        with self._wake:
-            self._acted[run.id] = time.monotonic()
-        return seen
-
-    def _assure(self, run: Run, folder: Path) -> None:
-        """A frozen copy is what was frozen, also when the power was cut before it was on disk."""
-        again = stage.assure(folder) if run.spec.copy else []
-        if again:
-            log.warning("%s: copied once more after a power cut: %s", run.id, ", ".join(again[:5]))
-
-    def _apply(self, run: Run, facts: dict) -> Run | None:
-        crash.point("apply.before")
-        with self._store.write() as q:
-            new = q.update(run, **facts)
-        crash.point("apply.after")
-        if new is not None and new.state.final and not run.state.final:
-            self.admit()
-        return new
-
-    def _failed(self, run: Run, action: Action, error: StokerError) -> None:
-        """A step did not succeed. What may pass is tried again; a clear no ends a run that has not begun."""
-        log.warning("%s: %s: %s", run.id, action.do, error.message)
-        begins = action.do in ("stage", "start")
-        if isinstance(error, GpuTaken):
-            self._admissions.put_back(run)
-            self.admit()
-        elif begins and isinstance(error, TargetError) and not error.retry:
-            self._give_up(run, "start_failed", {"detail": error.message.rstrip("."), "hint": error.hint})
-        elif action.do == "stage" and isinstance(error, NotFound):
-            self._give_up(run, "lost", {})
-        elif action.do == "remove" and not (isinstance(error, TargetError) and error.retry):
-            self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"The run could not be removed: {error.message}")})
-        else:
-            if begins and run.evidence.get("retrying") != (why := f"{error.message} {error.hint}"):
-                self._apply(run, {"evidence": {"retrying": why}})
-            self._later(run.id, self.reach.pause(run.id))
-
-    def _give_up(self, run: Run, reason: str, evidence: dict) -> None:
-        """It ends without the attempt that was to begin."""
-        facts = {"state": State.FAILED, "reason": reason, "evidence": evidence, "ended_at": self._now(), "gpu_uuids": (),
-                 "restart_at": None, "attempt": run.attempt - 1}
-        self._apply(run, facts)
 
     def _settle(self, run_id: str) -> None:
         """After the last decision: who is at rest needs no care, unless a wish came since we looked."""

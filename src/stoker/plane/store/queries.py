@@ -190,6 +190,17 @@ class Queries:
         """Targets that some run waits for."""
         return list(self._c.execute(sa.select(runs.c.target).where(runs.c.state == State.PENDING.value).distinct()).scalars())
 
+    def waiting_for(self) -> dict[str, int]:
+        """Target -> how many runs wait here for their turn on it, or for another run."""
+        return self._counted(sa.and_(runs.c.state == State.PENDING.value, runs.c.wish == WISH_RUN))
+
+    def coming_to(self) -> dict[str, int]:
+        """Target -> how many runs are on their way to it and have not begun there."""
+        return self._counted(sa.and_(runs.c.state.in_([State.STAGING.value, State.STARTING.value]), runs.c.started_at.is_(None)))
+
+    def _counted(self, clause: sa.ColumnElement[bool]) -> dict[str, int]:
+        return dict(self._c.execute(sa.select(runs.c.target, sa.func.count()).where(clause).group_by(runs.c.target)).all())
+
     def next_for_gpus(self, target: str, limit: int) -> list[Run]:
         """The head of the queue of those that want GPUs."""
         return self._queue(target, limit, runs.c.gpus > 0)

@@ -1,0 +1,115 @@
+"""What the server tells machines that switch themselves off: of runs that wait for them here, and of files that have come."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from real.sshd import Sshd
+from stoker.base.config import Home
+from stoker.hosts.ssh import SshHost
+from stoker.plane import targets
+from stoker.plane.service import Service
+
+pytestmark = pytest.mark.real("sshd")
+
+
+def until(condition: Callable, what: str, timeout_s: float = 60.0):
+    """The first true value of `condition`."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.03)
+    return value
+
+
+class Laptop:
+    """A service of its own, and a machine behind sshd whose locks are nobody else's; `off` there appends a line to a file."""
+
+    def __init__(self, folder: Path, sshd: Sshd, name: str = "h", **table: object) -> None:
+        self.folder, self.sshd = folder, sshd
+        self.far, self.line, self.home = folder / "far", folder / "off", Home(folder / name)
+        for place in (folder / "w", self.home.path):
+            place.mkdir(mode=0o700, exist_ok=True)
+        off = {"off": f"sh -c 'echo off >> {self.line}'", "off_after": "0s", "off_latest": "1h"}
+        keys = {"host": "127.0.0.1", "root": str(self.far), **off, **table}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items() if value]
+        self.home.config.write_text("\n".join(["[targets.box]", *lines, ""]))
+        self.service = Service(self.home)
+
+    def submit(self, name: str, text: str = "pass", **more) -> dict:
+        spec = {"command": ["python3", "-c", text], "folder": str(self.folder / "w"), "target": "box", "name": name, "copy": True, **more}
+        return self.service.submit(spec, {}, {"PATH": os.environ["PATH"]}, None)
+
+    def final(self, name: str) -> dict:
+        return until(lambda: r if (r := self.service.run(name))["state"] in ("done", "failed", "stopped") else None, f"the end of {name}")
+
+    def running(self, name: str) -> dict:
+        return until(lambda: r if (r := self.service.run(name))["state"] == "running" else None, f"{name} to run")
+
+    def watchman(self) -> dict:
+        return self.service._targets.get("box").backend.power("look")
+
+    def again(self) -> None:
+        """Another server takes over."""
+        self.service.close()
+        self.service = Service(self.home)
+
+    def notes(self) -> list[int]:
+        return [json.loads(path.read_bytes())["count"] for path in (self.far / "off").glob("queue-*.json")]
+
+    def close(self) -> None:
+        for run in self.service.runs():
+            self.service.stop(run["id"], force=True)
+        for run in self.service.runs():
+            self.final(run["id"])
+        self.service.close()
+
+
+@pytest.fixture
+def laptop(monkeypatch) -> Iterator[Callable[..., Laptop]]:
+    """laptop(name, ...) -> a Laptop, with these keys in the table of the machine that all of them share; `off=""` for none."""
+    folder, identity, made = Path(tempfile.mkdtemp(prefix="so-", dir="/tmp")), uuid.uuid4().hex, []
+    sshd = Sshd(folder / "sshd", variables=(f"STOKER_IDENTITY={identity}",))
+    monkeypatch.setattr(targets, "SshHost", functools.partial(SshHost, options=(*sshd.options, "ConnectTimeout=2")))
+
+    def make(name: str = "h", **table: object) -> Laptop:
+        made.append(Laptop(folder, sshd, name, **table))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if sshd.listens():
+            each.service.machines.withdraw("box")
+        each.close()
+    sshd.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in [path for place in ("/run/lock", "/tmp") for path in Path(place).glob("stoker-*-*") if identity in path.name]:
+        path.unlink()
+
+
+def test_a_run_that_waits_only_at_home_keeps_its_machine_on(laptop):
+    """It waits for a run on this machine here. The server goes meanwhile, and the next one takes the note back."""
+    box = laptop()
+    gate = box.service.submit({"command": ["sleep", "600"], "folder": str(box.folder / "w"), "name": "gate"}, {}, {"PATH": os.environ["PATH"]}, None)
+    box.submit("second", after_any=[gate["id"]])
+    until(lambda: box.notes() == [1], "the machine to hear of it")
+    box.submit("first")
+    box.final("first")
+    state = until(lambda: s if (s := box.watchman()["state"]).get("why") == "queued" else None, "the watchman to wait")
+    assert 3000 < state["off_at"] - time.time() < 3601 and not box.line.exists()
+    box.again()
+    assert box.notes() == [1]
+    box.service.stop("gate", force=True)
+    assert box.final("second")["state"] == "done"
+    until(lambda: box.notes() == [], "the note to be taken back")
+    until(box.line.exists, "the machine to be switched off")

@@ -88,7 +88,7 @@ def laptop(monkeypatch) -> Iterator[Callable[..., Laptop]]:
 
     yield make
     for each in made:
-        if sshd.listens():
+        if each.service._targets.config().targets.get("box"):
             each.service.machines.withdraw("box")
         each.close()
     sshd.close()
@@ -113,3 +113,25 @@ def test_a_run_that_waits_only_at_home_keeps_its_machine_on(laptop):
     assert box.final("second")["state"] == "done"
     until(lambda: box.notes() == [], "the note to be taken back")
     until(box.line.exists, "the machine to be switched off")
+
+
+def test_the_log_of_an_ended_run_is_here_when_its_machine_is_gone(laptop):
+    """Without an `off` command, and also after the machine was taken out of config.toml."""
+    box = laptop(off="")
+    box.submit("far", "print('first')")
+    box.final("far")
+    until(lambda: box.service.wait("far", 30, outputs=True)["outputs"]["state"] == "settled", "its files")
+    box.sshd.halt()
+    assert b"".join(box.service.logs("far")) == b"".join(box.service.logs("far", tail=5)) == b"first\n"
+    box.home.config.write_text("")
+    assert b"".join(box.service.logs("far", attempt=1)) == b"first\n"
+
+
+def test_a_log_above_the_limit_stays_and_is_named(laptop):
+    box = laptop(off="")
+    box.home.config.write_text("pull_limit = '50KB'\n" + box.home.config.read_text())
+    box.submit("far", "import os; print(os.urandom(2_000_000).hex())")
+    box.final("far")
+    told = until(lambda: o if (o := box.service.wait("far", 30, outputs=True)["outputs"])["state"] == "settled" else None, "its files")
+    assert "The run's log was left on box, above the limit of 50.0 kB." in told["lines"] and not list(box.home.runs.glob("*/attempts*"))
+    assert len(b"".join(box.service.logs("far"))) == 4_000_001

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from stoker.backends.base import Observation
+from stoker.backends.base import Backend, Observation
 from stoker.base import rundir
 from stoker.base.config import Home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError
@@ -84,6 +84,12 @@ class Finding:
 
     def _known_target(self, run: Run) -> Target:
         return self._targets.get(run.target)
+
+    def _reader(self, run: Run, attempt: int) -> Backend:
+        """Where an attempt is read; its copy on this machine also serves when the machine is no longer in config.toml."""
+        target = self._target(run)
+        copied = None if target is not None else self._targets.copied(run.id, attempt)
+        return copied or self._known_target(run).reader(run.id, attempt)
 
     def _look(self, run: Run, target: Target) -> Observation | None:
         """Seen just now; what was seen last where the machine cannot be reached."""

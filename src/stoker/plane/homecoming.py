@@ -73,7 +73,7 @@ def settled(files: Iterable[tuple[dict, str]], left: Sequence[dict], failed: dic
 
 def nothing_missing(row: dict) -> bool:
     """Whether all files of the run are on this machine, so that its machine may be switched off."""
-    return not (row["left"]["count"] or row["failed"]["count"] or row["cut"])
+    return not (row["left"]["count"] or row["failed"]["count"] or row["cut"] or row.get("log_left"))
 
 
 def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
@@ -86,7 +86,7 @@ def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
     body = {"state": state, "folder": run.spec.folder, "files": row.get("files", 0), "bytes": row.get("bytes", 0), "kept_in": kept_in,
             "why": row.get("why", ""), "at": iso(row["at"]) if row.get("at") else None,
             **{name: row.get(name) or _listed([]) for name in ("kept", "left", "failed")}}
-    lines = list(_lines(run, body, row.get("cut", ""), typed))
+    lines = [*_lines(run, body, row.get("cut", ""), typed), *_log_line(run, row.get("log_left", ""))]
     return {**body, "lines": lines}
 
 
@@ -110,6 +110,10 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
                f"To try again: stoker pull {typed}")
     if cut:
         yield f"Not all files of the run are known: {cut}."
+
+
+def _log_line(run: Run, why: str) -> list[str]:
+    return [f"The run's log was left on {run.target}, above the limit of {format_size(run.spec.pull_limit_bytes)}."] if why else []
 
 
 def _listed(files: Sequence[dict]) -> dict:

@@ -321,8 +321,8 @@ class Service(Finding):
             if closed():
                 return None
             run = self._find(run_id)
-            target, number = self._known_target(run), self._attempt(run, attempt, ask=True)
-            log = Log(target.reader(run.id, number), run.id, number, stream)
+            number = self._attempt(run, attempt, ask=True)
+            log = Log(self._reader(run, number), run.id, number, stream)
             if stream == "both":
                 return lambda given: log.open_both(max(0, offset), given, follow, tail=tail, since=since)
             begin = max(0, offset)

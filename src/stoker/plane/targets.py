@@ -70,16 +70,22 @@ class Target:
     def _record(self, run_id: str) -> Path:
         return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
 
-    def keep_logs(self, run_id: str) -> None:
-        """Copy what the attempts have left behind, the log first of all, to this machine. Raises TargetError."""
-        (self.kept / run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
-        clear(self.kept / run_id, rundir.ATTEMPTS)
-        self.backend.fetch(run_id, rundir.ATTEMPTS, self.kept / run_id / rundir.ATTEMPTS)
+    def keep_logs(self, run_id: str, limit: int | None = None) -> None:
+        """Copy what the attempts have left behind, the log first of all, to this machine; what was copied before stays until that is whole.
+        Raises TargetError, also where it is more than `limit` bytes."""
+        folder, coming = self.kept / run_id, f"{rundir.ATTEMPTS}.coming"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clear(folder, coming)
+        try:
+            self.backend.fetch(run_id, rundir.ATTEMPTS, folder / coming, limit)
+            clear(folder, rundir.ATTEMPTS)
+            (folder / coming).rename(folder / rundir.ATTEMPTS)
+        finally:
+            clear(folder, coming)
 
     def reader(self, run_id: str, attempt: int) -> Backend:
         """Where an attempt is read: the copy on this machine, if it was kept and the attempt had ended then."""
-        copied = self.archive is not None and (self.kept / run_id / rundir.ATTEMPTS / str(attempt) / rundir.EXIT).is_file()
-        return self.archive if copied else self.backend
+        return self.archive if self.archive is not None and is_copied(self.kept, run_id, attempt) else self.backend
 
     def remove(self, run_id: str) -> None:
         """Delete the run folder, and what is kept of the run on this machine."""
@@ -110,6 +116,11 @@ class Target:
     def age_s(self) -> float:
         """How old the answer of the machine is."""
         return time.monotonic() - self._asked
+
+
+def is_copied(kept: Path, run_id: str, attempt: int) -> bool:
+    """Whether `keep_logs` has copied an attempt that had ended."""
+    return (kept / run_id / rundir.ATTEMPTS / str(attempt) / rundir.EXIT).is_file()
 
 
 def _used_by(gpu: dict) -> str:
@@ -159,6 +170,10 @@ class Targets:
                 made = self._made[name] = _make(self._home, config)
             return made
 
+    def copied(self, run_id: str, attempt: int) -> Backend | None:
+        """What reads the copy of an attempt that `keep_logs` has made, whatever config.toml says of its machine; None without one."""
+        return _archive(self._home) if is_copied(self._home.runs, run_id, attempt) else None
+
     def mine(self, name: str) -> str:
         """The id of our state folder, where others may work on that machine too; "" elsewhere."""
         with contextlib.suppress(StokerError):
@@ -187,10 +202,14 @@ def _make(where: Home, config: TargetConfig) -> Target:
         order = _order(config, owner)
         backend = registry.make(config.backend, SshHost(config.host), root, config.options, owner=owner, order=order)
         return Target(config.name, config, backend, root, here=False, kept=where.runs, owner=owner, order=order,
-                      archive=registry.make("process", LocalHost(), str(where.path)))
+                      archive=_archive(where))
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
     backend = registry.make(config.backend, LocalHost(), root, config.options)
     return Target(config.name, config, backend, root, here=True, kept=where.runs)
+
+
+def _archive(where: Home) -> Backend:
+    return registry.make("process", LocalHost(), str(where.path))
 
 
 def _order(config: TargetConfig, owner: dict[str, str]) -> dict | None:

@@ -196,10 +196,13 @@ class Bringer:
                 if not failed:
                     break
             places = [(file, ground.place(file)) for file in files]
-        row = homecoming.settled(places, left, failed, cut, time.time())
+        self._settle(run, target, homecoming.settled(places, left, failed, cut, time.time()))
+
+    def _settle(self, run: Run, target: Target, row: dict) -> None:
+        """The files are here as the row says: the logs too, then it is written down, and told to a machine that waits for it. Raises
+        StokerError."""
+        row["log_left"] = _keep_logs(run, target)
         if target.config.off and homecoming.nothing_missing(row):
-            if present.begun(run):
-                target.keep_logs(run.id)
             target.backend.power("home", {"runs": {run.id: present.begun(run)}})
         self._write(run, row)
 
@@ -364,6 +367,21 @@ def _wanted(run: Run, row: dict) -> bool:
     if run.wish == WISH_RM:
         return False
     return bool(row.get("owed")) if run.state.final else bool(run.spec.pull) and run.state in (State.RUNNING, State.STOPPING)
+
+
+def _keep_logs(run: Run, target: Target) -> str:
+    """Copy the logs of all its attempts, within the limit for its files; why they stay there, "" when they are here. All of them come
+    from a machine that is to be switched off. Raises StokerError for what may pass."""
+    limit = None if target.config.off else run.spec.pull_limit_bytes
+    if target.here or not present.begun(run) or limit == 0:
+        return ""
+    try:
+        target.keep_logs(run.id, limit)
+    except TargetError as e:
+        if e.retry or limit is None:
+            raise
+        return e.message
+    return ""
 
 
 def _ground(run: Run, target: Target) -> Ground:

@@ -40,8 +40,8 @@ class Laptop:
         self.far, self.line, self.home = folder / "far", folder / "off", Home(folder / name)
         for place in (folder / "w", self.home.path):
             place.mkdir(mode=0o700, exist_ok=True)
-        off = {"off": f"sh -c 'echo off >> {self.line}'", "off_after": "0s", "off_latest": "1h"}
-        keys = {"host": "127.0.0.1", "root": str(self.far), **off, **table}
+        self.off = f"sh -c 'echo off >> {self.line}'"
+        keys = {"host": "127.0.0.1", "root": str(self.far), "off": self.off, "off_after": "0s", "off_latest": "1h", **table}
         lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items() if value]
         self.home.config.write_text("\n".join(["[targets.box]", *lines, ""]))
         self.service = Service(self.home)
@@ -87,7 +87,7 @@ def laptop(monkeypatch) -> Iterator[Callable[..., Laptop]]:
         return made[-1]
 
     yield make
-    for each in made:
+    for each in made[-1:]:  # the others are lost
         if each.service._targets.config().targets.get("box"):
             each.service.machines.withdraw("box")
         each.close()
@@ -135,3 +135,32 @@ def test_a_log_above_the_limit_stays_and_is_named(laptop):
     told = until(lambda: o if (o := box.service.wait("far", 30, outputs=True)["outputs"])["state"] == "settled" else None, "its files")
     assert "The run's log was left on box, above the limit of 50.0 kB." in told["lines"] and not list(box.home.runs.glob("*/attempts*"))
     assert len(b"".join(box.service.logs("far"))) == 4_000_001
+
+
+def test_files_that_are_pulled_by_hand_count_as_home(laptop):
+    box = laptop()
+    box.home.config.write_text("pull_limit = '1KB'\n" + box.home.config.read_text())
+    box.submit("far", "open('big.pt', 'w').write('x' * 5000)")
+    box.final("far")
+    until(lambda: (box.service.wait("far", 30, outputs=True)["outputs"]["left"] or {}).get("paths") == ["big.pt"], "the file to be left")
+    assert until(lambda: s if (s := box.watchman()["state"]).get("why") == "owed" else None, "the wait")["owed"] and not box.line.exists()
+    assert b'"brought"' in b"".join(box.service.pull("far", ["big.pt"]))
+    told = box.service.run("far")["outputs"]
+    assert (told["left"]["count"], told["files"]) == (0, 1) and not any("left on box" in line for line in told["lines"])
+    until(box.line.exists, "the machine to be switched off")
+
+
+def test_who_adopts_the_runs_of_a_lost_laptop_takes_over_its_order(laptop):
+    lost = laptop(off_latest="2h", disk_survives=True)
+    run = lost.submit("far", "import time; time.sleep(600)")
+    lost.running("far")
+    lost.service.close()
+    new = laptop("new", off="", off_after="", off_latest="")
+    assert [each["id"] for each in new.service.machines.adopt("box")] == [run["id"]]
+    orders = new.watchman()["orders"]
+    assert [order["owner"]["id"] for order in orders] == [new.service._targets.get("box").owner["id"]]
+    config = new.service._targets.get("box").config
+    assert (config.off, config.off_latest_s, config.off_after_s, config.disk_survives) == (lost.off, 7200.0, 0.0, True)
+    assert orders[0]["command"] == ["sh", "-c", f"echo off >> {new.line}"] and 'root = ' in new.home.config.read_text()
+    new.service.stop(run["id"], force=True)
+    until(new.line.exists, "the machine to be switched off")

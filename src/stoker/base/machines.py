@@ -56,6 +56,33 @@ def add(where: Home, machine: TargetConfig) -> None:
     _write(where, text)
 
 
+def set_off(where: Home, machine: TargetConfig) -> None:
+    """Write how a machine is switched off into its table, which says nothing of that yet. Raises InvalidSpec where that cannot be done."""
+    before = _text(where)
+    lines = [f"{key} = {_toml(value)}\n" for key, value in _off(machine).items() if value is not None]
+    text = _after_header(before, machine.name, lines)
+    wanted = {key: value for key, value in _off(machine).items() if value is not None}
+    tables = _targets_in(before)
+    if _targets_in(text) != {**tables, machine.name: {**tables.get(machine.name, {}), **wanted}}:
+        raise InvalidSpec(f"Stoker cannot write `off` into the table of {machine.name} in {where.config}.",
+                          hint=f"Add it there with an editor: off = {_toml(machine.off)}")
+    _write(where, text)
+
+
+def _after_header(text: str, name: str, lines: list[str]) -> str:
+    """The text with these lines under [targets.NAME]."""
+    found = []
+    for line in text.splitlines(keepends=True):
+        found.append(line)
+        if _header(name).fullmatch(line.rstrip("\n")):
+            found += lines if line.endswith("\n") else ["\n", *lines]
+    return "".join(found)
+
+
+def _header(name: str) -> re.Pattern[str]:
+    return re.compile(rf"\s*\[\s*targets\s*\.\s*[\"']?{re.escape(name)}[\"']?\s*\]\s*(#.*)?")
+
+
 def off_words(command: str) -> list[str]:
     """The words of an `off` command; no shell reads it. Raises InvalidSpec."""
     try:
@@ -96,7 +123,7 @@ def remove(where: Home, name: str) -> None:
 
 def _without(text: str, name: str) -> str:
     """The text without the lines from [targets.NAME] to the next table."""
-    header = re.compile(rf"\s*\[\s*targets\s*\.\s*[\"']?{re.escape(name)}[\"']?\s*\]\s*(#.*)?")
+    header = _header(name)
     kept, inside = [], False
     for line in text.splitlines(keepends=True):
         if _HEADER.match(line):

@@ -170,7 +170,8 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over the runs on a machine that another state folder started, for example after a laptop is lost.
 
-    Lists them first. They are runs of this state folder from then on: their files come here, and only this one can stop them.
+    Lists them first. They are runs of this state folder from then on: their files come here, and only this one can stop them. The --off
+    command that their state folder has given to the machine is taken over too, and printed.
     """
     with output.slow(f"asking {output.shown(name)}"):
         found = plane().machine_found(name)
@@ -188,6 +189,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
         output.print_json(taken)
     else:
         output.say(f"{len(taken)} run{' is' if len(taken) == 1 else 's are'} taken over")
+        output.say(_policy(output.shown(name), load_config(home()).targets[name]))
     return 0
 
 
@@ -242,7 +244,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
                          hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}")
     if runs and not yes:
         count = f"{len(runs)} ended run{'' if len(runs) == 1 else 's'}"
-        told = f"{output.shown(name)} has {count}. If you remove it, you cannot read their logs and files."
+        told = f"{output.shown(name)} has {count}. If you remove it, you can read only the logs and files that are copied to this machine."
         if not output.can_ask():
             raise InvalidSpec(told, hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...")
         if not output.ask(f"{told} Remove it?", default=False):

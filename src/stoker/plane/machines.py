@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
+from dataclasses import replace
 
+from stoker.base import machines
+from stoker.base.config import TargetConfig
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.units import iso
 from stoker.plane.control.reconciler import Reconciler
@@ -62,9 +66,11 @@ class Machines:
         return told
 
     def adopt(self, name: str) -> list[dict]:
-        """Take over all of them: they are runs of this state folder from now on."""
+        """Take over all of them: they are runs of this state folder from now on. So is the order to switch the machine off that their
+        owners have given: it is written into config.toml, unless that has one of its own, and taken back for them."""
         target = self._targets.get(name)
         found = self.found(name)
+        owners = {(seen.owner or {}).get("id") for seen in target.backend.poll([each["id"] for each in found]).values()}
         taken = set(target.backend.adopt([each["id"] for each in found]))
         for seen in target.backend.poll(sorted(taken)).values() if taken else ():
             run = described(target, seen)
@@ -74,7 +80,20 @@ class Machines:
                 if q.get(run.id) is None:
                     insert_named(q, run.with_(spec=run.spec.with_(target=name), warnings=("Taken over from another state folder.",)))
             self._reconciler.wake(run.id, run.target)
+        self._take_order(target, owners - {None, (target.owner or {}).get("id")})
         return [each for each in found if each["id"] in taken]
+
+    def _take_order(self, target: Target, owners: set[str]) -> None:
+        """The orders of these owners are ours now. Ours is given first, so that there is one at any moment."""
+        orders = [order for order in target.backend.power("look").get("orders") or () if (order.get("owner") or {}).get("id") in owners]
+        if not orders:
+            return
+        if not target.config.off:
+            machines.set_off(self._targets.home, _ordered(target.config, orders[-1]))
+            target = self._targets.get(target.name)
+        target.backend.power("order", target.order)
+        for order in orders:
+            target.backend.power("withdraw", {"owner": order["owner"]["id"]})
 
     def _ask(self, target: Target) -> None:
         with contextlib.suppress(StokerError):
@@ -90,6 +109,12 @@ class Machines:
         return {"name": target.name, "address": config.host, "root": config.root, "gpus": config.gpus, "slots": config.slots,
                 "python": config.python, "off": off,
                 "unreachable": silence and {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why}}
+
+
+def _ordered(config: TargetConfig, order: dict) -> TargetConfig:
+    """A machine that is switched off as another state folder has asked."""
+    times = {f"off_{key}": float(order[key]) for key in ("latest_s", "after_s") if isinstance(order.get(key), int | float)}
+    return replace(config, off=shlex.join(order["command"]), disk_survives=order.get("disk_survives") is True, **times)
 
 
 def _standing(known: dict) -> dict:

@@ -137,7 +137,7 @@ class Targets:
     """The targets of config.toml, which may be edited at any time."""
 
     def __init__(self, where: Home) -> None:
-        self._home = where
+        self.home = where
         self._lock = threading.Lock()
         self._made: dict[str, Target] = {}
         self._stamp: object = ()
@@ -147,13 +147,13 @@ class Targets:
     def config(self) -> Config:
         """The settings as they are now. Raises InvalidSpec for a file that cannot be read; the old ones stay in use."""
         try:
-            info = self._home.config.stat()
+            info = self.home.config.stat()
             stamp: object = (info.st_mtime_ns, info.st_size, info.st_ino)
         except OSError:
             stamp = None
         with self._lock:
             if stamp != self._stamp:
-                self._config = load_config(self._home)
+                self._config = load_config(self.home)
                 self._stamp = stamp
             return self._config
 
@@ -167,12 +167,12 @@ class Targets:
         with self._lock:
             made = self._made.get(name)
             if made is None or made.config != config:
-                made = self._made[name] = _make(self._home, config)
+                made = self._made[name] = _make(self.home, config)
             return made
 
     def copied(self, run_id: str, attempt: int) -> Backend | None:
         """What reads the copy of an attempt that `keep_logs` has made, whatever config.toml says of its machine; None without one."""
-        return _archive(self._home) if is_copied(self._home.runs, run_id, attempt) else None
+        return _archive(self.home) if is_copied(self.home.runs, run_id, attempt) else None
 
     def mine(self, name: str) -> str:
         """The id of our state folder, where others may work on that machine too; "" elsewhere."""

@@ -90,6 +90,19 @@ class Bringer:
         """Bring these files now."""
         return Pulling(self, run, self._targets.get(run.target), patterns)
 
+    def pulled(self, run: Run, target: Target, places: list[tuple[dict, str]], cut: str) -> None:
+        """Files were brought by hand, after all had come that come by themselves: those that were left may be here now. `places`: all
+        files of the run, each with its `Ground.place`."""
+        _, row = self._look(run.id)
+        if not row or row.get("owed") or not run.state.final:
+            return
+        failed = dict.fromkeys(row["failed"]["paths"], row["failed"].get("why", ""))
+        left = [file for file, _ in places if file["path"] not in failed]
+        try:
+            self._settle(run, target, homecoming.settled(places, left, failed, cut, time.time()))
+        except StokerError as e:  # what was pulled is here all the same
+            log.warning("%s: %s", run.id, e.message)
+
     # -- whose turn it is ---------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
@@ -329,6 +342,7 @@ class Pulling:
                     missing.append(file)
             outputs.room_for(missing, ground)
             yield from self._receive(missing, ground)
+            self._bringer.pulled(run, self._target, [(file, ground.place(file)) for file in files], cut)
         yield {"done": True, "cut": cut}
 
     def _receive(self, missing: list[dict], ground: Ground) -> Iterator[dict]:
@@ -373,7 +387,8 @@ def _keep_logs(run: Run, target: Target) -> str:
     """Copy the logs of all its attempts, within the limit for its files; why they stay there, "" when they are here. All of them come
     from a machine that is to be switched off. Raises StokerError for what may pass."""
     limit = None if target.config.off else run.spec.pull_limit_bytes
-    if target.here or not present.begun(run) or limit == 0:
+    attempt = present.begun(run)
+    if target.here or not attempt or limit == 0 or target.reader(run.id, attempt) is not target.backend:
         return ""
     try:
         target.keep_logs(run.id, limit)

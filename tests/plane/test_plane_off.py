@@ -16,8 +16,10 @@ import pytest
 
 from real.sshd import Sshd
 from stoker.base.config import Home
+from stoker.base.units import iso
 from stoker.hosts.ssh import SshHost
 from stoker.plane import targets
+from stoker.plane.control.silences import silent_before
 from stoker.plane.service import Service
 
 pytestmark = pytest.mark.real("sshd")
@@ -63,6 +65,11 @@ class Laptop:
         """Another server takes over."""
         self.service.close()
         self.service = Service(self.home)
+
+    def stored(self) -> str | None:
+        """Since when the machine is silent, as the next server will read it."""
+        since = silent_before(self.service._store).get("box")
+        return since and iso(since)
 
     def notes(self) -> list[int]:
         return [json.loads(path.read_bytes())["count"] for path in (self.far / "off").glob("queue-*.json")]
@@ -164,3 +171,18 @@ def test_who_adopts_the_runs_of_a_lost_laptop_takes_over_its_order(laptop):
     assert orders[0]["command"] == ["sh", "-c", f"echo off >> {new.line}"] and 'root = ' in new.home.config.read_text()
     new.service.stop(run["id"], force=True)
     until(new.line.exists, "the machine to be switched off")
+
+
+def test_since_when_a_machine_is_silent_survives_a_restart_of_the_server(laptop):
+    box = laptop(off="")
+    box.submit("far", "import time; time.sleep(600)")
+    box.running("far")
+    box.sshd.halt()
+    box.service.stop("far")  # a wish, so it is looked at
+    since = until(lambda: (box.service.run("far")["unreachable"] or {}).get("since"), "the silence")
+    until(lambda: box.stored() == since, "it to be stored")
+    box.again()
+    assert until(lambda: (box.service.run("far")["unreachable"] or {}).get("since"), "the silence, again") == since
+    box.sshd.again()
+    box.final("far")
+    until(lambda: box.stored() is None, "it to be forgotten")

@@ -22,6 +22,18 @@ def test_a_silence_begins_once_and_ends_with_an_answer():
     assert reach.failed("box", "again") == 1.0 and reach.silence("box").since == 900.0
 
 
+def test_a_silence_that_the_last_server_knew_goes_on_and_its_begin_and_end_are_told():
+    told: list[str] = []
+    reach = Reach(lambda: 500.0, lambda: 0.0, {"box": 100.0, "old": 50.0}, told.append)
+    assert reach.silence("box") is None and reach.failed("box", "why") == 1.0
+    assert reach.silence("box") == Silence(100.0, 501.0, "why") and told == ["box"]
+    reach.failed("box", "why")
+    assert told == ["box"] and reach.answered("box") and told == ["box", "box"]
+    assert not reach.answered("old") and told[2:] == ["old"]  # it answers at once: nothing is left to remember
+    reach.failed("old", "why")
+    assert reach.silence("old").since == 500.0
+
+
 def test_pauses_grow_to_a_minute_and_differ_between_machines():
     reach = Reach()
     pauses = [reach.failed("box", "") for _ in range(12)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 JITTER = 0.2  # of a pause: machines that went together are not all asked at the same moment
@@ -22,10 +23,15 @@ class Silence:
 
 
 class Reach:
-    """May be used from any thread. A key is a machine, a run or the queue; only of a machine it is told that it is silent."""
+    """May be used from any thread. A key is a machine, a run or the queue; only of a machine it is told that it is silent.
 
-    def __init__(self, now: Callable[[], float] = time.time, chance: Callable[[], float] = random.random) -> None:
-        self._now, self._chance = now, chance
+    `before`: machine -> since when, of those that were silent for the last server: they are silent since then if they still are.
+    `changed` is called with a machine that begins or ends to be silent.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time, chance: Callable[[], float] = random.random,
+                 before: Mapping[str, float] = MappingProxyType({}), changed: Callable[[str], object] = bool) -> None:
+        self._now, self._chance, self._before, self._changed = now, chance, dict(before), changed
         self._lock = threading.Lock()
         self._fails: dict[str, int] = {}
         self._silent: dict[str, Silence] = {}
@@ -47,15 +53,22 @@ class Reach:
         pause = self.pause(machine)
         with self._lock:
             now = self._now()
-            since = self._silent[machine].since if machine in self._silent else now
+            known = self._silent.get(machine)
+            since = known.since if known else self._before.pop(machine, now)
             self._silent[machine] = Silence(since, now + pause, why)
+        if known is None:
+            self._changed(machine)
         return pause
 
     def answered(self, machine: str) -> bool:
         """The machine answered; whether it had been silent."""
         with self._lock:
             self._fails.pop(machine, None)
-            return self._silent.pop(machine, None) is not None
+            silent = self._silent.pop(machine, None) is not None
+            news = self._before.pop(machine, None) is not None or silent
+        if news:
+            self._changed(machine)
+        return silent
 
     def silence(self, machine: str) -> Silence | None:
         """None for a machine that answered when it was asked last, or was not asked."""

@@ -23,6 +23,7 @@ from stoker.plane.control.agenda import Again
 from stoker.plane.control.lifecycle import UNSURE, Assumed, decide, overtaken
 from stoker.plane.control.queue_notes import QueueNotes
 from stoker.plane.control.recovery import found_far, insert_named
+from stoker.plane.control.silences import keep_silence, silent_before
 from stoker.plane.control.spool import SWEEP_AGE_S, Spool
 from stoker.plane.control.watching import Watch, first_lines
 from stoker.plane.reach import RETRY_FIRST_S, Reach
@@ -46,7 +47,7 @@ class Reconciler(Acting):
 
     def __init__(self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time) -> None:
         self._store, self._targets, self._spool, self._now = store, targets, spool, now
-        self.reach = Reach(now)
+        self.reach = Reach(now, before=silent_before(store), changed=lambda name: self._give(name, self._keep_silence, name))
         self._admissions = Admissions(store, targets)
         self._notes = QueueNotes(store, targets)
         self._wake = threading.Condition()
@@ -255,6 +256,13 @@ class Reconciler(Acting):
         except StokerError as e:
             log.warning("capacity of %s: %s", name, e.message)
             self._later(QUEUE, self.reach.failed(name, e.message))
+
+    def _keep_silence(self, name: str) -> None:
+        """Since when a machine is silent is known to the next server too."""
+        try:
+            keep_silence(self._store, name, self.reach)
+        except StokerError as e:
+            log.warning("silence of %s: %s", name, e.message)
 
     def _tell_queue(self, name: str) -> None:
         """A machine that switches itself off hears that runs wait for it, or no longer do."""

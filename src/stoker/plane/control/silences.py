@@ -1,0 +1,21 @@
+"""Since when machines are silent, as rows of `meta`: a machine that is silent still is so since then for the next server."""
+
+from __future__ import annotations
+
+from stoker.plane.reach import Reach
+from stoker.plane.store.database import Store
+
+PREFIX = "silent/"
+
+
+def silent_before(store: Store) -> dict[str, float]:
+    """Machine -> since when (Unix seconds), of those that did not answer the last server."""
+    with store.read() as q:
+        return {key.removeprefix(PREFIX): float(since) for key, since in q.metas_under(PREFIX).items()}
+
+
+def keep_silence(store: Store, name: str, reach: Reach) -> None:
+    """Write down what is true of this machine now. Raises StokerError."""
+    with store.write() as q:
+        silence = reach.silence(name)
+        q.set_meta(f"{PREFIX}{name}", repr(silence.since) if silence else None)

@@ -16,9 +16,10 @@ import pytest
 
 from real.sshd import Sshd
 from stoker.base.config import Home
+from stoker.base.errors import TargetError
 from stoker.base.units import iso
 from stoker.hosts.ssh import SshHost
-from stoker.plane import targets
+from stoker.plane import service, targets
 from stoker.plane.control.silences import silent_before
 from stoker.plane.service import Service
 
@@ -186,3 +187,24 @@ def test_since_when_a_machine_is_silent_survives_a_restart_of_the_server(laptop)
     box.sshd.again()
     box.final("far")
     until(lambda: box.stored() is None, "it to be forgotten")
+
+
+def test_a_run_on_a_machine_that_never_comes_back_is_forgotten_by_force(laptop, monkeypatch):
+    """Without force it stays, and the hint says what force does. What is there can be adopted if the machine comes back all the same."""
+    monkeypatch.setattr(service, "REMOVED_WITHIN_S", 0.5)
+    box = laptop(off="")
+    ended, run = box.submit("ended"), box.submit("far", "import time; time.sleep(600)")
+    box.final("ended")
+    box.service.wait("ended", 30, outputs=True)
+    box.running("far")
+    box.sshd.halt()
+    with pytest.raises(TargetError, match="does not answer") as refused:
+        box.service.rm("ended")
+    assert f"stoker rm --force {ended['id']}" in refused.value.hint
+    left = box.service.rm("far", force=True)["left"]
+    assert left == (f"box does not answer. Left there: the folder {run['folder']} and its processes, if they still run "
+                    "(to get the run back when box answers: stoker machine adopt box).")
+    assert "processes" not in box.service.rm(ended["id"], force=True)["left"] and not box.service.runs(all=True)
+    assert not list(box.home.runs.iterdir())
+    box.sshd.again()
+    assert run["id"] in [each["id"] for each in until(lambda: box.service.machines.adopt("box"), "the runs there")]

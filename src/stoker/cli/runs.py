@@ -384,7 +384,8 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 @click.command("rm")
 @refs_argument()
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
-@click.option("--force", is_flag=True, help="Stop active runs first, then delete them.")
+@click.option("--force", is_flag=True,
+              help="Stop active runs first, then delete them. If their machine does not answer, delete only what is here.")
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept.
@@ -406,8 +407,11 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     gone, failed = _each([run["id"] for run in found], lambda run_id: plane().rm(run_id, force=force))
     if as_json:
         output.print_json(gone)
-    elif output.is_terminal(sys.stderr):
-        for run in gone:
+        return failed or code
+    for run in gone:
+        if run.get("left"):
+            output.say(f"{output.shown(run['name'])}: deleted here only. {output.shown(run['left'])}")
+        elif output.is_terminal(sys.stderr):
             output.say(f"{output.shown(run['name'])}: deleted")
     return failed or code
 

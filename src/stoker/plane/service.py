@@ -10,6 +10,7 @@ from pathlib import Path
 import stoker
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
+from stoker.base.removal import clear
 from stoker.base.spec import Limits
 from stoker.base.state import HOLDING, State
 from stoker.base.units import format_duration, iso
@@ -42,6 +43,7 @@ from stoker.plane.targets import Targets
 WAIT_MAX_S = 60.0
 WAIT_STEP_S = 1.0  # a follower that was closed leaves this soon
 REMOVED_WITHIN_S = 15.0
+SILENT_S = 3.0  # for a machine that has not answered for a while
 GC_AGE_S = 7 * 86400.0
 
 
@@ -187,7 +189,8 @@ class Service(Finding):
         return self._one(run)
 
     def rm(self, ref: str, force: bool = False) -> dict:
-        """Delete a run that has ended, its folder included; with `force` a living one too, which is ended first."""
+        """Delete a run that has ended, its folder included; with `force` a living one too, which is ended first. A machine that does not
+        answer keeps nobody from `force`: the run is forgotten here, and `left` says what may be left there."""
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
             raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
@@ -200,10 +203,29 @@ class Service(Finding):
             raise StateError(f"The files of {run.name} on {run.target} are not copied to this machine yet.",
                              hint=f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: stoker rm --force {run.id}")
         self._remove([run.id])
-        if not self._gone(run.id, REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)):
-            raise TargetError(f"{run.name} is not removed yet: its machine does not answer. When it answers, Stoker removes the run.",
-                              hint=f"stoker show {present.typed_ref(told['ref'])}")
-        return told
+        silent = self._target(run) is None or self._reconciler.reach.silence(run.target)
+        patience = SILENT_S if force and silent else REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)
+        if self._gone(run.id, patience):
+            return {**told, "left": ""}
+        target = self._target(run)
+        if force and not (target and target.here):
+            return {**told, "left": self._forget(run)}
+        raise TargetError(f"{run.name} is not removed yet: its machine does not answer. When it answers, Stoker removes the run.",
+                          hint=f"stoker show {present.typed_ref(told['ref'])}   or, to forget it here: stoker rm --force {run.id}")
+
+    def _forget(self, run: Run) -> str:
+        """Delete all that is here of a run whose machine does not answer; what may be left there, in a sentence."""
+        target = self._target(run)
+        with self._store.write() as q:
+            q.delete(run.id)
+        self._spool.remove(run.id)
+        clear(self._home.runs, run.id)
+        self._reconciler.wake(run.id, run.target)
+        if target is None:
+            return f"Its machine {run.target} is not in config.toml: what the run left there stays."
+        processes = "" if run.state.final else "and its processes, if they still run "
+        return (f"{run.target} does not answer. Left there: the folder {target.run_folder(run.id)} {processes}"
+                f"(to get the run back when {run.target} answers: stoker machine adopt {run.target}).")
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
         """The run, final or not, after at most `timeout_s` (60 at most). `outputs`: and its files are here, or a try failed."""

@@ -283,7 +283,7 @@ def _print_facts(facts: dict) -> None:
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
-                   "the times of its runs are those of its own clock")
+                   "Stoker tells the times of its runs by the clock here; the times of their files are those of its own clock")
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):

@@ -34,7 +34,7 @@ def questions(run: Run, target: Target, beside: list[tuple[str, str, float, floa
     names = [f"{rundir.ATTEMPTS}/{n}/{name}" for n in _shown(run) for name in (rundir.EXIT, rundir.AGENT)]
     names += [f"{rundir.CODE}/commit.json", resume.STATE, resume.AUDITS, f"{last}/{rundir.HOOKS}/{REHEARSAL}", f"{last}/{rundir.ENGINE}",
               f"{last}/{rundir.HEARTBEAT}", f"{last}/{rundir.STILL}"]
-    ended = run.ended_at if run.state.final else None
+    ended = run.ended_at + target.ahead_s if run.state.final and run.ended_at else None
     return [*map(whole, names), tail(f"{last}/{rundir.STEPS}", steps.BYTES_READ), tail(f"{last}/{rundir.HOOKS}/{PROCESSES}", LINES_READ),
             ("has", f"{last}/{rundir.METRICS}"), ("has", resume.PUT_BACK), ("env",), ("cost",), ("edited",),
             ("changed", "" if run.spec.copy else run.spec.folder, run.created_at, ended, FILES_SHOWN),
@@ -54,7 +54,7 @@ def detail(run: Run, target: Target, folder: RunFolder, history: list[dict], bes
     """The fields that `show` adds. A machine that cannot be reached leaves them empty. `folder`: the answer to `questions`."""
     seen, last = folder.seen, f"{rundir.ATTEMPTS}/{begun(run)}"
     lines, processes = folder.lines(f"{last}/{rundir.STEPS}"), folder.lines(f"{last}/{rundir.HOOKS}/{PROCESSES}")
-    attempts = [_attempt(folder, n, seen) for n in _shown(run)]
+    attempts = [_attempt(folder, n, seen, target.ahead_s) for n in _shown(run)]
     files = _files(run, target, folder, beside) if folder.reached else None
     told = {
         "evidence": run.evidence,
@@ -67,7 +67,7 @@ def detail(run: Run, target: Target, folder: RunFolder, history: list[dict], bes
         "interpreter": _interpreter(run),
         "env_names": folder.told("env").get("names"),
         "spec": run.spec.to_json(),
-        "resume": _resume(run, folder, attempts) if run.spec.resume != "off" else None,
+        "resume": _resume(run, folder, attempts, time.time() + target.ahead_s) if run.spec.resume != "off" else None,
         "hooks": _hooks(run, processes) if folder.reached else None,
         "rehearsal": folder.json(f"{last}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks else None,
         "engine": folder.json(f"{last}/{rundir.ENGINE}"),
@@ -101,7 +101,8 @@ def refuse_edited(run: Run, target: Target | None, typed: str) -> None:
                          "the unedited files.", hint=f"Restore the files, or restart from scratch: stoker start --edited {typed}")
 
 
-def _resume(run: Run, folder: RunFolder, attempts: list[dict]) -> dict | None:
+def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> dict | None:
+    """`now` by the clock of its machine."""
     state = folder.json(resume.STATE)
     if state is None:
         return None
@@ -114,7 +115,7 @@ def _resume(run: Run, folder: RunFolder, attempts: list[dict]) -> dict | None:
         stands = {**state, "state": "ended", "reason": None, "image": None}
     files = resume.given_back(state, folder.has(resume.PUT_BACK), begun(run), typed_ref(run.name)) if run.state.final else None
     return {**state, "state": resume.word(state), "checked": resume.checked(state), "log": parts,
-            "sentence": resume.sentence(stands, time.time()), "came_back": resume.came_back(state),
+            "sentence": resume.sentence(stands, now), "came_back": resume.came_back(state),
             "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
             "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "starts_again": resume.starts_again(stands),
             "edited": _typed(run, folder.told("edited").get("paths") or []), "files": files, "back": _back(run, state)}
@@ -146,7 +147,8 @@ def _trained_nothing(run: Run, lines: list[dict], processes: list[dict]) -> str 
     return steps.trained_nothing(lines, processes) if ended_well else None
 
 
-def _attempt(folder: RunFolder, number: int, seen: Observation | None) -> dict:
+def _attempt(folder: RunFolder, number: int, seen: Observation | None, ahead_s: float) -> dict:
+    """`ahead_s`: of the clock there."""
     base = f"{rundir.ATTEMPTS}/{number}"
     exit_ = folder.json(f"{base}/{rundir.EXIT}")
     live = seen if seen is not None and seen.attempt == number else None
@@ -155,7 +157,8 @@ def _attempt(folder: RunFolder, number: int, seen: Observation | None) -> dict:
     started, ended = told.get("started_at") or (agent or {}).get("started_at"), told.get("ended_at")
     return {
         "attempt": number, "phase": "ended" if exit_ else live.phase if live else "unknown",
-        "started_at": iso(started) if started else None, "ended_at": iso(ended) if ended else None,
+        "started_at": iso(started - ahead_s) if started else None,
+        "ended_at": iso(ended - ahead_s) if ended else None,
         "reason": told.get("reason") and known_reason(told["reason"]), "exit_code": exit_code(told),
         "signal_name": told.get("signal_name"), "used_s": told.get("used_s"),
         "out_bytes": told.get("out_bytes", live.out_bytes if live else None),

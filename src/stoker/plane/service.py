@@ -135,7 +135,7 @@ class Service(Finding):
                                 target.reader(run.id, present.begun(run)))
         told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         more["numbers"] = self._overview.table(run, target)
-        more |= present.corrections(run, more, told["ref"], time.time())
+        more |= present.corrections(run, more, told["ref"], time.time() + target.ahead_s)
         broken = [f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()]
         return {**told, **more, "warnings": [*run.warnings, *broken], "same_name": self._same_name(ref, run)}
 
@@ -345,11 +345,13 @@ class Service(Finding):
             run = self._find(run_id)
             number = self._attempt(run, attempt, ask=True)
             log = Log(self._reader(run, number), run.id, number, stream)
+            target = self._target(run)
+            moment = since if since is None or target is None else since + target.ahead_s
             if stream == "both":
-                return lambda given: log.open_both(max(0, offset), given, follow, tail=tail, since=since)
+                return lambda given: log.open_both(max(0, offset), given, follow, tail=tail, since=moment)
             begin = max(0, offset)
-            if since is not None:
-                begin = max(begin, log.since_offset(since))
+            if moment is not None:
+                begin = max(begin, log.since_offset(moment))
             end = None
             if tail is not None:
                 size = log.size()

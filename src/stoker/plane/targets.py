@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from stoker.base.units import format_size
 from stoker.hosts.base import Progress, silent
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
+from stoker.plane import clocks
 from stoker.plane.capacity import Room
 
 GPUS_OLD_S = 2.0  # who uses a GPU may change at any moment
@@ -45,10 +47,21 @@ class Target:
         self._capacity: Capacity | None = None
         self.sending: dict[str, tuple[int, int, float]] = {}  # run id -> bytes sent, bytes in all, bytes a second
         self._asked = 0.0
+        self.ahead_s = 0.0  # of the clock here is the clock there, where that is more than a moment
 
     def is_ours(self, seen: Observation) -> bool:
         """False for a run of another state folder."""
         return not self.owner or not seen.owner or seen.owner.get("id") == self.owner["id"]
+
+    def by_ours(self, seen: Observation) -> Observation:
+        """With its times by the clock here."""
+        return clocks.by_ours(seen, self.ahead_s)
+
+    def learn_clock(self, found: Iterable[Observation], asked: float, answered: float) -> None:
+        """These are the answers to a question; see `clocks.offset_of`."""
+        offsets = [] if self.here else [each for seen in found if (each := clocks.offset_of(seen, asked, answered)) is not None]
+        if offsets:
+            self.ahead_s = clocks.settled(self.ahead_s, offsets[-1])
 
     def run_folder(self, run_id: str) -> str:
         """Where the run folder is, on that machine."""
@@ -96,6 +109,8 @@ class Target:
         """What the machine has; asked again when the answer is older. Raises TargetError."""
         if self._capacity is None or time.monotonic() - self._asked > max_age_s:
             self._capacity = self.backend.capacity()
+            if not self.here and self._capacity.clock_offset_s is not None:
+                self.ahead_s = clocks.settled(self.ahead_s, self._capacity.clock_offset_s)
             self._asked = time.monotonic()
         return self._capacity
 

@@ -6,6 +6,7 @@ changes. With nothing alive it sleeps without a time-out.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import threading
@@ -314,11 +315,14 @@ class Reconciler(Acting):
     # -- look ---------------------------------------------------------------------------------------------------------
 
     def _look(self, name: str, ids: list[str]) -> None:
-        asked = time.monotonic()
+        asked, asked_at = time.monotonic(), time.time()
         found: dict[str, Observation] = {}
         why = ""
         try:
-            found = self._targets.get(name).backend.poll(ids)
+            target = self._targets.get(name)
+            told = target.backend.poll(ids)
+            target.learn_clock(told.values(), asked_at, asked_at + time.monotonic() - asked)
+            found = {run_id: target.by_ours(seen) for run_id, seen in told.items()}
         except StokerError as e:
             log.warning("look at %s: %s", name, e.message)
             why = e.message
@@ -341,6 +345,8 @@ class Reconciler(Acting):
 
     def _told(self, name: str, seen: Observation) -> None:
         """A line of a watch stream. What could be a misunderstanding is looked at again before anybody acts on it."""
+        with contextlib.suppress(StokerError):
+            seen = self._targets.get(name).by_ours(seen)
         with self._wake:
             self.reach.answered(name)
             if self._care.get(seen.id) != name:

@@ -1,0 +1,49 @@
+"""Times of another machine by the clock here: its clock may be wrong by hours, and ages are told by ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stoker.backends.base import Observation
+
+SURE_S = 2.0  # an answer that took longer tells nothing; a smaller difference is none
+TIMES = ("started_at", "ended_at")
+
+
+def offset_of(seen: Observation, asked: float, answered: float) -> float | None:
+    """By how much the clock there is ahead of ours, if an answer to a question says it. `asked`, `answered`: when (Unix seconds)."""
+    known = isinstance(seen.heartbeat_at, int | float) and isinstance(seen.heartbeat_age_s, int | float)
+    if not known or seen.phase not in ("running", "stopping") or not 0 <= answered - asked <= SURE_S:
+        return None
+    return seen.heartbeat_at + seen.heartbeat_age_s - (asked + answered) / 2
+
+
+def settled(before: float, found: float) -> float:
+    """The difference that is reckoned with from now on: it changes only when it is clearly another one."""
+    if abs(found - before) <= SURE_S:
+        return before
+    return found if abs(found) > SURE_S else 0.0
+
+
+def by_ours(seen: Observation, offset: float) -> Observation:
+    """The observation with its times as the clock here would have told them."""
+    if not offset:
+        return seen
+    return replace(seen, exit=_exit_by_ours(seen.exit, offset), stalled=_shifted(seen.stalled, offset, "since"),
+                   **{name: _less(getattr(seen, name), offset) for name in ("started_at", "heartbeat_at")})
+
+
+def _exit_by_ours(exit_: dict | None, offset: float) -> dict | None:
+    if not exit_:
+        return exit_
+    return {**_shifted(exit_, offset, *TIMES), "restart": _shifted(exit_.get("restart"), offset, "at")}
+
+
+def _shifted(body: dict | None, offset: float, *names: str) -> dict | None:
+    if not isinstance(body, dict):
+        return body
+    return {**body, **{name: _less(body[name], offset) for name in names if name in body}}
+
+
+def _less(moment: object, offset: float) -> object:
+    return moment - offset if isinstance(moment, int | float) and moment else moment

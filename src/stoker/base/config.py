@@ -214,6 +214,7 @@ class TargetConfig:
     off_latest_s: float = 12 * 3600.0  # from the end of its last run: then it is switched off, whatever is not copied
     off_after_s: float = 300.0  # of quiet, once all files are copied
     disk_survives: bool = False  # its files are there again when it is switched on, so nothing needs to be copied before
+    index_url: str = ""  # where pip and uv there find packages (a mirror); empty: as they are set up there
     python: str = ""  # the interpreter there for scripts and for the word `python`; empty: what a login finds as python3
 
 
@@ -257,8 +258,8 @@ def load_config(where: Home) -> Config:
 
 
 def _target(where: Home, name: str, table: object) -> TargetConfig:
-    kinds = {"host": str, "root": str, "backend": str, "gpus": int, "slots": int, "python": str, "off": str, "off_latest": str,
-             "off_after": str, "disk_survives": bool}
+    kinds = {"host": str, "root": str, "backend": str, "gpus": int, "slots": int, "python": str, "index_url": str, "off": str,
+             "off_latest": str, "off_after": str, "disk_survives": bool}
     own = {k: v for k, v in table.items() if k not in kinds} if isinstance(table, dict) and "backend" in table else {}
     if not isinstance(table, dict) or any(not isinstance(v, kinds.get(k, ())) for k, v in table.items() if k not in own):
         raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)

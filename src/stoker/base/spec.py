@@ -65,6 +65,7 @@ class Spec:
     env_names: tuple[str, ...] = ()  # variables that were named one by one; a run on another machine gets only these
     machine_env: bool = False  # they are added to what a login there has, instead of being the whole environment
     inherit: dict = field(default_factory=dict)  # what a process has from its shell besides the environment; see `inheritance`
+    install: bool = False  # on another machine: its requirements are installed there first
     pull: tuple[str, ...] = ()  # patterns of files that come home while it goes on, from another machine
     pull_limit_bytes: int = 0  # of its other files so many bytes come home when it has ended
     created_at: str = ""

@@ -20,7 +20,7 @@ from stoker.plane.control.admission import at_once
 from stoker.plane.control.spool import Spool, fill
 from stoker.plane.present import typed_ref
 from stoker.plane.record import Run, command_key, folder_key
-from stoker.plane.staging import stage
+from stoker.plane.staging import installing, stage
 from stoker.plane.store.database import Store
 from stoker.plane.store.queries import Queries
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
@@ -69,6 +69,7 @@ class Submitter:
         if asked.pull and target.here:
             raise InvalidSpec("--pull copies files from another machine, but this run is on this machine.", fields=["pull"],
                               hint="stoker run --on NAME --pull '*.pt' train.py")
+        installing.check(asked, target)
         after = self._after(asked)
         if not target.here:  # the rest may hold secrets of this machine, and means nothing there
             _check_script(asked)
@@ -166,6 +167,7 @@ class Submitter:
                 warnings += more
             stage.record_code(Path(spec.folder), folder / rundir.CODE, [str(wanted.script)] if wanted.script else None, copied)
             fill(folder, spec, run.limits, env, wanted.stdin)
+            installing.lay(folder, spec)
         return run.with_(spec=spec, in_place=not copy, warnings=tuple(warnings))
 
     def _freeze(self, spec: Spec, target: Target, folder: Path, env: dict[str, str],
@@ -233,7 +235,7 @@ def _resolve(asked: Spec, target: Target, env: dict[str, str], stdin: bytes | No
         argv.insert(0, python)
     elif argv[0] in ("python", "python3") and target.config.python:
         argv[0] = python
-    return argv, [], _Wanted(env, stdin)
+    return installing.wrapped(asked, target, argv), [], _Wanted(env, stdin)
 
 
 def _check_script(asked: Spec) -> None:

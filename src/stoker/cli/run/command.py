@@ -93,6 +93,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Set the variables in FILE, in the format of python-dotenv.")
 @click.option("--python", metavar="PYTHON",
               help="Run the script with this Python: a path, an environment's folder, or a version. With --on: a path there.")
+@click.option("--install", is_flag=True,
+              help="With --on: install uv.lock or requirements.txt there first, once per content, and keep the machine's own torch.")
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Read standard input from FILE.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run in this folder.")
@@ -199,6 +201,8 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
         "unbuffered": detached,
         "env_names": named_env(o["env"], o["env_file"]), "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
     }
+    if o.get("install"):
+        spec["install"] = True
     if o.get("data") or o.get("data_rw"):
         written = parse_data(o["data_rw"], spec["folder"])
         spec["data"], spec["data_rw"] = parse_data(o["data"], spec["folder"]) | written, sorted(written)

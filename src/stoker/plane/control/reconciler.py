@@ -65,6 +65,7 @@ class Reconciler(Acting):
         self._poll_at: dict[str, float] = {}
         self._watches: dict[str, Watch] = {}
         self._admit = True
+        self._unsearched: set[str] = set()  # machines that did not answer when they were searched for lost runs
         self._sweep_at: float | None = time.monotonic() + SWEEP_AGE_S + 1
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._jobs: set[Future[None]] = set()
@@ -242,6 +243,10 @@ class Reconciler(Acting):
         self.reach.forget(QUEUE)
         for run in admitted:
             self.wake(run.id, run.target, fresh=run.attempt == 1 and self._spool.has(run.id))
+        with self._wake:
+            unsearched, self._unsearched = self._unsearched, set()
+        for name in unsearched:
+            self._give(name, self._adopt_all, name)
         for name in self._notes.due():
             self._give(name, self._tell_queue, name)
         for name in unknown:
@@ -295,6 +300,9 @@ class Reconciler(Acting):
                         self.wake(run.id, run.target)
         except StokerError as e:
             log.warning("cannot look for runs on %s: %s", name, e.message)
+            with self._wake:
+                self._unsearched.add(name)
+            self._later(QUEUE, self.reach.pause(f"runs of {name}"))
 
     def _sweep(self) -> None:
         if self._sweep_at is None or time.monotonic() < self._sweep_at:

@@ -276,6 +276,7 @@ class Core(Backend):
         with self._lock:
             if self._pushed:
                 return
+            self._host.python()  # first: where there is none, nothing is left behind
             done = self._host.run(["sh", "-c", _MAKE_ROOM, "sh", self._root(), self._agent.name, *self._agent.files()])
             if done.code:
                 raise TargetError(f"The folder {self._root()} cannot be made on {self._host.name}: {done.message}.", retry=False,

@@ -51,6 +51,8 @@ SAY_S = 5.0  # an ssh that has closed its stdout is about to end: this long for 
 AT_ONCE_S = 0.0  # our ssh is killed, not asked: it misses a TERM that comes just before it sleeps, and the far end hears the same
 LAY_OUT_S = 600.0  # for the far end of a transfer to lay out what came
 FAR_GRACE_S = 5  # the far side's clock ends a command this long after ours gave up
+# What a login shell of any kind reads first. Some machines give commands no PATH, or one that leads nowhere.
+_SHELL = "exec /bin/sh -c 'command -v dd >/dev/null 2>&1 || export PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin; "
 _FIND_PYTHON = """
 try() { "$1" -I -S -c 'import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)' 2>/dev/null; }
 for p in python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python "$HOME/miniconda3/bin/python" \
@@ -271,7 +273,7 @@ class SshHost(Host):
 
     def _log_in(self) -> Stream:
         mark = _mark()
-        stream = Stream(self._spawn("yes", f"exec sh -c 'echo {mark.decode()}; exec cat >/dev/null'"), self.name, patience_s=AT_ONCE_S)
+        stream = Stream(self._spawn("yes", f"{_SHELL}echo {mark.decode()}; exec cat >/dev/null'"), self.name, patience_s=AT_ONCE_S)
         answered = False
         try:
             answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
@@ -292,7 +294,7 @@ class SshHost(Host):
 
     def _client(self, far: bytes) -> subprocess.Popen[bytes]:
         self._connect()
-        return self._spawn("no", f"exec sh -c 'eval \"$(dd bs=1 count={len(far)} 2>/dev/null)\"'")
+        return self._spawn("no", f"{_SHELL}eval \"$(dd bs=1 count={len(far)} 2>/dev/null)\"'")
 
     def _spawn(self, master: str, command: str) -> subprocess.Popen[bytes]:
         ours = [*self._options, *_settings((f"ControlMaster={master}", f"ControlPath={self._control}"))]

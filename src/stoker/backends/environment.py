@@ -38,6 +38,7 @@ class Failed(Exception):
 
 
 def main(words):
+    """See that the environment is there, and become the command."""
     folder, mirror, _, *command = words
     try:
         python = ready(os.path.abspath(folder), mirror)
@@ -184,6 +185,7 @@ def told_by(python):
 
 
 def say(line):
+    """A line of progress, in the run's log."""
     sys.stdout.write(f"stoker: {line}\n")
     sys.stdout.flush()
 

@@ -213,7 +213,7 @@ def test_a_file_that_changes_under_it_ends_it(beside: Beside):
     room = beside.room()
     os.killpg(beside.run.pid, signal.SIGSTOP)
     told = beside.audit(room, lambda: os.killpg(beside.run.pid, signal.SIGCONT))
-    assert told["verdict"] == "not audited" and "note" in told["why"], told
+    assert told["verdict"] == "not audited" and "note" in told["why"], told["why"]
 
 
 def test_two_rooms_are_never_made_at_a_time(beside: Beside):

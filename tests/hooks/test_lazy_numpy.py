@@ -14,10 +14,10 @@ pytest.importorskip("numpy")
 SCRIPT = """
 import importlib.util, os, sys, types
 sys.path.insert(0, os.environ["SOURCE"])
-from inside import entry
+from inside import resume
 from inside.entry import imports
 from inside.resume.world import rng
-imports.after("numpy", entry._start_of_numpy)
+imports.after("numpy", resume._start_of_numpy)
 
 class Lazy(types.ModuleType):
     def __getattribute__(self, name):

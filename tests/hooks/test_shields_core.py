@@ -31,6 +31,7 @@ phases.on_error = outcome.broke
 phases.phase = phases.SETUP
 from stoker.inside.resume.compute import lenient, shields, values; from stoker.inside.resume.image import points
 values.install()
+points.install()
 shields.install()
 phases.on_setup_end += [(lambda: None) if ghost else phases.log.open, points.begin, lenient.install]
 torch.manual_seed(1 if ghost else 0)

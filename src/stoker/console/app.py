@@ -7,7 +7,7 @@ import json
 import mimetypes
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qs, quote
 
@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker import __version__
@@ -237,12 +237,10 @@ def failed(request: Request, error: Exception) -> Response:
     return request.app.state.pages.page(request, "error.html", {"error": told}, error.http_status)
 
 
-def create_app(client: Client, door: Door) -> ASGIApp:
-    """The console of the server that `client` reaches."""
-    from stoker.console.routes import ROUTES
-
+def create_app(client: Client, door: Door, routes: Sequence[BaseRoute]) -> ASGIApp:
+    """The console of the server that `client` reaches. `routes`: the pages of routes.py."""
     own = [Route("/", lambda request: RedirectResponse("/runs")), Route("/enter", enter), Route("/door", proof),
            Route("/language", choose_language), Route("/static/{name}", static)]
-    app = Starlette(routes=[*own, *ROUTES], exception_handlers={StokerError: failed, HTTPException: failed, Exception: failed})
+    app = Starlette(routes=[*own, *routes], exception_handlers={StokerError: failed, HTTPException: failed, Exception: failed})
     app.state.source, app.state.door, app.state.pages = Source(client), door, Pages()
     return Guard(app, door)

@@ -57,6 +57,7 @@ class Console:
         import uvicorn
 
         from stoker.console.app import create_app
+        from stoker.console.routes import ROUTES
 
         class Server(uvicorn.Server):
             """uvicorn without its ten wake-ups a second; a signal is an end, not a death."""
@@ -78,7 +79,7 @@ class Console:
                 yield
 
         config = uvicorn.Config(
-            create_app(client, self.door), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
+            create_app(client, self.door, ROUTES), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, date_header=False, proxy_headers=False, timeout_graceful_shutdown=0)
         asyncio.run(Server(config).serve(sockets=[self._socket]))
 

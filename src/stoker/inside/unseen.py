@@ -47,7 +47,7 @@ def install() -> None:
     _load_from(os.path.dirname(os.path.abspath(__file__)))
 
 
-def leave_stacks() -> None:
+def leave_stacks(_process: object) -> None:
     """Whoever asks for the stack, not for a traceback, does not see these frames either: once these modules are imported."""
     from .entry import imports
     if not os.environ.get("STOKER_RESUME_DEBUG"):

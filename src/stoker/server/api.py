@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from stoker.base.errors import InvalidSpec, StateError
-from stoker.server.app import Answer
+from stoker.server.answers import Answer
 from stoker.server.asked import Asked
 from stoker.server.bodies import body_of
 from stoker.server.relay import Relay

@@ -19,7 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from stoker.base.errors import InvalidSpec, StateError, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane.service import Service
-from stoker.server.app import unknown_error
+from stoker.server.answers import unknown_error
 from stoker.server.streams import STREAMS
 
 FRAME_MAX = 16 << 20

@@ -9,14 +9,27 @@ from __future__ import annotations
 import os
 
 
-def install(resume: bool = False) -> None:
-    """torch has just been imported by a script. With `resume`, this is called before exact resume puts its hooks around ours: a ghost
-    calls nothing of what we see, and `begin()` comes when the real tensors are back."""
-    from . import book, logs, marks
+def install(process: object) -> None:
+    """torch has just been imported by a script, or by a process that multiprocessing started: a loader's worker, which is left alone, or
+    a rank, which makes an optimizer."""
+    if process.role == "script":
+        _install(process.resumes)
+    else:
+        from . import made
+        made.watch(_install)
+    process.clock = True
+
+
+def _install(resume: bool = False) -> None:
+    """With `resume`, this is called before exact resume puts its hooks around ours: a ghost calls nothing of what we see, and `begin()`
+    comes when the real tensors are back."""
+    from . import book, logs, made, marks, timed
     folder = os.environ.get("STOKER_HOOKS", "")
     if not folder or os.environ.get("STOKER_CLOCK") == "off" or not book.open_beside(folder):
         return
-    marks.install()
+    if marks.install():
+        timed.install()
+        made.watch(None)
     if resume:
         logs.install_beneath_resume()
     else:
@@ -29,9 +42,3 @@ def begin() -> None:
     from . import book, marks
     if book.opened():
         marks.begin()
-
-
-def install_late() -> None:
-    """A process that multiprocessing started: a loader's worker, which is left alone, or a rank, which makes an optimizer."""
-    from . import made
-    made.watch(install)

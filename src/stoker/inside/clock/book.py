@@ -8,8 +8,8 @@ import os
 import sys
 import time
 
-from ..entry import record
 from ..entry.aside import aside
+from ..entry.processes import record
 from . import marks
 
 FILE = "steps.jsonl"
@@ -42,7 +42,7 @@ def open_beside(records: str) -> bool:
     except (OSError, ValueError):
         return False
     _identity, _pid = (info.st_dev, info.st_ino), os.getpid()
-    marks.write, marks.first_step, marks.busy = write, begins, busy
+    marks.write, marks.first_step, marks.busy, marks.pass_over = write, begins, busy, epoch_ends
     if os.environ.get("STOKER_CLOCK") == "steps":
         marks.each_step = _each_step
     atexit.register(_at_exit)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import _thread
 import os
 
-from ..entry import by_hand, deep, now, unnumbered
+from ..entry import by_hand, deep, unnumbered
+from ..entry.processes import now, record
 from ..looks import named_parameters
 from . import roots
 from .passes import Pass, forget, length_of, size_of
@@ -33,7 +34,7 @@ current = None  # the Pass that was asked last
 device = None  # a device.Device when the training is on a GPU
 each_step = stepped_by_hand = None  # the form for measuring: called after each step, and in place of `step_ends` by hand
 write_at = 0  # ns: the next line is due
-write, first_step, busy = None, None, int  # book's; the last is called as an evaluation or a save begins
+write, first_step, busy, pass_over = None, None, int, None  # book's; `busy` is called as an evaluation or a save begins
 
 _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
@@ -49,11 +50,11 @@ _before: tuple | None = None  # (spent, moment) at the last fetch from a loader 
 _installed = _hooked_at_fork = False
 
 
-def install() -> None:
-    """Put the marks where every training passes. Nothing is counted before `begin()`."""
+def install() -> bool:
+    """Put the marks where every training passes. Nothing is counted before `begin()`. False where that is done already."""
     global _installed, _grad_enabled, _compiling
     if _installed:
-        return
+        return False
     _installed = True
     import torch
     from torch.optim import optimizer
@@ -67,9 +68,7 @@ def install() -> None:
     wrap(dataloader.DataLoader, "__iter__", _iter)
     wrap(dataloader._BaseDataLoaderIter, "__next__", _next)
     unnumbered.register(optimizer.register_optimizer_step_post_hook, step_ends)
-    from . import made, timed
-    torch.save = torch.serialization.save = timed.timed(torch.save, SAVE)
-    made.watch(None)
+    return True
 
 
 def begin() -> None:
@@ -106,7 +105,6 @@ def stop() -> None:
 
 def broke(error: Exception) -> None:
     """A fault of ours: the clock is taken out, the script goes on."""
-    from ..entry import record
     stop()
     record(clock=f"stopped: {type(error).__name__}: {error}")
 
@@ -479,8 +477,7 @@ def _pass_ends(way: Pass | None) -> None:
         last, _before, _after = moment, None, NOTHING
         _fetched.clear()
         if way.trained:
-            from . import book
-            book.epoch_ends(way, moment)
+            pass_over(way, moment)
     except Exception as e:
         broke(e)
 

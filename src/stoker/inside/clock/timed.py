@@ -10,6 +10,12 @@ from .wrapping import dressed
 _timing = False  # within such a call
 
 
+def install() -> None:
+    """What torch saves."""
+    import torch
+    torch.save = torch.serialization.save = timed(torch.save, marks.SAVE)
+
+
 def timed(real: object, kind: int) -> object:
     """`real`, its time taken out of whatever it happens in."""
     def wrapper(*args, **kwargs):

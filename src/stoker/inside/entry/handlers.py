@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import sys
 
+from . import imports, stacks
+from .processes import record
+
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _PASSED_ON = os.path.join(_LIBRARY, "asyncio", "unix_events.py")  # loop.add_signal_handler: the script's wish
 _told: dict = {}  # pid -> what was told last
 
 
-def install() -> None:
+def install(_process: object) -> None:
     """Once the script imports `signal`."""
-    from . import imports
     imports.after("signal", _signal_is_here)
 
 
 def _signal_is_here(module: object) -> None:
-    from . import stacks
     real = module.signal
 
     def signal(signalnum: object, handler: object) -> object:
@@ -56,7 +57,6 @@ def _passes_on(frame: object) -> bool:
 
 
 def _tell(handles: bool) -> None:
-    from . import record
     pid = os.getpid()
     if _told.get(pid, False) != handles:
         _told[pid] = handles

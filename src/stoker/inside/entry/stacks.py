@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 
+from .aside import aside
+from .processes import record
+
 FROM, TO = 57, 45  # real-time signals: libraries count theirs from the lowest or the highest number
 _registered = 0
 
 
-def install() -> None:
+def install(_process: object) -> None:
     """Once torch is imported. Children by fork have it too."""
     global _registered
     import _signal
     import faulthandler
 
-    from . import record
-    from .aside import aside
     free = next((n for n in range(FROM, TO, -1) if _signal.getsignal(n) == _signal.SIG_DFL), 0)
     if not free or _registered:
         return
@@ -31,6 +32,5 @@ def install() -> None:
 
 def taken(number: object) -> None:
     """The script sets a handler of its own for that signal: the caretaker sends it no more."""
-    from . import record
     if _registered and number == _registered:
         record(stacks={})

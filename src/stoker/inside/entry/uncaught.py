@@ -7,15 +7,17 @@ import atexit
 import os
 import sys
 
+from .processes import record
+
 FRAMES_MAX = 200  # the innermost
 
 
-def install(record: object) -> None:
+def install(_process: object) -> None:
     """First of all that is registered, so the last that is called."""
-    atexit.register(_at_exit, record, os.getpid())
+    atexit.register(_at_exit, os.getpid())
 
 
-def _at_exit(record: object, pid: int) -> None:
+def _at_exit(pid: int) -> None:
     if os.getpid() != pid:  # a forked child, which ends in a way of its own
         return
     try:

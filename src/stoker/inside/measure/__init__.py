@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 
 
-def begin(what: str) -> bool:
+def begin(process: object) -> bool:
     """A process starts in a trial's room. False where it has nothing to do with it."""
     from . import order
-    if what not in ("script", "worker") or not order.read():
+    if process.role not in ("script", "worker") or not order.read():
         return False
     from .. import scratch
     from . import effects
@@ -24,14 +24,14 @@ def begin(what: str) -> bool:
                     kept=(os.getcwd(), main), since=order.made, note=effects.wrote)
     from ..entry import imports
     scratch.other_files(imports.after)
-    if what == "script":
+    if process.role == "script":
         order.watch_the_end()
     return True
 
 
 def script_folder() -> str:
     """The folder of the script that this process is about to run; "" where there is none."""
-    from ..entry import command_line
+    from ..entry.processes import command_line
     words = command_line()[1:]
     for word in words:
         if word.endswith(".py") and os.path.exists(word):
@@ -39,23 +39,24 @@ def script_folder() -> str:
     return ""
 
 
-def torch_is_here(torch: object, what: str) -> None:
+def torch_is_here(process: object) -> None:
     """Before the clock: what loaders hand out is ours to choose, and the clock measures it."""
     from .. import scratch
     from . import effects, order, taking
+    torch = process.torch
     effects.torch_is_here = True
     scratch.torch_files(torch)
     order.facts["torch"] = str(getattr(torch, "__version__", ""))
     mode = order.mode()
     if mode in ("guard", "batch"):
-        if what == "script":
+        if process.role == "script":
             taking.other(mode, torch)
         return
-    taking.install(torch, what)
+    taking.install(torch, process.role)
 
 
-def clock_is_here() -> None:
+def clock_is_here(process: object) -> None:
     """Behind the clock: its marks are in place."""
     from . import order, taking
-    if order.mode() in ("probe", "trial"):
+    if process.clock and order.mode() in ("probe", "trial"):
         taking.clock_is_here()

@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 from ..clock.wrapping import wrap
-from ..entry import now
-from . import telling
+from ..entry.processes import now
+from . import enough, telling
 
 BATCHES, SIZES = "batch.jsonl", "sizes"
 WARM = 3  # full steps before one is measured: an optimizer makes its state in the first, a compiler is done by then
@@ -147,7 +147,7 @@ class Probe:
     def fenced(self, what: Any, *args: Any) -> None:
         """A fault of ours ends the probe, not the script."""
         if self.on:
-            telling.fenced("batch", self._give_up, what, *args)
+            enough.fenced("batch", self._give_up, what, *args)
 
     def _give_up(self) -> None:
         self.on = False
@@ -198,7 +198,7 @@ class Probe:
         self._unstepped += 1
         if self.size and self._unstepped > UNSTEPPED:
             telling.line(BATCHES, size=self.size, failed=f"no step in {UNSTEPPED} batches")
-            telling.enough()
+            enough.reached()
         self._fetched += 1
         plan.append((self.size or self.first or feed.own, self._data is not None))
 
@@ -213,7 +213,7 @@ class Probe:
     def no_batch(self, size: int) -> None:
         """A whole pass has given none: a stream, whose length nobody knows, is shorter than one batch."""
         telling.line(BATCHES, size=size, failed="the data is too short for one batch of this size")
-        telling.enough()
+        enough.reached()
 
     # ---- sizes
 
@@ -225,7 +225,7 @@ class Probe:
         count = _count(feed.loader)
         if count is not None and size > count:
             telling.line(BATCHES, size=size, data=count)
-            telling.enough()
+            enough.reached()
         if not self.size:
             self._limit()
         self.size, self._in_size, self._times = size, 0, []
@@ -252,7 +252,7 @@ class Probe:
                     return size
                 break
             time.sleep(0.01)
-        telling.enough()
+        enough.reached()
         return 0
 
     def step(self, optimizer: Any) -> None:
@@ -272,7 +272,7 @@ class Probe:
         telling.step(self._steps)
         if not self.size:
             if self._data is None and self._steps >= WARM:
-                telling.enough(refused=self._why_not or "no_loader")
+                enough.reached(refused=self._why_not or "no_loader")
             return
         if self._evaluating:
             return
@@ -322,7 +322,7 @@ class Probe:
         """Told at once: the script may have an answer of its own to it."""
         if isinstance(error, MemoryError) or any(word in str(error).lower() for word in NOT_ENOUGH):
             telling.line(BATCHES, size=self.size or self.first, oom=str(error)[:200])
-            telling.enough()
+            enough.reached()
 
     # ---- memory
 

@@ -13,7 +13,7 @@ import threading
 import time
 
 from ..clock import marks
-from ..entry import now
+from ..entry.processes import now
 from . import feed, look, order, windows
 from .changes import Change, computing, feeding, wanted
 

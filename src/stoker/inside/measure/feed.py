@@ -11,8 +11,8 @@ import weakref
 
 from ..clock import marks
 from ..clock.passes import length_of, size_of
-from ..entry import now
-from . import order
+from ..entry.processes import now
+from . import loader_facts, order
 from .ring import Ring
 
 REAL, RING, SIDE, BOTH = "real", "ring", "side", "both"  # BOTH: from memory, while the loader's own batches are thrown away
@@ -162,9 +162,8 @@ def _place(loader: object) -> tuple | None:
 
 
 def _about(loader: object) -> dict:
-    from . import statics
     try:
-        return statics.about(loader)
+        return loader_facts.about(loader)
     except Exception as e:
         order.fault("a loader", e)
         return {}

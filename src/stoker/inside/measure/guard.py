@@ -15,7 +15,7 @@ from typing import Any
 
 from ..clock.passes import size_of
 from ..clock.wrapping import wrap
-from . import seeds, telling
+from . import enough, seeds, telling
 
 LOSSES, COSINES = "losses.jsonl", "gradients.jsonl"
 WARM = 3  # steps before the first comparison
@@ -75,7 +75,7 @@ class _Fence:
         self.room, self.watch, self.depth, self.on, self.taken = room, watch, 0, True, None
 
     def call(self, what: Any, *args: Any) -> None:
-        if self.on and not telling.fenced("guard", self.watch.give_up, what, *args):
+        if self.on and not enough.fenced("guard", self.watch.give_up, what, *args):
             self.on = False
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -193,7 +193,7 @@ class Losses(_Watch):
         telling.step(self.steps)
         limit, most = self.order.get("steps") or 0, self.order.get("samples") or 0
         if (limit and self.steps >= limit) or (most and self.samples >= most):
-            telling.enough(odd=self.odd, turns=self.turns, optimizers=len(self.optimizers))
+            enough.reached(odd=self.odd, turns=self.turns, optimizers=len(self.optimizers))
 
 
 class Gradients(_Watch):
@@ -248,7 +248,7 @@ class Gradients(_Watch):
         """Whose step it is, and whether the loss means something."""
         super().before_step(optimizer, args, kwargs)
         if self.odd or len(self.optimizers) > 1:
-            telling.enough(odd=self.odd or "several optimizers take part", optimizers=len(self.optimizers))
+            enough.reached(odd=self.odd or "several optimizers take part", optimizers=len(self.optimizers))
         if self._at < 0:
             return
         shared = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -276,7 +276,7 @@ class Gradients(_Watch):
         self._switch(False)
         self._compare()
         if self._unit >= UNITS or self._tried >= TRIES:
-            telling.enough(odd=self.odd, optimizers=len(self.optimizers), units=self._unit)
+            enough.reached(odd=self.odd, optimizers=len(self.optimizers), units=self._unit)
         self._at = -1
         self._restore(buffers_only=True)
 
@@ -314,7 +314,7 @@ class Gradients(_Watch):
         why = switch(self._knob, on)
         self._is_on = on
         if why:
-            telling.enough(odd=why)
+            enough.reached(odd=why)
 
     def _give_gradients_back(self) -> None:
         for p, grad in self._hidden:

@@ -6,7 +6,7 @@ import sys
 
 from ..clock import marks
 from ..clock.wrapping import wrap
-from . import feed, order, ring
+from . import feed, loader_facts, order, ring
 
 BACKWARDS = 4000  # whose time is kept, for its growth
 EVENTS = 64  # steps and backwards whose order is looked at
@@ -222,13 +222,13 @@ def _left_alone(seen: list, none_trains: bool) -> list:
         loader = site.forget()
         if loader is None or any(loader is each for each in seen) or not loaders.own_methods(loader):
             continue
-        found.append({**about(loader), "train": none_trains and not found, "passes": None, "own_iter": True})
+        found.append({**loader_facts.about(loader), "train": none_trains and not found, "passes": None, "own_iter": True})
     return found
 
 
 def _loader(line: object) -> dict:
     loader = line.loader()
-    told = about(loader) if loader is not None else dict(line.about)
+    told = loader_facts.about(loader) if loader is not None else dict(line.about)
     if not told:
         return {}
     starts = sorted(line.starts)
@@ -238,26 +238,6 @@ def _loader(line: object) -> dict:
                 start_s=round(starts[len(starts) // 2], 4) if starts else None, rebuilt=bool(told.get("rebuilt") or line.rebuilt))
     told["dataset"] = {**told["dataset"], "changed": sorted(line.changed)}
     return told
-
-
-def about(loader: object) -> dict:
-    """What a loader is, by itself."""
-    from ..settings import loaders
-    data = loader.dataset
-    stream = isinstance(data, sys.modules["torch"].utils.data.IterableDataset)
-    transforms = getattr(data, "transform", None) or getattr(data, "transforms", None)
-    dataset = {"type": type(data).__qualname__, "iterable": stream, "getitems": callable(getattr(data, "__getitems__", None)),
-               "transforms": " ".join(str(transforms).split())[:300] if transforms is not None else ""}
-    try:
-        dataset["len"] = len(data)
-    except Exception:  # a stream, or a length that nobody knows
-        dataset["len"] = None
-    batch = loader.batch_sampler
-    own = batch is not None and type(batch).__name__ != "BatchSampler"
-    return {**loaders.facts(loader), "workers": loader.num_workers, "prefetch": loader.prefetch_factor,
-            "persistent": loader.persistent_workers, "pin": loader.pin_memory, "batch_size": loader.batch_size,
-            "drop_last": loader.drop_last, "len": feed.length_of(loader), "sampler": type(batch if own else loader.sampler).__name__,
-            "dataset": dataset, "collate": getattr(loader.collate_fn, "__qualname__", type(loader.collate_fn).__qualname__)}
 
 
 def _batch(facts: dict, torch: object) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 
 from ..clock import marks
-from ..entry import _START
+from ..entry.processes import START
 from . import feed, look, order, trial, windows
 
 RANKS_LOOK_S = 0.5  # between two looks whether others train too
@@ -57,7 +57,7 @@ def clock_is_here() -> None:
     def begins(moment: int, setup: int) -> None:
         global _loop_from
         _loop_from = time.monotonic()
-        order.facts["setup_s"] = round(_loop_from - _START, 4)
+        order.facts["setup_s"] = round(_loop_from - START, 4)
         order.facts["memory"] = [[0, look.resident()]]
         order.progress("start", 0)
         first(moment, setup)

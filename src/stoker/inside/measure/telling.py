@@ -33,11 +33,16 @@ def take(room: str) -> bool:
         return True
 
 
-def step(steps: int) -> None:
+def step(number: int) -> None:
     """A sign of life, now and then."""
-    _state["steps"] = steps
+    _state["steps"] = number
     if _now() - _state["told"] > EVERY_S:
         progress("")
+
+
+def steps() -> int:
+    """How many this process has made."""
+    return _state["steps"]
 
 
 def progress(text: str) -> None:
@@ -56,28 +61,3 @@ def line(name: str, **said: object) -> None:
             os.close(fd)
     except OSError:
         pass
-
-
-def enough(**facts: object) -> None:
-    """All that was asked is known. This process was started for it alone: it ends here, and does not come back."""
-    from . import order
-    order.facts.update(facts, steps_seen=_state["steps"])
-    order.finish("enough")
-
-
-def failed(kind: str, error: Exception) -> None:
-    """A fault of ours: told, and the script goes on alone until it is ended."""
-    from . import order
-    order.facts.update(fault=f"{kind}: {type(error).__name__}: {error}", steps_seen=_state["steps"])
-    order.write("enough")
-
-
-def fenced(kind: str, give_up: object, what: object, *args: object) -> bool:
-    """Call `what`. A fault of ours ends the measuring and not the script: it gives up, the fault is told, and the answer is False."""
-    try:
-        what(*args)
-        return True
-    except Exception as e:
-        give_up()
-        failed(kind, e)
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ..clock import marks
-from ..entry import now
+from ..entry.processes import now
 from . import feed, look
 
 STEPS_MAX = 512  # single times that one window keeps

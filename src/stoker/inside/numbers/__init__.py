@@ -6,6 +6,8 @@ changed. A library that the script does not import is not imported.
 
 from __future__ import annotations
 
+import os
+
 _WATCHED = {  # module -> (file of this folder, its function that is called with the module)
     "torch.utils.tensorboard.writer": ("board", "install"),
     "tensorboardX.writer": ("board", "install"),
@@ -28,6 +30,12 @@ _WATCHED = {  # module -> (file of this folder, its function that is called with
     "omegaconf.omegaconf": ("arguments", "omegaconf"),
     "matplotlib.figure": ("pictures", "matplotlib"),
 }
+
+
+def begin(_process: object) -> None:
+    """In a script of the user's that is a run: not in the second life of an audit, and not in the tuner's trials."""
+    if os.environ.get("STOKER_AUDIT") != "child" and not os.environ.get("STOKER_TUNE"):
+        watch()
 
 
 def watch() -> None:

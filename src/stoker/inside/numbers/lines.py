@@ -50,7 +50,7 @@ def guarded(source: str, call: object, /, *args: object, **kwargs: object) -> No
         call(*args, **kwargs)
     except Exception as e:
         _faulty.add(source)
-        from ..entry import record
+        from ..entry.processes import record
         record(numbers=f"{source}: {type(e).__name__}: {e}")
 
 

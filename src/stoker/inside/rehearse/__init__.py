@@ -9,17 +9,18 @@ RANKS = "STOKER_REHEARSE"  # how many GPUs are pretended; set by `stoker run --r
 ROOM = "STOKER_REHEARSE_ROOM"  # the folder where the conducted processes say what they do; set by the conductor
 
 
-def begin(what: str, words: list) -> bool:
+def begin(process: object) -> bool:
     """Take part: as the conductor, which never returns, or as one of its processes. False: torch need not be pretended here."""
-    if what not in ("script", "worker"):
+    if process.role not in ("script", "worker"):
         return False
     if not os.environ.get(ROOM):
-        if what == "worker":
+        if process.role == "worker":
             return False
         from . import conduct
 
-        conduct.conduct(words)
+        conduct.conduct(process.words)
     from .. import copied, scratch
+    from ..entry import imports
     from . import tell
 
     tell.watch_the_end()
@@ -35,6 +36,8 @@ def begin(what: str, words: list) -> bool:
     )
     if origin:
         copied.install(work, origin, ours)
+    imports.after("torch", torch_is_here)
+    process.rehearsed = True
     return True
 
 

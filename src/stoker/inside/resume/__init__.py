@@ -1,6 +1,7 @@
 """Exact resume of an unmodified script, by ghost replay: record, kill, replay as a ghost, restore, check the tail.
 
-`install()` is all that the outside calls. Here the rooms are put together; each imports only those that stand before it:
+`begin()` and `torch_is_here()` are all that the outside calls. Here the rooms are put together; each imports
+only those that stand before it:
 core (the phases of a life, its log, how it ends) · world (files, clocks, programs: what the script asks and does) · state (what the script
 can reach, and what changes of it) · compute (modules, autograd, optimizers) · data (loaders) · image (where one is taken, what it is, how
 it is put back) · audit (is a resume what the run was). What a room has to say upward it says through lists that it owns (`on_...`).
@@ -16,14 +17,50 @@ from .core import phases
 OWNER = "owner"  # in phases.folder: the attempt and process that trains
 
 
-def install() -> str:
-    """torch has just been imported: from here on this life is recorded, or goes to an image. Says why not, or ""."""
+def begin(process: object) -> bool:
+    """The script begins: what it may take by name is watched before anything is imported. False: no exact resume in this process."""
+    if process.rehearsed or not os.environ.get("STOKER_RESUME_DIR"):
+        return False
+    from ..entry import imports
+    from .core import early_log
+    from .world import asked, files
+    early_log.on_put_back.append(_give_back)
+    files.install_early()
+    asked.install_early()
+    imports.after("random", _start_of_random)
+    imports.after("numpy", _start_of_numpy)
+    process.resumes = True
+    return True
+
+
+def _give_back(folder: str) -> None:
+    from .world import as_found
+    as_found.begin(folder)
+
+
+def _start_of_random(module: object) -> None:
+    from .compute import values
+    values.python_rng_begins(module)
+
+
+def _start_of_numpy(module: object) -> None:
+    import random  # noqa: F401  # it comes with what follows, and is seen to first
+
+    import numpy.random  # noqa: F401  # a lazy module, as W&B makes of numpy, does not bring it by itself yet
+
+    from .compute import values
+    values.numpy_rng_begins(module)
+
+
+def torch_is_here(process: object) -> None:
+    """torch has just been imported: from here on this life is recorded, or goes to an image. What forbids it is said."""
     from .core import words
     why = _begin()
     if phases.audit and (why or not phases.phase):
         from .audit import auditor
         auditor.cannot(why or words.AUDIT_NOT_AGAIN)
-    return why
+    if why:
+        process.said["why"] = why
 
 
 def _begin() -> str:
@@ -69,6 +106,7 @@ def _install() -> str:
     _join()
     files.install()
     values.install()
+    points.install()
     shields.install()
     loader.install()
     ending.install()

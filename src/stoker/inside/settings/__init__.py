@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 
-def install() -> None:
+def install(_process: object) -> None:
     """torch has just been imported. Within the tuner all is watched, also without settings, so that knobs can be turned later."""
     room, file = os.environ.get("STOKER_TUNE"), os.environ.get("STOKER_SETTINGS")
     if not room and not file:

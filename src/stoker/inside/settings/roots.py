@@ -11,6 +11,7 @@ import weakref
 from _thread import get_ident
 
 from ..entry import unnumbered
+from . import told
 
 TOLD_MAX = 8
 run = None  # run(real, module, args, kwargs): how the root is called while a knob asks for it
@@ -103,7 +104,6 @@ def _learn(module: object) -> None:
         for call in at_root:
             call(module)
     except Exception as e:
-        from . import told
         told.failed("the root module", e)
 
 
@@ -113,7 +113,6 @@ def _made(real: object) -> object:
         try:
             _began(self)
         except Exception as e:
-            from . import told
             told.failed("the optimizer", e)
     return __init__
 

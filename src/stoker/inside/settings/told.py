@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..entry.processes import record
+
 _applied: list = []
 _left: dict = {}
 _written: tuple | None = None
@@ -40,7 +42,6 @@ def write() -> None:
     if now == _written or not (_applied or _left):
         return
     _written = now
-    from ..entry import record
     record(settings={"applied": list(_applied), "left": dict(_left)})
 
 

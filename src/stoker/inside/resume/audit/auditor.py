@@ -33,7 +33,7 @@ _pid = 0
 _order: dict = {}
 
 
-def begin(what: str) -> None:
+def begin(process: object) -> None:
     """At the start of a process of an audit, before any other part of ours: from here on it writes into its room only."""
     global _room, _pid
     from ... import scratch
@@ -49,7 +49,7 @@ def begin(what: str) -> None:
         if hasattr(os, name):
             setattr(os, name, _refused(name))
     os.kill = _kill_own
-    if what == "script":
+    if process.role == "script":
         _pid = _getpid()
         phases.audit = os.path.dirname(os.path.dirname(_room))
         outcome.on_difference.append(differs)
@@ -60,12 +60,12 @@ def begin(what: str) -> None:
 
 def _prepare() -> None:
     """Before the run has gone on much: the files as they were at the image."""
-    from . import auditor_files
+    from . import auditor_files  # behind scratch.install: world.opening takes the `open` that it finds
     try:
         _order.update(json.loads(own.read(os.path.join(_room, "order.json"))))
         then, now = (store.meta(_room, _order[each])[1] for each in ("from", "image"))
         phases.goal = now["where"]
-        auditor_files.lay_out(then["parts"]["files"], now["parts"]["files"])
+        auditor_files.lay_out(then["parts"]["files"], now["parts"]["files"], cannot)
     except (store.Damaged, OSError, KeyError, ValueError, TypeError, MemoryError) as e:
         cannot(words.AUDIT_ROOM.format(error=e))
 

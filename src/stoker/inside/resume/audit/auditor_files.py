@@ -11,20 +11,21 @@ import shutil
 from ... import scratch
 from ..core import phases, words
 from ..world import files, journal, undo
-from . import auditor
 
 LARGE = 64 << 20  # bytes: a larger file is not copied; most such are only written anew
 MOST = 1 << 30  # of all copies
 _epoch = 0
+_cannot: object = None
 _known: dict = {}  # path -> its state at the image, of all that was laid out
 _not_copied: set = set()
 _written: set = set()  # all that the script ever wrote, up to the next image
 
 
-def lay_out(state: dict, later: dict) -> None:
+def lay_out(state: dict, later: dict, cannot: object) -> None:
     """All that the run has changed since the image, as it was then; from here on whatever it changes besides is looked at. `state`,
-    `later`: what this image and the next have of files."""
-    global _epoch
+    `later`: what this image and the next have of files. `cannot(why)` ends the audit without a verdict."""
+    global _epoch, _cannot
+    _cannot = cannot
     _epoch, sizes = state["epoch"], files._sizes(state["open"])
     _written.update(later["written"])
     before, phases.depth = phases.depth, 1
@@ -35,11 +36,11 @@ def lay_out(state: dict, later: dict) -> None:
             left -= _put(path, _known[path], left)
         again = _of_the_run(undo.wanted, _epoch, sizes)
     except (journal.Impossible, OSError) as e:
-        auditor.cannot(str(e))
+        cannot(str(e))
     finally:
         phases.depth = before
     if any(again.get(path) != known for path, known in _known.items()):
-        auditor.cannot(words.AUDIT_FILES)
+        cannot(words.AUDIT_FILES)
     scratch.look = _look
 
 
@@ -93,15 +94,15 @@ def _look(path: str) -> None:
         return
     there = os.path.join(scratch._real(os.path.dirname(path)), os.path.basename(path))
     if there in _not_copied:
-        auditor.cannot(words.AUDIT_LARGE.format(path=path))
+        _cannot(words.AUDIT_LARGE.format(path=path))
     before, phases.depth = phases.depth, 1
     try:
         changed = there in _known or there in _of_the_run(journal.states_at, _epoch)  # known: it is read under another name
     except (journal.Impossible, OSError):
         if there in _written:
-            auditor.cannot(words.AUDIT_LONG_AGO.format(path=path))
+            _cannot(words.AUDIT_LONG_AGO.format(path=path))
         return
     finally:
         phases.depth = before
     if changed:
-        auditor.cannot(words.AUDIT_LATE.format(path=path))
+        _cannot(words.AUDIT_LATE.format(path=path))

@@ -24,7 +24,7 @@ _steps = 0
 _backwards = by_hand.Backwards()
 
 
-def install() -> None:
+def install(_process: object) -> None:
     """From the environment: STOKER_DIGEST is the file to write, STOKER_DIGEST_AT is `end`, a step ("500"), or a time ("60s"); at a step
     or a time the process ends there, with exit code 0, as if its power were cut."""
     global _path, _stop_step, _stop_s

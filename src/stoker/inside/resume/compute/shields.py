@@ -17,8 +17,7 @@ import time
 from ...entry import deep
 from ...looks import isinstance
 from ..core import leaves, outcome, pace, phases, words
-from ..image import points
-from . import gradients, graphs, lazy, side_effects, stand_ins, steps, transforms
+from . import gradients, graphs, lazy, places, side_effects, stand_ins, steps, transforms
 from . import shield_parts as parts
 from .shield_parts import fenced, kinds, known, leaves_by_error, modules, not_put, ordinal
 from .stand_ins import build, template
@@ -60,7 +59,7 @@ def end_of_ghost() -> None:
 
 
 def shield(real: object, name: str, *event: bool) -> object:
-    """`real` as one event, the form of its result as value. `event` is for `points.after_event`."""
+    """`real` as one event, the form of its result as value. `event` is for `places.after_event`."""
     kind = phases.log.kind(name)
 
     def ghost(*args: object, **kwargs: object) -> object:
@@ -75,7 +74,7 @@ def shield(real: object, name: str, *event: bool) -> object:
 
 def _shielded(real: object, ghost: object, record: object, *event: bool) -> object:
     """What `real` becomes: from outside of every shield `record`, told where it is called from, is called in its place, or `ghost` while
-    this life is one. `event` is for `points.after_event`."""
+    this life is one. `event` is for `places.after_event`."""
     @functools.wraps(real)
     def wrapper(*args: object, **kwargs: object) -> object:
         if phases.depth or not phases.phase or _get_ident() != phases.main:
@@ -88,7 +87,7 @@ def _shielded(real: object, ghost: object, record: object, *event: bool) -> obje
             raise
         finally:
             phases.leave()
-            points.after_event(*event)
+            places.after_event(*event)
     return wrapper
 
 
@@ -160,7 +159,7 @@ def _module_call(real: object) -> object:
         finally:
             phases.leave()
             if _monotonic() >= pace.not_before:
-                points.after_event(side_effects.steps > 0)
+                places.after_event(side_effects.steps > 0)
     return wrapper
 
 
@@ -278,7 +277,7 @@ def _backward(real: object) -> object:
             raise
         finally:
             phases.leave()
-            points.after_event(False, True)
+            places.after_event(False, True)
     return wrapper
 
 

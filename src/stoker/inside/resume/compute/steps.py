@@ -12,8 +12,7 @@ import time
 
 from ...looks import isinstance
 from ..core import outcome, pace, phases, words
-from ..image import points
-from . import side_effects
+from . import places, side_effects
 from .shield_parts import kinds, known, leaves_by_error, not_put, params_of
 from .stand_ins import build, template
 
@@ -73,7 +72,7 @@ def _step(real: object) -> object:
         finally:
             phases.leave()
             if _monotonic() >= pace.not_before:
-                points.after_event(True)
+                places.after_event(True)
     return wrapper
 
 
@@ -120,12 +119,12 @@ def _logged_closure(closure: object, results: list) -> object:
 
 
 def _outside(closure: object, results: list) -> None:
-    points.held += 1
+    places.held += 1
     phases.leave()
     try:
         results.append(closure())
     finally:
-        points.held -= 1
+        places.held -= 1
         phases.enter(_getframe(1))
 
 

@@ -21,6 +21,7 @@ _getframe = sys._getframe
 
 early = PASS  # what happens now, while phases.phase is still OFF
 early_names: set = set()  # of the events before torch was there
+on_put_back: list = []  # called with the folder of a life that ended while it put files back, or did not accept them yet
 lost = ""  # why the early events are of no use
 _events: list = []
 _next = 0
@@ -138,9 +139,8 @@ def begin() -> None:
     early, _pid = RECORD, os.getpid()
     folder = os.environ.get("STOKER_RESUME_DIR", "")
     if folder and own.lies(os.path.join(folder, PUT_BACK)):
-        from ..world import as_found
-
-        as_found.begin(folder)
+        for call in on_put_back:
+            call(folder)
     try:
         data = own.read(_early_path(folder))
         import marshal

@@ -10,7 +10,7 @@ import sys
 
 from ...looks import attributes, isinstance
 from ..core import early_log, leaves, outcome, phases, words
-from ..world import opening
+from ..world import known_files
 
 SMALL = 64 << 10  # bytes: of inputs up to here the content counts, of larger ones size and time
 VARIABLES = ("OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GOTO_", "BLIS_", "VECLIB_", "CUBLAS_", "CUDNN_",
@@ -35,7 +35,7 @@ def install() -> None:
 def save() -> dict:
     """What a life that goes to this image must agree with. ValueError: the sentence why nobody can tell that later."""
     return {**_fixed, "code": user_code(), "imported": _imported(),
-            "inputs": {path: (*seen, _small(path, seen[0])) for path, seen in opening.inputs.items()}}
+            "inputs": {path: (*seen, _small(path, seen[0])) for path, seen in known_files.inputs.items()}}
 
 
 def compare(then: dict) -> list[str]:
@@ -132,7 +132,7 @@ def _first_sight(path: str) -> tuple | None:
         now = os.stat(path)
     except OSError:
         return None
-    if now.st_mtime_ns > _begun_ns and path not in opening.written:
+    if now.st_mtime_ns > _begun_ns and path not in known_files.written:
         raise Edited(words.EDITED_MEANWHILE.format(path=path))
     _code[path] = (now.st_mtime_ns, now.st_size, _hash(path))
     return _code[path]

@@ -9,7 +9,7 @@ import sys
 import time
 
 from ...entry import by_hand
-from ..compute import graphs, shield_parts
+from ..compute import graphs, places, shield_parts
 from ..core import bytecode, outcome, pace, phases, resume_cost, words
 from ..world import journal, printed
 from . import checks, ending, images, restore, unsupported
@@ -21,7 +21,6 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _TORCH = f"{os.sep}torch{os.sep}"
 _LIBRARY = os.path.dirname(os.__file__)
 
-held = 0  # > 0: inside a step that calls the script back; what is half done there has no place to come back to
 _due_event = -1  # how many events had been when an image became due
 _armed = 0  # how many events had been when the trace was set
 _armed_at = 0.0
@@ -32,6 +31,11 @@ _misses = 0  # points in a row at which no image could be taken: another kind of
 on_arrival: list = []  # called where an audit stands at the place of the image that it is compared with
 taken = None  # the clock's: called with the seconds that an image took, or a try of one
 _told = {"setup_s": 0.0, "ghost_from": 0.0, "resumed_at": 0.0, "step": 0, "seconds": 0.0, "put_back": []}
+
+
+def install() -> None:
+    """From here on each shielded call says that it returned."""
+    places.after_event = after_event
 
 
 def begin() -> None:
@@ -56,7 +60,7 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
     """A shielded call has returned. If an image is due, look for the place."""
     if graph_freed and _backwards.is_step(phases.steps > _backwards.steps):
         phases.steps += 1
-    if _monotonic() < pace.not_before or phases.depth or held:
+    if _monotonic() < pace.not_before or phases.depth or places.held:
         return
     if phases.phase == phases.RECORD:
         ending.look()

@@ -20,7 +20,8 @@ import weakref
 
 from ...looks import isinstance, vars
 from ..core import leaves
-from . import walk_library, walk_opaque, walk_pickled
+from . import walk_classes, walk_library, walk_opaque, walk_pickled
+from .walk_classes import holder, is_strict, is_user_kind, of_a_package, of_instance, of_unknown, user_kinds
 from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
 from .walk_values import (
     of_array,
@@ -151,11 +152,6 @@ def _know(more: dict) -> None:
 # -- classes
 
 
-def is_user_kind(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
-    return leaves.made_by_python(kind) if module is None else leaves.is_user_module(kind.__module__, module)
-
-
 def _type(walk, thing, path):
     walk.facts[path] = ("class", leaves.text(leaves.name_of(thing)), *(walk_opaque.registered(thing) if user_kinds(thing) else ()))
     if not is_user_kind(thing):
@@ -179,17 +175,6 @@ _COUNTS = (types.FunctionType, int, float, bool)  # under whatever name
 # -- objects
 
 
-def of_instance(walk, thing, path):
-    kind = type(thing)
-    walk.facts[path] = (leaves.name_of(kind),)
-    walk.things[path] = thing
-    if is_strict(kind):
-        walk.strict.append((thing, path))
-    walk.add_attributes(thing, path)
-    if user_kinds(kind) or of_a_package(kind):
-        walk.add(kind, f"T:{leaves.name_of(kind)}")
-
-
 def _with_attributes(handler):
     """A class made in Python on top of a C kind: what the C part holds, and the attributes."""
 
@@ -208,35 +193,6 @@ def _nothing(walk, thing, path):
     """Of what others judge (a file, a struct), and a class in Python adds attributes to: a compressor, the script's own."""
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.things[path] = thing
-
-
-_kinds: dict = {}
-
-
-def user_kinds(kind: type) -> bool:
-    """Whether a class, or one that it inherits from, is the user's own."""
-    found = _kinds.get(kind)
-    if found is None:
-        found = _kinds[kind] = any(is_user_kind(base) for base in kind.__mro__ if base.__module__ != "builtins")
-    return found
-
-
-_strict: dict = {}
-_STRICT = ("torch.nn.modules.module.Module", "torch.utils.data.dataset.Dataset", "torch.utils.data.sampler.Sampler",
-           "torch.autograd.function.Function")
-
-
-def is_strict(kind: type) -> bool:
-    """Whether what hangs on such an object runs inside shields: there nothing may be left that is not understood."""
-    found = _strict.get(kind)
-    if found is None:
-        found = _strict[kind] = any(f"{base.__module__}.{base.__qualname__}" in _STRICT for base in kind.__mro__)
-    return found
-
-
-def of_a_package(kind: type) -> bool:
-    """Whether it is a module, data set or sampler of an installed package besides torch: such a class may count in its own variables."""
-    return is_strict(kind) and not str(kind.__module__).startswith("torch.") and not user_kinds(kind)
 
 
 def _loader(walk, thing, path):
@@ -356,11 +312,6 @@ def _iterator(walk, thing, path):
         walk.add(part, f"{path}<{n}>")
 
 
-def _holder(walk, thing, path):
-    for n, part in enumerate(leaves.parts(thing)):
-        walk.add(part, f"{path}<{n}>")
-
-
 def _context_variable(walk, thing, path):
     value = thing.get(_UNSET)
     walk.facts[path] = ("context variable", value is _UNSET)
@@ -403,16 +354,6 @@ def _match(walk, thing, path):
     walk.facts[path] = ("match", leaves.value_of(thing.re), thing.regs, thing.pos, thing.endpos)
 
 
-def of_unknown(walk, thing, path):
-    """Something made in C that nobody understands: what it holds, as far as the garbage collector knows."""
-    name = leaves.name_of(type(thing))
-    walk.facts[path] = (name,)
-    walk.unknown.append((path, name, thing))
-    _holder(walk, thing, path)
-    if leaves.made_by_python(type(thing)):
-        walk.add_attributes(thing, path)
-
-
 _EXACT: dict = dict.fromkeys(leaves.PLAIN, of_value)
 _EXACT.update({
     dict: of_dict, collections.OrderedDict: _with_attributes(of_dict), collections.defaultdict: of_defaultdict, list: of_sequence,
@@ -425,7 +366,7 @@ _EXACT.update({
     staticmethod: of_wrapped, classmethod: of_wrapped, functools._lru_cache_wrapper: of_lru,
     type: _type, types.ModuleType: of_module, types.TracebackType: _traceback, types.FrameType: _frame,
     types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
-    types.MappingProxyType: _holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
+    types.MappingProxyType: holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
     threading.Thread: walk_opaque.of_thread, threading.Timer: walk_opaque.of_thread,
     threading.local: _thread_local, threading.Event: of_instance, type(threading.Lock()): _lock, type(threading.RLock()): _lock,
 })  # fmt: skip
@@ -483,7 +424,7 @@ def _learn_iterators() -> None:
         ITERATORS.add(type(thing))
         _EXACT[type(thing)] = _iterator
     for thing in ({}.keys(), {}.values(), {}.items(), words.keys(), words.values(), words.items()):
-        _EXACT[type(thing)] = _holder
+        _EXACT[type(thing)] = holder
 
 
 # Whose place shows neither in themselves nor in what they hold.
@@ -495,6 +436,7 @@ HANDLERS.update(_EXACT)
 
 def forget() -> None:
     """Hold no class of the script's any more. No walk can follow."""
-    for table in (HANDLERS, _slots, _kinds, _strict):
+    for table in (HANDLERS, _slots):
         table.clear()
+    walk_classes.forget()
     walk_opaque.forget()

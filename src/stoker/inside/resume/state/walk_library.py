@@ -14,7 +14,7 @@ import zlib
 
 from ...looks import isinstance, vars
 from ..core import leaves
-from . import walk_opaque
+from . import walk_classes, walk_opaque
 
 _NAMESPACES = """
 builtins torch torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.optim torch.optim.lr_scheduler torch.utils.data torch.linalg
@@ -42,9 +42,8 @@ def of_logger(walk, thing, path):
 
 def of_log_handler(walk, thing, path):
     """One of the library's: all but its lock. One of the script's is an object as any other."""
-    from . import walk_kinds
-    if walk_kinds.user_kinds(type(thing)):
-        walk_kinds.of_instance(walk, thing, path)
+    if walk_classes.user_kinds(type(thing)):
+        walk_classes.of_instance(walk, thing, path)
         return
     walk.facts[path] = (leaves.name_of(type(thing)), thing.level)
     walk.things[path] = thing
@@ -53,7 +52,6 @@ def of_log_handler(walk, thing, path):
 
 def log_handlers_of_the_script() -> list:
     """(path, thing): handlers and filters of its own kind or on a logger of its own, though it may hold them nowhere else."""
-    from . import walk_kinds
     logging = sys.modules.get("logging")
     if not hasattr(logging, "root"):
         return []
@@ -62,7 +60,7 @@ def log_handlers_of_the_script() -> list:
              if isinstance(logger, logging.Logger) for n, each in enumerate([*logger.handlers, *logger.filters])]
     found += [(f"{path}.{name}", part, foreign) for path, each, foreign in found for name, part in (
         ("formatter", getattr(each, "formatter", None)), *[(f"filters[{m}]", part) for m, part in enumerate(getattr(each, "filters", ()))])]
-    return [(path, each) for path, each, foreign in found if not foreign or walk_kinds.user_kinds(type(each))]
+    return [(path, each) for path, each, foreign in found if not foreign or walk_classes.user_kinds(type(each))]
 
 
 def _logs_for_a_library(logger: str) -> bool:
@@ -97,11 +95,10 @@ def of_event_loop(walk, thing, path):
 
 
 def all_but(walk, thing, path, words):
-    from . import walk_kinds
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.things[path] = thing
     walk.add_attributes(thing, path, words)
-    if walk_kinds.user_kinds(type(thing)):
+    if walk_classes.user_kinds(type(thing)):
         walk.add(type(thing), f"T:{leaves.name_of(type(thing))}")
 
 
@@ -174,9 +171,8 @@ def of_graph_node(walk, thing, path):
 
 def of_member(walk, thing, path):
     """A member of an enumeration; one of the script's may hold more than its name."""
-    from . import walk_kinds
     walk.facts[path] = leaves.value_of(thing)
-    if walk_kinds.user_kinds(type(thing)):
+    if walk_classes.user_kinds(type(thing)):
         walk.add(thing._value_, f"{path}._value_")
         walk.add_attributes(thing, path, _WORDS_OF_ENUM)
 

@@ -9,6 +9,7 @@ import zlib
 
 from ...looks import isinstance
 from ..core import leaves
+from . import walk_classes
 
 _TOLD = ("pandas", "tokenizers", "pyarrow", "polars")  # libraries of which every object is taken so
 _PARTS = frozenset((*_TOLD, *"numpy builtins datetime decimal collections copyreg _codecs zoneinfo pytz".split()))
@@ -103,8 +104,7 @@ def of_pickled(walk, thing, path):
     """Memory that only it holds needs no saving."""
     found = checksum(thing)
     if found is None:
-        from . import walk_kinds
-        walk_kinds.of_unknown(walk, thing, path)
+        walk_classes.of_unknown(walk, thing, path)
         return
     walk.facts[path] = (leaves.name_of(type(thing)), *found)
     walk.leave_out.append(thing)

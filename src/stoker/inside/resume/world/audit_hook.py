@@ -15,6 +15,7 @@ from . import journal
 _ears: dict = {}  # event -> what hears it
 _lasting: set = set()
 _installed = False
+on_cut: list = []  # called with the number of a file before os.ftruncate
 
 
 def listen(event: str, ear: object, lasting: bool = False) -> None:
@@ -104,9 +105,8 @@ def _renames(args: tuple) -> None:
 
 def _truncates(args: tuple) -> None:
     if isinstance(args[0], int):
-        from . import descriptors
-
-        descriptors.cut(args[0])
+        for call in on_cut:
+            call(args[0])
     elif not quiet():
         journal.touch(pathways.content(args[0]), journal.OVERWRITE)
 

@@ -29,6 +29,7 @@ def install_early() -> None:
 
 def install() -> None:
     audit_hook.listen("mmap.__new__", _maps, lasting=True)
+    audit_hook.on_cut.append(cut)
 
 
 def cut(fd: int) -> None:

@@ -11,7 +11,7 @@ import io
 import os
 
 from ..core import early_log, phases, store, words
-from . import at_exit, descriptors, effects, journal, opening, programs, streams
+from . import at_exit, descriptors, effects, journal, known_files, opening, programs, streams
 
 images_in_use: list = []  # called for the numbers of images that others than a start may use
 _first_seen: dict = {}  # number of an image -> the first interval in which it was whole
@@ -113,7 +113,7 @@ def save(_store: object = None) -> dict:
     _forget_intervals(number)
     journal.begin(number)
     journal.known_sizes(_sizes(open_files))
-    return {"epoch": number, "open": open_files, "printed": printed, "written": sorted(opening.written),
+    return {"epoch": number, "open": open_files, "printed": printed, "written": sorted(known_files.written),
             "out_bytes": foreign_writers.out_bytes()}
 
 
@@ -135,7 +135,7 @@ def load(state: dict, _store: object = None) -> None:
         if printed[:2] != tuple(state["printed"][:2]):
             raise journal.Impossible(words.OTHER_PRINTS.format(then=state["printed"][1], now=printed[1]))
         opening.files_open().load(state["open"])
-        opening.written.update(state["written"])
+        known_files.written.update(state["written"])
     except (journal.Impossible, OSError, ValueError) as e:
         outcome.diverged(str(e))
 

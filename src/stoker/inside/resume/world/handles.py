@@ -12,7 +12,8 @@ from _weakref import ref
 
 from ...looks import isinstance
 from ..core import early_log, pathways, phases, words
-from . import journal, opening
+from . import journal
+from .known_files import inputs, written
 
 FileIO = _io.FileIO
 _HOOKED = ("write", "truncate", "seek", "tell", "read", "readinto", "readall")
@@ -247,7 +248,7 @@ def save() -> list:
 def _marks(each: Handle) -> tuple:
     """(size, mtime_ns) of a file that was opened in training and may be read on; (0, 0) for what is judged elsewhere: inputs of set-up by
     their content, the script's own files by the journal."""
-    if each.path.startswith(pathways.NOT_FILES) or each.path in opening.inputs or each.path in opening.written:
+    if each.path.startswith(pathways.NOT_FILES) or each.path in inputs or each.path in written:
         return 0, 0
     there = os.fstat(each.raw().fileno())
     return there.st_size, there.st_mtime_ns

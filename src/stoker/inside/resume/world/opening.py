@@ -13,6 +13,7 @@ from ... import wrote
 from ...looks import has, isinstance
 from ..core import early_log, pathways, phases, words
 from . import streams
+from .known_files import inputs, written
 
 _getframe = early_log.frame
 _real_open, _real_os_open = io.open, os.open
@@ -20,8 +21,6 @@ _MISSING = object()
 OWN_MAX = 1 << 20  # bytes: a file of its own that the script reads back is kept in the log up to here; larger ones must not change
 WORTH_KNOWING, KNOWN_MAX = 1 << 12, 16 << 20  # bytes of such a file, and of all that are known by heart
 INPUTS_MAX = 4096
-inputs: dict = {}  # path -> (size, mtime_ns) of files that were opened for reading in set-up
-written: set = set()  # files that the script wrote, in all its lives
 of_libraries: set = set()  # files that a library writes for a program of its own, other ones in each life
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
 at_image: dict = {}  # path -> (file with its content, size, mtime_ns) of what is to be put back at the image that this life goes to

@@ -1,0 +1,23 @@
+"""Where two parts that do not know each other meet: the clock and exact resume."""
+
+from __future__ import annotations
+
+
+def clock_and_children(_process: object) -> None:
+    """A child of the script that trains is told of, with exact resume and without."""
+    from ..clock import made
+    from ..resume.world import spawned
+    made.child_trains = spawned.trains
+
+
+def clock_and_resume(_process: object) -> None:
+    """A life that goes to an image is measured from there on."""
+    from .. import clock
+    from ..clock import timed
+    from ..resume.core import phases
+    from ..resume.image import points
+    points.taken = timed.image_taken
+    if phases.target is not None:
+        phases.on_tail_end.append(clock.begin)
+    else:
+        clock.begin()

@@ -25,7 +25,6 @@ ENOUGH_S = 3.0  # after Ctrl-C
 FIRST_STEP_S = 120.0  # so long a script may prepare before its first step
 OVER_S = 60.0  # so long a probe may take over its time to tell
 BUSY_NOTE = "Other processes were busy during the measurement"
-SHORT_S = 600.0  # a training shorter than that gains less than the search takes
 MEMORY_SHARE = 0.8  # of the free memory: what all live trials may take together
 TRY = ("workers", "threads", "bf16", "channels_last", "fused", "batched", "cache")
 HINTS = {

@@ -18,7 +18,6 @@ from . import ring
 
 MOST, LEAST = 256, 16  # samples
 SAME = 16  # of them compared with themselves
-KEPT_BYTES = 1 << 27
 _wall, _cpu = time.perf_counter, time.process_time
 
 

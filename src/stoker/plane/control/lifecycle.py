@@ -12,7 +12,6 @@ from stoker.base.spec import Limits
 from stoker.base.state import REASONS, UNKNOWN, Reachability, State, known_reason
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 
-LIVE_PHASES = frozenset({"claimed", "running", "stopping"})  # caretakers hold a process, or are about to
 PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned", "unseen")
 UNSURE = frozenset({"absent", "staged", "abandoned"})  # phases that a step of ours ends; the others only go forward
 SETTLED_REASONS = frozenset({"agent_lost", "rebooted"})  # nobody was left on the machine to follow the restart policy

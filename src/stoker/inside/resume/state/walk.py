@@ -306,12 +306,6 @@ def same(a, b) -> bool:
     return a == b
 
 
-def census(root=None) -> Walk:
-    """A snapshot of the plain values reachable from `root` (from everywhere when None); compare two with `changed`."""
-    walk = Walk()
-    return walk.run() if root is None else walk.over(root)
-
-
 def changed(before: Walk, after: Walk) -> list:
     """What differs between two snapshots, as [(owner, name)]: an attribute of an object, or, with None, all that a container holds."""
     found = {}

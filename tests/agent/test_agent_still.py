@@ -15,7 +15,7 @@ import pytest
 from agentkit import Running, kill, wait_for
 
 from stoker.agent.attempts import Attempt
-from stoker.agent.standstill import StandStill, stacks_of
+from stoker.agent.standstill import StandStill, place_words, stacks_of
 from stoker.agent.tree import Tree
 from stoker.base.vendor import lay_out
 
@@ -199,3 +199,10 @@ def test_only_a_process_that_listens_now_is_asked_for_its_stacks(tmp_path):
         kill(sleeper.pid)
         sleeper.wait()
         sleeper.stdout.close()
+
+
+def test_the_launcher_is_not_among_the_places_of_its_ranks():
+    launcher = {"pid": 1, "file": "/venv/bin/torchrun", "line": 8, "function": "<module>", "call": "main"}
+    ranks = [{"pid": 2 + n, "rank": n, "file": "/x/train.py", "line": 14 + n, "function": "<module>", "call": "barrier"} for n in range(2)]
+    assert place_words([launcher, *ranks]) == "rank 0 waits in barrier (train.py, line 14), rank 1 waits in barrier (train.py, line 15)"
+    assert place_words([launcher]) == "waits in main (torchrun, line 8)"

@@ -76,7 +76,7 @@ def test_a_run_may_write_to_a_copy_and_finds_its_data_at_a_later_attempt(ground:
     ground.script("d/set/a", "other")  # nor is that what the run began with
     ground.stoker("start", "two")
     ended = ground.wait_state("two")
-    assert ended["reason"] == "start_failed" and "is not what it was" in json.dumps(ground.show("two"))
+    assert ended["reason"] == "start_failed" and "has changed since the run began" in json.dumps(ground.show("two"))
     ground.script("d/set/a", "first")
     ground.stoker("start", "two").ok()
     until(lambda: (shown := ground.show("two"))["reason"] == "nonzero_exit" and shown["attempts"] == 2, 60, "the attempt with its data")

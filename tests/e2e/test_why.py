@@ -213,7 +213,7 @@ def test_a_run_that_stands_still_is_said_to_be_stalled(ground: Ground):
     (ground.work / "hang.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     run = ground.detach("--stall", "2s", "hang.py")
     until(lambda: "stalled" in ground.stoker("ps").ok().out, 40, "ps to say so")
-    assert "Stalled since " in ground.stoker("show", run["id"]).ok().out and ground.show(run["id"])["stalled"]["stalled"]
+    assert "Stalled for " in ground.stoker("show", run["id"]).ok().out and ground.show(run["id"])["stalled"]["stalled"]
     ground.stoker("stop", "--force", run["id"]).ok()
     assert ground.show(run["id"])["stalled"] is None
 
@@ -226,8 +226,10 @@ def test_more_runs_than_cores_are_warned_of_and_start_all_the_same(ground: Groun
     second = ground.detach("--", "sleep", "600")
     assert any("2 runs now share 1 core" in line and "--slots 1" in line for line in second["warnings"]), second["warnings"]
     assert ground.wait_state(second["id"], "running")["state"] == "running"
+    assert "slow each other down" in ground.stoker("show", second["id"]).ok().out
     for run in (first, second):
         ground.stoker("stop", "--force", run["id"]).ok()
+    assert ground.show(second["id"])["warnings"] == [], "it shares the cores no longer"
 
 
 def test_a_time_without_a_unit_is_refused(ground: Ground):

@@ -72,3 +72,12 @@ def test_torn_and_strange_lines_are_passed_over(tmp_path):
 def test_nothing_was_trained(ended, why):
     assert steps.trained_nothing([], ended) == why
     assert steps.trained_nothing([LINE], ended) is None
+
+
+def test_a_run_that_stands_still_has_no_rate_and_no_time_to_its_end_in_lists(tmp_path):
+    lines = [{"pid": 1, "step": 10 * i, "steps": 10, "s": 1.0, "at": i, "batch": 10 * i, "of": 100} for i in range(1, 5)]
+    (tmp_path / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    moving = steps.progress(tmp_path)
+    assert moving["step"] == 40 and moving["steps_s"] == 10
+    (tmp_path / "still.json").write_text("{}")
+    assert steps.progress(tmp_path) == {**moving, "steps_s": None, "eta_s": None}

@@ -237,10 +237,12 @@ def place_of(frames: list[tuple[str, int, str]], forked: bool = False) -> dict |
 
 
 def place_words(places: list[dict]) -> str:
-    """The places in words: "rank 0 waits in all_reduce (train.py, line 14), rank 1 in barrier (train.py, line 17)"."""
+    """The places in words: "rank 0 waits in all_reduce (train.py, line 14), rank 1 waits in barrier (train.py, line 17)"."""
     ranks = len({p.get("rank") for p in places if "worker" not in p}) > 1
     told = []
     for p in places:
+        if ranks and p.get("rank") is None and "worker" not in p:
+            continue  # the launcher, which only waits for the ranks
         rank = "rank %s" % p["rank"] if ranks and p.get("rank") is not None else ""
         who = ", ".join([each for each in (rank, "worker %d" % p["worker"] if "worker" in p else "") if each])
         where = "%s, line %d" % (os.path.basename(p["file"]), p["line"])

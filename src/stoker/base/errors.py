@@ -61,7 +61,7 @@ class Denied(StokerError):
 
 
 class TargetError(StokerError):
-    """The machine did not do what was asked. `retry` says whether asking again may help."""
+    """The machine could not carry out the request. `retry` says whether asking again may help."""
 
     code = "target_error"
     exit_code = 5
@@ -69,7 +69,7 @@ class TargetError(StokerError):
     default_hint = "Check the machine: stoker doctor"
 
     def __init__(self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = (), retry: bool = True) -> None:
-        super().__init__(message or "The machine did not do what was asked.", hint=hint, fields=fields)
+        super().__init__(message or "The machine could not carry out the request.", hint=hint, fields=fields)
         self.retry = retry
 
     def to_json(self) -> dict:

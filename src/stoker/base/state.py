@@ -213,7 +213,7 @@ EXIT_CODES = {
     2: "invalid request (a wrong option, value or file)",
     3: "no such run, target or file",
     4: "not allowed",
-    5: "the machine did not do what was asked",
+    5: "the machine could not carry out the request",
     6: "the state of the run does not allow this",
     7: "`stoker run --strict`: the run ended without an error, but trained nothing",
     8: "`stoker tune --fail-if`: the condition is true",

@@ -30,8 +30,8 @@ def export(refs: tuple[str, ...], to: str, formats: tuple[str, ...], names: tupl
     """Write the parameters and metrics of runs to files: CSV, JSON, a report, event files of TensorBoard, or offline runs of W&B.
 
     \b
-    csv          runs.csv: one row a run; curves.csv: one row a value.
-    json         runs.json: what `stoker compare` and `stoker plot` know.
+    csv          runs.csv: one row per run; curves.csv: one row per value.
+    json         runs.json: parameters, metrics and curves.
     html         report.html: curves and tables; opens without a server.
     tensorboard  tensorboard/RUN/: event files.
     wandb        wandb/: offline runs, which `wandb sync` uploads.

@@ -32,15 +32,18 @@ def machine() -> None:
 @click.argument("address", nargs=-1, required=True)
 @click.option("--root", default="", metavar="DIR", help="Folder for runs on that machine.  [default: ~/.stoker there]")
 @click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]")
-@click.option("--slots", type=click.IntRange(min=0), metavar="N", help="Number of its CPU slots, for --slots.  [default: not counted]")
+@click.option("--slots", type=click.IntRange(min=0), metavar="N",
+              help="Number of CPU slots on the machine, for `stoker run --slots`.  [default: not counted]")
 @click.option("--python", default="", metavar="PATH",
               help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]")
-@click.option("--off", default="", metavar="CMD", help="Command that switches the machine off, run there when nothing is left to do.")
+@click.option("--off", default="", metavar="CMD",
+              help="Command that switches the machine off. The machine runs it when all runs have ended "
+                   "and their files are copied.")
 @click.option("--off-latest", "off_latest_s", type=Duration(), default=TargetConfig.off_latest_s, metavar="12h",
               help="Switch off this long after the last run, even if files are not copied.  [default: 12h]")
 @click.option("--off-after", "off_after_s", type=Duration(zero=True), default=TargetConfig.off_after_s, metavar="5m",
               help="Time without a run before it is switched off.  [default: 5m]")
-@click.option("--disk-survives", is_flag=True, help="Its disk keeps its files when it is off: do not wait until they are copied.")
+@click.option("--disk-survives", is_flag=True, help="The machine keeps its files when it is off, so do not wait until they are copied.")
 @click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
 @json_option("Print the facts about the machine as JSON.")
 def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
@@ -144,7 +147,7 @@ def _standing(machine: dict) -> str:
 
 @machine.command("off")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Switch it off without asking, although files are not copied.")
+@click.option("-y", "--yes", is_flag=True, help="Switch the machine off without asking, even if files are not copied.")
 @json_option()
 def off(name: str, yes: bool, as_json: bool) -> int:
     """Switch a machine off now, with its --off command. Refused while a run is active or waits there."""
@@ -165,13 +168,13 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 
 @machine.command("adopt")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Take them over without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Take over the runs without asking.")
 @json_option()
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over the runs on a machine that another state folder started, for example after a laptop is lost.
 
-    Lists them first. They are runs of this state folder from then on: their files come here, and only this one can stop them. The --off
-    command that their state folder has given to the machine is taken over too, and printed.
+    Lists these runs first. After that, their files are copied to this machine, and only this state folder can stop them.
+    Also takes over and prints the --off command that the other state folder gave to the machine.
     """
     with output.slow(f"asking {output.shown(name)}"):
         found = plane().machine_found(name)
@@ -252,7 +255,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     try:
         plane().machine_withdraw(name)
     except TargetError as e:
-        output.say(f"{output.shown(name)} does not answer, so its --off command stays there: {output.shown(e.message)}")
+        output.say(f"{output.shown(name)} does not answer, so its --off command stays active there: {output.shown(e.message)}")
     machines.remove(home(), name)
     if as_json:
         output.print_json({"removed": name})
@@ -283,7 +286,7 @@ def _print_facts(facts: dict) -> None:
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
-                   "Stoker tells the times of its runs by the clock here; the times of their files are those of its own clock")
+                   "Stoker shows the times of its runs by the clock here; the times of their files come from that clock")
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):

@@ -63,7 +63,7 @@ def disable() -> str:
     path.unlink(missing_ok=True)
     with contextlib.suppress(StokerError):
         _systemctl("daemon-reload")
-    return "The server no longer starts at boot; the next command that needs the server starts it."
+    return "The server no longer starts at boot. The next command that needs the server starts the server."
 
 
 def _linger() -> str:
@@ -71,10 +71,10 @@ def _linger() -> str:
     try:
         done = subprocess.run(["loginctl", "enable-linger", getpass.getuser()], capture_output=True, timeout=COMMAND_S, check=False)
         if done.returncode == 0:
-            return "It keeps running after logout."
+            return "The server keeps running after logout."
     except (OSError, subprocess.TimeoutExpired):
         pass
-    return f"It ends at logout; an administrator can change that: sudo loginctl enable-linger {getpass.getuser()}"
+    return f"The server ends at logout. An administrator can change that: sudo loginctl enable-linger {getpass.getuser()}"
 
 
 def _systemctl(*words: str) -> None:

@@ -262,7 +262,7 @@ class Client:
                 pass  # nothing was sent
             except Cut as e:
                 if method != "GET":
-                    raise ServerError("The Stoker server ended before it answered; it is unknown whether the request was carried out.",
+                    raise ServerError("The Stoker server ended before it answered, so Stoker does not know if the command took effect.",
                                       hint="Check with stoker ps, then repeat the command if needed.") from e
             self.reach()
         raise ServerError("The Stoker server ended repeatedly.", hint=f"See the end of {self.home.server_log}.")

@@ -176,7 +176,7 @@ class Cache:
                 return
             sha, begin = told["sha"], told["from"]
             if sha not in sizes or not 0 <= begin <= sizes[sha]:
-                raise tree.Torn("content that was not asked for")
+                raise tree.Torn("content that was not requested")
             path = self.path(sha)
             part = path + self._part_name()
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -273,7 +273,7 @@ def deliver(cache, target, at, wire):
             wire.tell({"missing": None})
             entries = wire.hear()
             if name_of(entries) != hello["parcel"]:
-                raise tree.Torn("the list of files is not whole")
+                raise tree.Torn("the list of files is not complete")
         missing = cache.missing(entries)
         wire.tell({"missing": missing})
         if missing:
@@ -296,7 +296,7 @@ def keep(data, wire):
     wire.tell({"missing": None})
     entries = wire.hear()
     if name_of(entries, times=False) != hello["parcel"]:
-        raise tree.Torn("the list of files is not whole")
+        raise tree.Torn("the list of files is not complete")
     parts = Cache(os.fsdecode(folder) + ".part")
     missing = parts.missing(entries)
     wire.tell({"missing": missing})

@@ -213,7 +213,7 @@ class SshHost(Host):
                 _check(stream, f"{self.name}:{words[0] if words else cache}")
                 raise _cut(self.name) from e
             except parcel.Changed as e:
-                raise TargetError(f"{e} is not what it was when the run began, or when it was listed.",
+                raise TargetError(f"{e} has changed since the run began, or since Stoker listed its files.",
                                   hint="Start a new run with --new when nothing writes to it.", retry=False) from e
             except OSError as e:
                 raise explain_tree_error(e) from e

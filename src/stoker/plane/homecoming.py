@@ -103,8 +103,8 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
                f"{_names(body['kept'])}.")
     if body["left"]["count"]:
         limit = format_size(run.spec.pull_limit_bytes)
-        yield (f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, above the limit of {limit}: "
-               f"{_names(body['left'])}. To copy: stoker pull {typed}")
+        yield (f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, "
+               f"because of the limit of {limit}: {_names(body['left'])}. To copy: stoker pull {typed}")
     if body["failed"]["count"]:
         yield (f"{_count(body['failed']['count'])} could not be copied: {_names(body['failed'])} ({body['failed']['why']}). "
                f"To try again: stoker pull {typed}")

@@ -26,6 +26,7 @@ PURPOSES = {"STOKER_REHEARSE": "rehearsal", "STOKER_VERIFY": "verification"}  # 
 
 WAITS_FOR_INPUT = {"sentence": "Waiting for input at the terminal.", "next": "stoker attach {id}"}
 STANDS_STILL_S = 20.0  # a heartbeat older than that is told; by then an agent that was only frozen would have been replaced
+CROWDED = "slow each other down"  # of a warning that holds only while the run is active
 HAS_NO_INPUT = {"sentence": "Waiting for input, but the run has no terminal to type at.",
                 "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
 
@@ -50,7 +51,7 @@ def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str
         "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
         "sentence": _sent(run, target) or sentence(run, waits_for, silence) + _stillness(still_s), "still_s": still_s,
         "unreachable": _silence(silence),
-        "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref), "ref": ref, "warnings": list(run.warnings),
+        "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref), "ref": ref, "warnings": _warnings(run),
         "tty": spec.tty, "tags": (label or {}).get("tags", []), "note": (label or {}).get("note", ""), "purpose": purpose(run),
         "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
         "data": dict(spec.data),
@@ -65,6 +66,11 @@ def _sent(run: Run, target: Target | None) -> str:
     if not whole or run.state.final:
         return ""
     return f"Sending files to {run.target}: {format_size(sent)} of {format_size(whole)}, {format_size(int(rate))}/s."
+
+
+def _warnings(run: Run) -> list[str]:
+    """Those that still hold: that many runs shared the cores is no news about an ended one."""
+    return [text for text in run.warnings if not (run.state.final and CROWDED in text)]
 
 
 def stands_still(run: Run, seen: Observation | None) -> float | None:
@@ -83,9 +89,9 @@ def _stillness(still_s: float | None) -> str:
 
 
 def still(told: dict, now: float) -> str:
-    """The sentence about a run that makes no step: since when, and the line in which each rank and worker waits."""
-    since = format_duration(now - told["since"])
-    what = f"Stalled since {since}" if told.get("stalled") else f"Running, quiet since {since}"
+    """The sentence about a run that makes no step: for how long, and the line in which each rank and worker waits."""
+    lasts = format_duration(now - told["since"])
+    what = f"Stalled for {lasts}" if told.get("stalled") else f"Running, quiet for {lasts}"
     return f"{what}: {told['text']}." if told.get("text") else f"{what}."
 
 

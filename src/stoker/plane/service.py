@@ -137,7 +137,7 @@ class Service(Finding):
         more["numbers"] = self._overview.table(run, target)
         more |= present.corrections(run, more, told["ref"], time.time() + target.ahead_s)
         broken = [f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()]
-        return {**told, **more, "warnings": [*run.warnings, *broken], "same_name": self._same_name(ref, run)}
+        return {**told, **more, "warnings": [*told["warnings"], *broken], "same_name": self._same_name(ref, run)}
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more. `edited`: also if

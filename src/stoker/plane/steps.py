@@ -23,8 +23,11 @@ def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
 
 
 def progress(attempt_folder: Path) -> dict | None:
-    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, out of the end of steps.jsonl; None where no step was made."""
+    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, out of the end of steps.jsonl; None where no step was made. A run that
+    makes no steps now has no rate and no time to its end."""
     told = summary(read(attempt_folder, LIST_BYTES_READ))
+    if told and (attempt_folder / rundir.STILL).exists():
+        told |= {"steps_s": None, "eta_s": None}
     return told and {name: told[name] for name in ("step", "steps_s", "done", "eta_s")}
 
 

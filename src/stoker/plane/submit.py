@@ -18,7 +18,7 @@ from stoker.plane import datasets, names
 from stoker.plane.capacity import Admission, Usage, admit, shared_gpus
 from stoker.plane.control.admission import at_once
 from stoker.plane.control.spool import Spool, fill
-from stoker.plane.present import typed_ref
+from stoker.plane.present import CROWDED, typed_ref
 from stoker.plane.record import Run, command_key, folder_key
 from stoker.plane.staging import installing, stage
 from stoker.plane.store.database import Store
@@ -292,7 +292,7 @@ def _crowd(q: Queries, run: Run) -> list[str]:
     count = q.holding(run.target) + 1
     if run.slots or count <= cores:
         return []
-    return [f"{count} runs now share {cores} {'core' if cores == 1 else 'cores'} and slow each other down. "
+    return [f"{count} runs now share {cores} {'core' if cores == 1 else 'cores'} and {CROWDED}. "
             f"To queue instead: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
 
 

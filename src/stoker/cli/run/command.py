@@ -85,7 +85,9 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--data", multiple=True, metavar="DIR",
               help="Folder that the script reads. With --on: sent once to the machine, and linked under the same relative path. "
                    "For another path: NAME=DIR. May be given again.")
-@click.option("--data-rw", multiple=True, metavar="DIR", help="The same for a script that writes there: with --on, each run gets a copy.")
+@click.option("--data-rw", multiple=True, metavar="DIR",
+              help="Like --data, for a folder that the script also writes to. With --on: each run gets "
+                   "its own copy.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
 @click.option("--env", multiple=True, metavar="KEY=VALUE",
               help="Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. May be given again.")
@@ -117,7 +119,9 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
 @click.option("--pull", multiple=True, metavar="PATTERNS",
               help="With --on: copy these files back while the run continues, such as '*.pt,logs/**'. May be given again.")
-@click.option("--dry-run", is_flag=True, help="Print what would be copied to the machine and what not, and why; send and start nothing.")
+@click.option("--dry-run", is_flag=True,
+              help="List the files that would be copied, and the files that would not, with reasons. "
+                   "Nothing is sent or started.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. In the foreground: on stderr, at the end.")

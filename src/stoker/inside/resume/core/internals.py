@@ -405,10 +405,10 @@ def _test_python_rng() -> str:
     state = python_rng(mine)
     words = mine.getstate()
     if array("I", state[0]).tolist() != [words[1][-1], *words[1][:-1]] or state[1] != words[2]:
-        return "the state of random is stored differently"
+        return "this Python stores the state of `random` in an unknown form"
     other = random.Random(6)
     set_python_rng(state, other)
-    return "" if other.getstate() == words else "the state of random cannot be restored"
+    return "" if other.getstate() == words else "the state of `random` cannot be restored"
 
 
 def _test_numpy_rng() -> str:
@@ -419,7 +419,7 @@ def _test_numpy_rng() -> str:
     key = bits.state["state"]
     raw = array("I", ctypes.string_at(bits.ctypes.state_address, _RAW))
     if list(raw[:-1]) != key["key"].tolist() or raw[-1] != key["pos"]:
-        return "the state of numpy.random is stored differently"
+        return "this NumPy stores the state of `numpy.random` in an unknown form"
     return "" if hasattr(numpy.random.mtrand._rand, "_bit_generator") else "numpy.random has no global generator"
 
 

@@ -93,3 +93,13 @@ def test_a_narrow_list_leaves_columns_out_and_never_the_command(columns, left_ou
     header, rows = fit(HEADER, ROWS, columns)
     assert set(HEADER) - set(header) == left_out and all(row[-1] for row in rows)
     assert rows[0][-1].startswith("train.py") and max(map(len, listed(header, rows))) <= columns
+
+
+@pytest.mark.parametrize(("state", "short"), [
+    ("running (unreachable since 08:24, next try in 32s)", "running (unreachable …)"),
+    ("pending (waits for 1 GPU: GPU 1 is used by the …)", "pending (waits for 1 …)"), ("failed (exit 1)", "failed (exit 1)")])
+def test_a_long_state_gives_way_to_the_other_columns(state, short):
+    row = ["base-long-name-run", "suki-kuto", state, "13s ago", "13s", "", "", "", "train.py --epochs 40 --lr 0.1"]
+    header, rows = fit(HEADER, [row], 80)
+    assert rows[0][2] == short and rows[0][-1].startswith("train.py") and max(map(len, listed(header, rows))) <= 80
+    assert fit(HEADER, [row], 200)[1][0][2] == state

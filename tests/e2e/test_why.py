@@ -229,7 +229,7 @@ def test_more_runs_than_cores_are_warned_of_and_start_all_the_same(ground: Groun
     assert "slow each other down" in ground.stoker("show", second["id"]).ok().out
     for run in (first, second):
         ground.stoker("stop", "--force", run["id"]).ok()
-    assert ground.show(second["id"])["warnings"] == [], "it shares the cores no longer"
+    assert not any("slow each other down" in line for line in ground.show(second["id"])["warnings"]), "it shares the cores no longer"
 
 
 def test_a_time_without_a_unit_is_refused(ground: Ground):

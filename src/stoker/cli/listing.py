@@ -21,6 +21,7 @@ from stoker.cli.options import ALL_RUNS, Duration, find, json_option, plane, ref
 RECENT_RUNS = 10
 LOOKED_AT = 50
 WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it
+STATE_LEAST = 24  # columns that a state gets there, with what stands in its brackets
 COMMAND_LEAST = 16  # columns that a command gets on a narrow terminal
 LEFT_OUT = ("RATE", "RAN", "LEFT", "STEP")  # columns that a narrow terminal leaves out, the first one first; `show` has them
 REASON_WORDS = {"stopped_by_user": "", "limit_time": "time limit", "host_oom": "out of memory", "gpu_oom": "GPU out of memory"}
@@ -108,6 +109,10 @@ def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[lis
         room = columns - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2
         rows = [[*row[:at], _fewer(row[at], room), *row[at + 1:]] for row in rows]
     header, rows = output.without_empty(header, rows)
+    if "STATE" in header:
+        at = header.index("STATE")
+        room = max(STATE_LEAST, columns - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2)
+        rows = [[*row[:at], _shorter_state(row[at], room), *row[at + 1:]] for row in rows]
     for title in LEFT_OUT:
         if columns - _columns_of(header, rows) >= COMMAND_LEAST:
             break
@@ -120,6 +125,17 @@ def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[lis
 def _columns_of(header: Sequence[str], rows: list[list[str]], without: int | None = None) -> int:
     """The columns that all but the last one take."""
     return sum(max(output.width(row[i]) for row in (header, *rows)) + 2 for i in range(len(header) - 1) if i != without)
+
+
+def _shorter_state(text: str, columns: int) -> str:
+    """The state with less in its brackets, until it fits; the first part is cut between words."""
+    state, _, inside = text.partition(" (")
+    parts = inside.removesuffix(")").split(", ")
+    while len(parts) > 1 and output.width(f"{state} ({', '.join(parts)})") > columns:
+        parts.pop()
+    if not inside or output.width(f"{state} ({', '.join(parts)})") <= columns:
+        return f"{state} ({', '.join(parts)})" if inside else text
+    return f"{state} ({output.cut_words(parts[0], max(1, columns - output.width(state) - 3))})"
 
 
 def _fewer(text: str, columns: int) -> str:
@@ -167,7 +183,7 @@ def state_words(run: dict) -> str:
         reason = f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " ")
         extra += filter(None, [REASON_WORDS.get(run["reason"], reason)])
     if state == State.PENDING and run.get("waits_for"):
-        extra.append(output.cut(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
+        extra.append(output.cut_words(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
     if state == State.STARTING and run.get("restart_at"):
         extra.append("waiting to restart")
     if run.get("unreachable"):

@@ -31,13 +31,14 @@ SAYINGS = (
 
 def explain(stderr: str, host: str, code: int | None) -> TargetError:
     """The error for an ssh that ended before a command of ours ran, from its stderr and exit code (255: ssh itself failed)."""
-    name = host.rsplit(maxsplit=1)[-1].rpartition("@")[2]
+    where = host.rsplit(maxsplit=1)[-1]  # in the sentence, without the options of ssh; the hint has what to type
+    name = where.rpartition("@")[2]
     for pattern, sentence, hint, retry in SAYINGS:
         if re.search(pattern, stderr):
-            return TargetError(sentence.format(host=host), hint=hint.format(host=host, name=name), retry=retry)
+            return TargetError(sentence.format(host=where), hint=hint.format(host=host, name=name), retry=retry)
     said = [line for line in stderr.strip().splitlines() if line.strip()]
     last = f" ({said[-1].strip()})" if said else ""
     if code not in (None, 255):
-        return TargetError(f"{host} accepted the login but did not run the command{last}.", retry=False,
+        return TargetError(f"{where} accepted the login but did not run the command{last}.", retry=False,
                            hint=f"This must print ok: ssh {host} echo ok")
-    return TargetError(f"{host} cannot be reached{last}.", hint=f"Does this work? ssh {host} true", retry=True)
+    return TargetError(f"{where} cannot be reached{last}.", hint=f"Does this work? ssh {host} true", retry=True)

@@ -366,3 +366,6 @@ def test_words_of_a_command_are_quoted() -> None:
 def test_what_ssh_says(said: str, code: int, retry: bool, words: str) -> None:
     error = explain(said, "box", code)
     assert error.retry is retry and words in error.message and "{" not in error.message + error.hint
+    options = "-o Port=42 -i key me@box"
+    error = explain(said, options, code)
+    assert "Port=42" not in error.message and options in error.hint

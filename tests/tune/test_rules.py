@@ -8,7 +8,7 @@ from made_facts import CARD, SPLIT, facts, line, pairs
 from shown import FURTHER, KNOWS_TEXT, REFUSES, SCRIPT, SHOWS, STARVED, memory, slow, stacks
 
 from stoker.tune import causes, reading, refusals, rules, tips
-from stoker.tune.findings import KNOBS, TIP_STATES, UNCERTAIN, Range
+from stoker.tune.findings import KNOBS, TIP_STATES, UNCERTAIN, Action, Range
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +231,15 @@ def test_what_was_tried_is_no_forecast_any_more():
     assert "lready good" in told.verdict and "(forecast)" not in told.verdict
     tip = next(each for each in told.tips if each.name == "optimizer")
     assert tip.state == "NO EFFECT" and "no gain" in tip.text
+
+
+def test_what_was_tried_and_was_slower_is_not_called_untried():
+    made = facts(*pairs("R1", 9.9))
+    found = judged(made)
+    tried = Action("fused", "setting", "B", "Run the optimizer in one call (fused).",
+                   Range(0.93, 0.7, 1.1), state="no gain", confirmed=Range(1.28, 0.9, 2.0))
+    told = rules.told_again(dataclasses.replace(found, actions=(tried,)), made, CARD)
+    assert tip(told, "optimizer").text == "Run the optimizer in one call (fused): tried, no gain."
 
 
 def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_nothing():

@@ -127,7 +127,9 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with Console(stderr=True).status("") as status:
         def say(text: str) -> None:
             columns = shutil.get_terminal_size().columns - 4
-            status.update(Text(output.cut(f"{output.shown(text)}   (Ctrl-C: end now and report)", columns)))
+            hint = "   (Ctrl-C: end and report)"
+            left = columns - output.width(hint)
+            status.update(Text(output.cut_words(output.shown(text), left) + hint if left > 20 else output.cut(text, columns)))
         yield say
 
 

@@ -58,11 +58,11 @@ class _Judge:
         action = self.actions.get(knob)
         if action is None:
             return None
+        if action.state == NO_GAIN:  # what was tried is no forecast any more
+            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: tried, no gain.")
         ratio = (action.confirmed or action.ratio).value
         if 1 - ratio < NOTHING:
             return None
-        if action.state == NO_GAIN:  # what was tried is no forecast any more
-            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: tried, no gain.")
         if action.state and action.state not in KEPT_STATES:
             what, why = action.text.removesuffix("."), action.state.removesuffix(".")
             unsafe = action.state.startswith("not shown safe")

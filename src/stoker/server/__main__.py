@@ -24,6 +24,7 @@ The other stoker commands start the server when they need it.
 
 
 def main(argv: list[str]) -> int:
+    """Serve one state folder; the exit code."""
     if "-h" in argv or "--help" in argv:
         print(USAGE)
         return 0

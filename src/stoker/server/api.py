@@ -35,6 +35,7 @@ def info(asked: Asked) -> Answer:
 
 
 def shutdown(asked: Asked) -> Answer:
+    """End this server, or only the one with the pid that is given."""
     pid = asked.field("pid", int)
     if pid not in (None, os.getpid()):
         raise StateError(f"The server {pid} is not running; the running server is {os.getpid()}.")
@@ -43,6 +44,7 @@ def shutdown(asked: Asked) -> Answer:
 
 
 def submit(asked: Asked) -> Answer:
+    """A new run; with `dry_run` what it would send."""
     spec, limits = asked.field("spec", dict, default={}), asked.field("limits", dict, default={})
     env, stdin = asked.environment(), asked.stdin()
     on_name_taken = asked.field("on_name_taken", str, default="refuse")
@@ -51,6 +53,7 @@ def submit(asked: Asked) -> Answer:
 
 
 def runs(asked: Asked) -> Answer:
+    """The list of runs."""
     folder = asked.word("folder") if asked.words("folder") else None
     return Answer(asked.plane.runs(all=asked.flag("all"), folder=folder, limit=asked.whole("limit", 200)))
 
@@ -72,6 +75,7 @@ def start(asked: Asked) -> Answer:
 
 
 def stop(asked: Asked) -> Answer:
+    """End a run."""
     grace_s, force = asked.field("grace_s", int, float, list), asked.field("force", bool, default=False)
     return Answer(asked.plane.stop(asked.named("ref"), grace_s=grace_s, force=force))
 
@@ -81,6 +85,7 @@ def keep(asked: Asked) -> Answer:
 
 
 def label(asked: Asked) -> Answer:
+    """Add and remove tags, set the note."""
     add, remove = asked.strings("add"), asked.strings("remove")
     return Answer(asked.plane.label(asked.named("ref"), add, remove, asked.field("note", str)))
 
@@ -98,6 +103,7 @@ async def wait(request: Request) -> Answer:
 
 
 def logs(asked: Asked) -> ByteStream:
+    """Bytes of a log."""
     pieces = asked.plane.logs(
         asked.named("ref"), attempt=asked.whole("attempt"), stream=asked.word("stream", "out"), offset=asked.whole("offset", 0),
         tail=asked.whole("tail"), since=asked.number("since"), follow=asked.flag("follow"))
@@ -121,6 +127,7 @@ def compare(asked: Asked) -> Answer:
 
 
 def halve(asked: Asked) -> Answer:
+    """Let a sweep stop its weaker runs."""
     metric, after = asked.field("metric", str, default=""), asked.field("after", int, default=1)
     return Answer(asked.plane.sweeps.halve(asked.named("name"), metric, after, asked.strings("runs")))
 
@@ -142,6 +149,7 @@ def events(asked: Asked) -> EventStream:
 
 
 def gc(asked: Asked) -> Answer:
+    """What ended runs cost; without `dry_run` they are deleted."""
     dry_run, older_s = asked.field("dry_run", bool, default=True), asked.field("older_s", int, float)
     return Answer(asked.plane.gc(dry_run, older_s=older_s))
 
@@ -163,6 +171,7 @@ def machine_off(asked: Asked) -> Answer:
 
 
 def machine_withdraw(asked: Asked) -> Answer:
+    """Take back the wish that a machine is switched off."""
     asked.plane.machines.withdraw(asked.named("name"))
     return Answer({})
 
@@ -176,6 +185,7 @@ def machine_adopt(asked: Asked) -> Answer:
 
 
 def capacity(asked: Asked) -> Answer:
+    """What a machine has."""
     modules = asked.words("module") or None
     return Answer(asked.plane.capacity(asked.word("target", "local"), asked.flag("look"), modules, asked.word("python")))
 

@@ -1,4 +1,4 @@
-"""An attempt is claimed once, with the GPUs it may use, and given to a holder that stands by itself."""
+"""An attempt is claimed once, with the GPUs it may use (their leases), and given to a holder that stands by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an attempt ended, in one word, one sentence and its evidence."""
+"""Why an attempt ended, in one word and its evidence. The sentence of each word is in base/state.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a run still moves, and the lines in which its ranks and workers wait where it does not."""
+"""Whether a run still moves, is quiet or stalled, and the lines in which its ranks and workers wait where it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States and reasons as tables. CLI, console, docs and the reconciler read them from here and from nowhere else."""
+"""States and reasons as tables, with the sentence of each. CLI, console, docs and the reconciler read them from here only."""
 
 from __future__ import annotations
 

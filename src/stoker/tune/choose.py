@@ -146,9 +146,14 @@ def _candidate(actions: Sequence[Action]) -> Candidate:
     return Candidate(" + ".join(a.name for a in actions), tuple(actions), settings, _forecast(actions))
 
 
+def helps(ratio: Interval | None) -> bool:
+    """Whether a setting is kept: it takes clearly less time, and its interval holds no "no gain"."""
+    return ratio is not None and ratio.value < KEPT_BELOW and ratio.high < 1.0
+
+
 def winner(raced: Sequence[tuple[Candidate, Result]]) -> tuple[Candidate, Interval] | None:
     """The one to keep: the fastest that is surely faster; of nearly equal ones the one of the lower class, then the one that does less."""
-    good = [(c, r.ratio) for c, r in raced if r.ratio and not r.died and r.ratio.value < KEPT_BELOW and r.ratio.high < 1.0]
+    good = [(c, r.ratio) for c, r in raced if not r.died and helps(r.ratio)]
     if not good:
         return None
     best = min(_worth(c, ratio) for c, ratio in good)

@@ -219,7 +219,7 @@ class Search:
         elif result.died:
             self._state(candidate.actions, f"failed: {result.died}")
             self._best = None
-        elif result.ratio is None or result.ratio.value >= choose.KEPT_BELOW or result.ratio.high >= 1.0:
+        elif not choose.helps(result.ratio):
             self._best = None
             self._not_confirmed(outcome, candidate)
         else:

@@ -1,4 +1,4 @@
-"""Curves: points in arrays, what later attempts replace, and fewer points for a picture, with the extremes. Pure."""
+"""Curves: points in arrays, what later attempts replace, and thinning: fewer points for a picture, with the extremes. Pure."""
 
 from __future__ import annotations
 

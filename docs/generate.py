@@ -29,7 +29,8 @@ WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "inside" / "resume" 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
     Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",
-    Reachability.UNSEEN: "started in another container or on another node, without a sign of life; this alone ends no run",
+    Reachability.UNSEEN: "started in another container or on another node, and Stoker sees none of its processes; "
+                         "Stoker does not end the run because of this",
     Reachability.UNKNOWN: "not asked yet",
 }
 
@@ -166,7 +167,8 @@ def _option(option: click.Option, context: click.Context) -> str:
 def _states() -> Iterator[str]:
     yield from ["## States", "", "`pending -> staging -> starting -> running -> stopping -> done | failed | stopped`", ""]
     yield from _table(("state", "means", "final"), ((f"`{s}`", STATE_SENTENCES[s], "yes" if s.final else "") for s in State))
-    yield from ["A run also has a reachability: whether Stoker can see its machine. The reachability never changes the state:", ""]
+    yield from ["A run also has a reachability: whether Stoker can see its machine. Reachability does not change the state. "
+                "Its values:", ""]
     yield from _table(("reachability", "means"), ((f"`{r}`", REACHABILITY_SENTENCES[r]) for r in Reachability))
 
 
@@ -184,7 +186,7 @@ def _exit_codes() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield from ["## Errors", "", 'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`. '
-                '`fields`, where it is there, names the wrong fields of the request.', ""]
+                '`fields`, if present, names the wrong fields of the request.', ""]
     yield from _table(("error", "means", "exit code", "HTTP"), (
         (f"`{e.code}`", (e.__doc__ or StokerError.__doc__ or "").strip().splitlines()[0], e.exit_code, e.http_status) for e in ALL_ERRORS))
 

@@ -37,7 +37,7 @@ REFUSED = {
     "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "it does not depend on any parameter"),
     "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); it must be a scalar."),
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
-    "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "update(SGD) needs a backward before it."),
+    "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "update(SGD) needs a call of backward before it."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
                                   "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is at model1.bias. Samples of its last micro-batch: 16, 17,"),
     "state that cannot be saved": (SET + "class S:\n    def state_dict(self): return {'f': open}\n    def load_state_dict(self, s): pass\n" +

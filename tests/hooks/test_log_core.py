@@ -185,7 +185,7 @@ def test_a_life_is_repeated_and_goes_on(tmp_path: Path) -> None:
     assert run(tmp_path, body.format(begin="ghost(6)", count=14, factor="0.5")) == "[(20, 14, 7)] record 28"
     assert run(tmp_path, body.format(begin="ghost(6)", count=14, factor="0.5")) == "[(28, 22, 11)] record 28"
     out = run(tmp_path, body.format(begin="ghost(6)", count=14, factor="(0.5 if i < 7 else 0.25)"))
-    assert out.startswith("started again: event 14, 8 after the image: value differs at ") and "(recorded: 3.5; now: 1.75)" in out, out
+    assert out.startswith("started again: event 14 (8 events after the image): value differs at ") and "(recorded: 3.5; now: 1.75)" in out, out
     assert (tmp_path / "images" / "1" / "bad").exists()
 
 

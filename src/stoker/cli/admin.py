@@ -75,7 +75,7 @@ def _print_gc(report: dict) -> None:
 
 
 @click.command("top")
-@click.option("--on", "target", default="", metavar="NAME", help="Another machine, and only its runs.")
+@click.option("--on", "target", default="", metavar="NAME", help="Show this machine and only its runs.")
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option("Print once, as JSON.")
 def top(target: str, once: bool, as_json: bool) -> None:

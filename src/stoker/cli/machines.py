@@ -42,7 +42,7 @@ def machine() -> None:
 @click.option("--off-latest", "off_latest_s", type=Duration(), default=TargetConfig.off_latest_s, metavar="12h",
               help="Switch off this long after the last run, even if files are not copied.  [default: 12h]")
 @click.option("--off-after", "off_after_s", type=Duration(zero=True), default=TargetConfig.off_after_s, metavar="5m",
-              help="Time without a run before it is switched off.  [default: 5m]")
+              help="Switch off after this much time without a run, once all files are copied.  [default: 5m]")
 @click.option("--disk-survives", is_flag=True, help="The machine keeps its files when it is off, so do not wait until they are copied.")
 @click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
 @json_option("Print the facts about the machine as JSON.")

@@ -168,7 +168,7 @@ def _point(point: list | None, unit: str = "") -> str:
 @click.command("compare")
 @refs_argument()
 @click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four metrics]")
-@click.option("--sort", metavar="NAME", help="Best value of this metric first, or smallest value of this parameter.")
+@click.option("--sort", metavar="NAME", help="Sort by this metric (best first) or by this parameter (smallest first).")
 @click.option("--diff", is_flag=True, help="Print how the code of two runs differs.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all parameters and metrics as CSV.")
 @click.option("--html", metavar="FILE", help="Write the comparison as an HTML file.")

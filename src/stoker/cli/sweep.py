@@ -51,7 +51,7 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
 @click.option("--name", default="", metavar="NAME", help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
               help="Run at most N at the same time.  [default: 1; all that fit with --gpus or --slots]")
-@click.option("--halve", metavar="METRIC", help="End runs early whose METRIC is in the worse half after 1, 2, 4, ... values. Needs "
+@click.option("--halve", metavar="METRIC", help="End a run early if its METRIC is in the worse half after 1, 2, 4, ... values. Needs "
               "Optuna. METRIC:min or METRIC:max says which value is better.")
 @click.option("--halve-after", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Judge a run first after N values; then after 2 N, 4 N, ...")

@@ -119,7 +119,7 @@ def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple
 
 
 def duplicated_data(training: Training) -> Iterator[ast.AST]:
-    """An IterableDataset in this file that several workers read, each of them all samples."""
+    """An IterableDataset in this file that several workers read, if each worker reads all samples."""
     program = training.program
     if _SPLITS.search(program.text):
         return

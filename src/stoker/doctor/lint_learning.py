@@ -233,7 +233,7 @@ def _same_seed(training: Training, call: ast.Call, event: Event) -> bool:
 # --- evaluation ----------------------------------------------------------------------------------------------------------
 
 def evaluation_grad(training: Training) -> Iterator[ast.AST]:
-    """A loop over a loader that only reads the network's outputs, outside of no_grad()."""
+    """A loop over a loader, outside no_grad(), that uses the network's outputs but never calls backward()."""
     if re.search(r"requires_grad|set_grad_enabled|\.grad\b", training.program.text):
         return
     yield from (loop for loop, _ in _evaluations(training) if not training.without_gradient(loop))

@@ -23,7 +23,7 @@ _SAVING_METHODS = frozenset({"save_pretrained", "save_state", "save_checkpoint"}
 
 
 def loss_graph(training: Training) -> Iterator[ast.AST]:
-    """`total += loss` or `losses.append(loss)`, where loss.backward() is called and the sum is never used for a backward."""
+    """`total += loss` or `losses.append(loss)` in a loop that calls loss.backward(), if backward() is never called on the sum or list."""
     loops = [*training.step_loops, *training.framework_steps]
     fed = _fed_to_backward(training) if loops else set()
     for loop in loops:
@@ -351,7 +351,7 @@ def _into_memory(training: Training, call: ast.Call) -> bool:
 
 
 def retain_graph(training: Training) -> Iterator[ast.AST]:
-    """backward(retain_graph=True), if it is the only backward of a step."""
+    """backward(retain_graph=True), if a step calls backward() only once."""
     for loop in training.step_loops:
         backs = [(e, c) for e, c in training.calls(loop) if training.goes_back(c)]
         other = any(training.program.name(c.func) == "torch.autograd.grad" for _, c in training.calls(loop))

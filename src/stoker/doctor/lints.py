@@ -48,7 +48,7 @@ LINTS = {lint.name: lint for lint in (
          "Save every N steps or minutes, as much work as you can afford to lose.", lint_speed.save_each_step),
     Lint("data-parallel", "note", "nn.DataParallel copies the network to each GPU at each step, and its single process is the bottleneck.",
          "Use DistributedDataParallel, started with torchrun.", lint_speed.data_parallel),
-    Lint("retain-graph", "warn", "The step has only one backward, so retain_graph=True keeps its graph for nothing; if steps depend "
+    Lint("retain-graph", "warn", "The step calls backward() only once, so retain_graph=True keeps its graph for nothing; if steps depend "
          "on each other, each step is slower than the step before.", "Remove it; if backward then fails, use detach() on values "
          "carried from step to step.", lint_speed.retain_graph),
     Lint("unshuffled", "warn", "The sample order is the same in each epoch (on all machines, or on some).",

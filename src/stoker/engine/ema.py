@@ -48,7 +48,9 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside, the model holds the averages; after it, its own weights again. Before the first update nothing is changed."""
+        """Inside the `with` block, the model holds the averages; after the block, its own weights again.
+
+        Before the first update, nothing changes."""
         current = self._current()
         own = {name: current[name].clone() for name in self._averages}
         self._put(self._averages)

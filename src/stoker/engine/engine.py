@@ -47,7 +47,9 @@ class Engine:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps so far, over all starts of the run. With several optimizers, one for each micro-batch in which one stepped."""
+        """Optimizer steps so far, over all starts of the run.
+
+        With several optimizers: the number of micro-batches in which at least one optimizer stepped."""
         return self._core.steps
 
     @property

@@ -76,7 +76,7 @@ def fitting(entry: Mapping, script: Path) -> tuple[dict, list[str]]:
     if entry.get("code") != code_hash(script):
         for knob in GUARDED:
             if settings.pop(knob, None) is not None:
-                left.append(f"{words({knob: entry['settings'][knob]})[0]} is not applied: the script has changed after the setting "
+                left.append(f"{words({knob: entry['settings'][knob]})[0]} is not applied: the script changed after the setting "
                             "was found safe")
     return (settings if words(settings) else {}), left
 

@@ -317,10 +317,10 @@ class Log:
             then, part = reader.value(), self._compared.get(kind, _all)
             if value is NOTHING or not equal(part(then), part(value)):
                 outcome.diverged(words.OTHER_VALUE.format(event=self.n, what=self._names[kind], then=_short(then), now=_short(value),
-                                                          place=_place(), behind=self.compared))
+                                                          place=_place(), count=self.compared))
         elif value is not NOTHING:
             outcome.diverged(words.OTHER_VALUE.format(event=self.n, what=self._names[kind], then="nothing", now=_short(value),
-                                                      place=_place(), behind=self.compared))
+                                                      place=_place(), count=self.compared))
         self._before += 1
         self._after_tail_event(bool(entry & 1))
 

@@ -181,7 +181,7 @@ def _top_row(run: dict) -> list[str]:
 
 @click.command("doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
-@click.option("--on", "target", default="local", metavar="NAME", help="Check another machine, before anything is sent there.")
+@click.option("--on", "target", default="local", metavar="NAME", help="Check another machine before anything is sent there.")
 @json_option("Print the findings as a JSON list.")
 def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
     """Check this machine, or check a command before it runs. Exit code 1 if something would fail."""

@@ -37,7 +37,7 @@ def machine() -> None:
 @click.option("--python", default="", metavar="PATH",
               help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]")
 @click.option("--off", default="", metavar="CMD",
-              help="Command that switches the machine off. The machine runs it when all runs have ended "
+              help="Command that switches the machine off. The machine runs this command when all runs have ended "
                    "and their files are copied.")
 @click.option("--off-latest", "off_latest_s", type=Duration(), default=TargetConfig.off_latest_s, metavar="12h",
               help="Switch off this long after the last run, even if files are not copied.  [default: 12h]")
@@ -285,8 +285,8 @@ def _print_facts(facts: dict) -> None:
         print(f"{name:<{wide}}  {output.shown(value)}")
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
-        output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here; "
-                   "Stoker shows the times of its runs by the clock here; the times of their files come from that clock")
+        output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here. "
+                   "Stoker corrects the times of runs, but not the times of their files")
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):

@@ -364,7 +364,7 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
 @click.option("--pin/--unpin", "pin", default=None, help="Protect the run from gc, or stop protecting it.")
 @json_option("Print the run as JSON.")
 def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> None:
-    """Let a run continue for 3h from now, whatever its limit was. Or pin the run, so that gc keeps it."""
+    """Let a run continue for 3h from now, whatever its limit was. Or pin the run, so that `stoker gc` does not delete it."""
     if duration is None and pin is None:
         raise InvalidSpec("No duration was given.", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin")
     run = plane().keep(find(ref)["id"], seconds=duration, pin=pin)
@@ -385,7 +385,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 @refs_argument()
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @click.option("--force", is_flag=True,
-              help="Stop active runs first, then delete them. If their machine does not answer, delete only what is here.")
+              help="Stop active runs first, then delete them. If their machine does not answer, delete only the data on this machine.")
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept.

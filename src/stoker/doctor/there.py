@@ -89,4 +89,4 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
                       "Start the container with --shm-size=8g, or use num_workers=0.")
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
-        yield Finding("note", "clock", f"The clock of {name} is off by {abs(offset):.0f} s; the times of its runs come from that clock.")
+        yield Finding("note", "clock", f"The clock of {name} is off by {abs(offset):.0f} s; Stoker does not correct the times of files.")

@@ -187,7 +187,7 @@ def _graph(view: View, reading: Reading) -> Iterator[Cause]:
     slope, share = _growth(view)
     kept = ", kept by retain_graph=True" if view.flags.get("retain_graph") else ""
     if share and view.foreign < NOISY:  # where others have the cores, steps become slower by themselves
-        text = f"Each step takes about {slope:.2g} ms more than the one before: backward runs through the graph of all steps so far{kept}."
+        text = f"Each step takes about {slope:.2g} ms more than the step before: backward runs through the graph of all steps so far{kept}."
         yield Cause("graph_kept", text, _about(share), "clock", *where)
     elif lint and (more := _memory_slope(view)) > LEAK:
         yield Cause("graph_kept", f"Memory grows by {more / 2**20:.2g} MiB per step: values kept from each step hold its graph.", None,
@@ -226,7 +226,7 @@ def _padding(view: View) -> Iterator[Cause]:
     part = float((view.facts.get("batch") or {}).get("padding") or 0)
     share = part * view.clock_share("forward", "backward")
     if part >= 0.35:
-        yield Cause("padding", f"{part:.0%} of a batch is padding: short samples are padded to the longest one in the batch.",
+        yield Cause("padding", f"{part:.0%} of a batch is padding: short samples are padded to the longest sample in the batch.",
                     Range(share, 0.5 * share, share), "counted")
 
 
@@ -254,7 +254,7 @@ def _memory(view: View) -> Iterator[Cause]:
     grown = after - before if state is None else min(state, after - before)
     if grown >= 32 * 2**20 and grown >= 0.12 * before:
         yield Cause("memory_jump", f"Memory jumps from {before / 2**20:,.0f} to {after / 2**20:,.0f} MiB within the first steps, when the "
-                    "optimizer creates its state. The memory of the first forward does not predict the largest batch.", None, "counted")
+                    "optimizer creates its state. Memory in the first forward pass does not predict the largest batch.", None, "counted")
 
 
 def _state_bytes(view: View) -> float | None:

@@ -43,7 +43,7 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
         ("logging", _logs, "The script prints or logs in each step"),
         ("replicas", _copies, "The model is copied and its outputs are gathered in each step"),
         ("per_parameter", _loops_over_parameters, "A Python loop over the parameters runs in each step"),
-        ("time_loop", _loops_over_time, "A Python loop over time steps runs in each forward"),
+        ("time_loop", _loops_over_time, "A Python loop over time steps runs in each forward pass"),
         ("zero_grad", _zeroes, "Gradients are filled with zeros in each step"),
         ("layout", _copies_layout, "Tensors are copied to another layout in each step"),
     ):

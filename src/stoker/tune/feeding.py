@@ -163,7 +163,7 @@ def _by_window(view: View, stall: Range) -> Iterator[Cause]:
     busy = (cpu + stolen) / whole
     if busy < 1 - _WAITS * stall.value:
         yield Cause("storage", f"{stall.value:.0%} of the step is loading data, but the process computes for only {cpu / whole:.0%} "
-                    "of it: the storage is slow.", stall, "differencing" if view.stall else "clock", *_where(view))
+                    "of this time: the storage is slow.", stall, "differencing" if view.stall else "clock", *_where(view))
     else:
         yield Cause("sample_work", f"{stall.value:.0%} of the step is loading the batch.", stall,
                     "differencing" if view.stall else "clock", *_where(view))

@@ -107,7 +107,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Send a signal this long before the time limit, if the script handles that signal.")
 @click.option("--tty/--no-tty", default=None, help="Give the run a terminal, or pipes. [default: a terminal if stoker has one]")
 @click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
-              help="Record a training script, so that `stoker start` resumes it exactly, without changes to it.")
+              help="Record a training script, so that `stoker start` resumes it exactly. The script does not change.")
 @click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
 @click.option("--no-hooks", is_flag=True, help="Do not load Stoker's hooks (disables exact resume and step timing).")
 @click.option("--no-settings", is_flag=True, help="Do not apply the settings that `stoker tune` found for this script.")

@@ -275,7 +275,7 @@ def _take_out(names: list, error: Exception) -> None:
         if each.name in names:
             each.off()
             failed[each.name] = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-            told.left(each.name, f"the forward failed with this setting ({failed[each.name]}); Stoker ran it again without the setting")
+            told.left(each.name, f"the forward pass failed with this setting ({failed[each.name]}); Stoker repeated it without the setting")
     told.write()
 
 

@@ -294,7 +294,7 @@ def _until_stopped(run_id: str, force: bool) -> dict:
 def _silent_line(run: dict) -> str:
     if run["reachability"] == "unseen":
         return ("no sign of life. If the run's container or node still exists, Stoker's processes there will stop the run. "
-                f"If it is gone: stoker stop --force {output.type_ref(run)}")
+                f"If the container or node is gone: stoker stop --force {output.type_ref(run)}")
     return f"{output.shown(run['target'])} cannot be reached. Stoker stops the run when the machine answers"
 
 

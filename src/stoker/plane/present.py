@@ -129,7 +129,7 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
     elif run.reachability == Reachability.UNREACHABLE:
         told += " The machine cannot be reached; this is the last known state."
     if run.evidence.get("taken_over"):
-        told += f" Taken over by {run.evidence['taken_over']}: it can no longer be stopped from here."
+        told += f" Taken over by {run.evidence['taken_over']}: the run can no longer be stopped from here."
     if run.reachability == Reachability.UNSEEN:
         told += (" Its processes were started in another container or on another node, and give no sign of life. "
                  "They may still be running.")

@@ -316,7 +316,7 @@ def want(settings: dict) -> None:
 
 def _others() -> str:
     """Why these settings are for another model, or ""."""
-    return "the parameter shapes have changed after the measurement" if _wanted["shapes"] not in (None, shapes()) else ""
+    return "the parameter shapes have changed since the measurement" if _wanted["shapes"] not in (None, shapes()) else ""
 
 
 def _turn(knob: Knob) -> None:

@@ -137,7 +137,7 @@ def obstacle(loader: object, site: sites.Site | None = None, measured: str | Non
     if any(kind.__name__ in ("IterDataPipe", "MapDataPipe") for kind in type(loader.dataset).__mro__):
         return "the loader reads data pipes"
     if measured and measured != site.signature:
-        return f"the loader differs from the measured one (measured: {measured}; now: {site.signature})"
+        return f"the loader differs from the measured loader (measured: {measured}; now: {site.signature})"
     return ""
 
 

@@ -234,7 +234,7 @@ class _Writer:
         proofs = []
         for address, size, value, _owner in self.copy.proofs:
             if not storages.is_still(address, size, value):
-                self.error, self.changed = "data from before the training has changed, although it did not change before", True
+                self.error, self.changed = "data that had been constant since the setup has changed", True
                 return False
             proofs.append((size, value))
         self.meta["proofs"] = proofs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ...looks import isinstance
 from ..core import leaves
 
 _kinds: dict = {}

@@ -26,7 +26,7 @@ SHARE = 1.0  # %; of steps of 1 ms and more
 MODELS = ("mlp", "convolutions", "lstm", "transformer", "many small modules")
 # For each line `MODEL STEPS BLOCKS` on stdin: a pair, and its seconds a step as two lists, with the clock and without.
 PAIRS = """
-import json, os, signal, sys, time
+import json, os, signal, sys, time, types
 sys.path.insert(0, sys.argv[1])
 import torch
 from torch import nn
@@ -67,7 +67,7 @@ def make(name):
 def child(name, steps, on, ask, tell):
     if on:
         from stoker_hooks import clock
-        clock.install()
+        clock.install(types.SimpleNamespace(role="script", resumes=False))
     torch.manual_seed(0)
     model, shape, batch = make(name)
     data = TensorDataset(torch.randn(1024, *shape), torch.randint(0, 4, (1024,)))

@@ -315,7 +315,7 @@ def ladder_line(stage: dict) -> str:
 def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start an ended run again, as a new attempt of the same run.
 
-    @TAG starts all runs with a tag that failed or were stopped.
+    @TAG starts all failed or stopped runs that have this tag.
     """
     from stoker.cli.run.command import next_attempt
 

@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -56,7 +56,7 @@ from benchmarks import (
 from benchmarks.ground import REPO, Ground
 from benchmarks.measure import Row, number
 
-CLAIMS: dict[str, Callable[[Ground, bool], list[Row]]] = {
+CLAIMS: dict[str, Callable[[Ground, bool], Iterable[Row]]] = {
     "commands": start_up.commands,
     "first-line": start_up.first_line,
     "output": throughput.output,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from real.sshd import Sshd, wait_for
+from stoker.backends.core import LEAVE
 from stoker.base.errors import TargetError
 from stoker.hosts import parcel
 from stoker.hosts.ssh import SshHost
@@ -65,6 +66,14 @@ def picture(root: Path) -> dict[str, tuple]:
         content = os.readlink(path) if path.is_symlink() else b"" if path.is_dir() else path.read_bytes()
         seen[str(path.relative_to(root))] = (info.st_mode, 0 if path.is_dir() and not path.name else info.st_mtime_ns, content)
     return seen
+
+
+def test_what_may_vanish_meanwhile_is_left_here(journey: Journey) -> None:
+    """The list of a frozen copy is deleted as soon as the copy is on the disk, also in the middle of sending."""
+    (journey.source / "code" / "copy.list").write_text("gone in a moment")
+    (journey.source / "code" / "manifest.json").write_text("{}")
+    journey.host.deliver(journey.source, str(journey.root / "one"), shared="work", cache=str(journey.cache), leave=LEAVE)
+    assert sorted(p.name for p in (journey.root / "one" / "code").iterdir()) == ["manifest.json"]
 
 
 def test_content_is_sent_once_and_copies_do_not_share_it(journey: Journey) -> None:

@@ -25,6 +25,7 @@ from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.spec import Limits
 from stoker.hosts.base import Host, Progress, Stream, silent
 
+LEAVE = (f"{rundir.CODE}/{rundir.COPY_LIST}",)  # of a run folder: it may be deleted while the folder is sent
 PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
 # Arguments: the root, the name of the agent's folder, the names of its files. A folder that lacks one is put aside and made anew.
 _MAKE_ROOM = """
@@ -87,7 +88,7 @@ class Core(Backend):
         if self._owner:
             rundir.write_json(folder / rundir.OWNED, dict(self._owner))
         try:
-            self._host.deliver(folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", tell=tell)
+            self._host.deliver(folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", leave=LEAVE, tell=tell)
         except TargetError:
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise

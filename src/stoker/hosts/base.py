@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,10 +92,11 @@ class Host(ABC):
         """`put` of something the caller has no more use for: it may be moved instead of copied, and may or may not be gone afterwards."""
         self.put(source, target)
 
-    def deliver(self, source: Path, target: str, *, shared: str, cache: str, tell: Progress = silent) -> None:
+    def deliver(self, source: Path, target: str, *, shared: str, cache: str, leave: Container[str] = (),
+                tell: Progress = silent) -> None:
         """`give` of a folder whose inner folder `shared` holds what is sent again and again: content that came to the folder `cache` there
-        once is not sent a second time, and a transfer that was cut goes on where it was. tell(bytes sent, bytes in all) may end it by an
-        error of its own."""
+        once is not sent a second time, and a transfer that was cut goes on where it was. `leave`: paths that need not go, and may vanish
+        meanwhile. tell(bytes sent, bytes in all) may end it by an error of its own."""
         self.give(source, target)
 
     def missing(self, entries: Sequence[list], cache: str) -> list[list]:

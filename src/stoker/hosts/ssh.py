@@ -18,7 +18,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -149,12 +149,13 @@ class SshHost(Host):
                 raise explain_tree_error(e) from e
             _check(stream, f"{self.name}:{source}")
 
-    def deliver(self, source: Path, target: str, *, shared: str, cache: str, tell: Progress = silent) -> None:
+    def deliver(self, source: Path, target: str, *, shared: str, cache: str, leave: Container[str] = (),
+                tell: Progress = silent) -> None:
         inside = source / shared
         if not inside.is_dir():
             self.give(source, target)
             return
-        own = parcel.survey(source, lambda path, seen: "", lambda name: name.split("/")[0] != shared)
+        own = parcel.survey(source, lambda path, seen: "", lambda name: name.split("/")[0] != shared and name not in leave)
         entries, top = parcel.survey(inside, parcel.hash_file), inside.stat()
         hello = {"parcel": parcel.name_of(entries), "own": own, "top": [stat.S_IMODE(top.st_mode) & 0o777, top.st_mtime_ns]}
         for whole in (False, True):  # content there that is no more what its name says was deleted: once more, with the list

@@ -121,7 +121,7 @@ class Acting:
             self.admit()
         elif begins and isinstance(error, TargetError) and not error.retry:
             self._give_up(run, "start_failed", {"detail": error.message.rstrip("."), "hint": error.hint})
-        elif action.do == "stage" and isinstance(error, NotFound):
+        elif action.do == "stage" and isinstance(error, NotFound) and not self._spool.has(run.id):
             self._give_up(run, "lost", {})
         elif action.do == "remove" and not (isinstance(error, TargetError) and error.retry):
             self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"The run could not be removed: {error.message}")})

@@ -20,7 +20,7 @@ from stoker.base.errors import TargetError
 from stoker.plane.staging.code_record import MANIFEST
 from stoker.plane.staging.frozen_copy import FrozenInfo, copy_file
 
-LIST = "copy.list"  # in code/, until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
+LIST = rundir.COPY_LIST  # until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
 HEAD_MAX, LISTED_MAX = 64 << 10, 256 << 20  # bytes of its lines
 WAITING_MAX = 64  # copies; of the others the list stays, which costs a look at their start after a power cut
 

@@ -142,9 +142,11 @@ def _rsync(machine: far.Far, source: Path, target: Path, whole: int) -> float:
 
 def fleet(ground: Ground, machines: int, runs: int, watched_s: float = 30.0) -> list[Row]:
     """So many runs on so many machines at rest: the server's share of a core, and `stoker ps`."""
+    folder = ground.root / "fleet"  # the folder of the other claims holds a gigabyte, which each run would copy
+    folder.mkdir()
     with far.machines(ground, machines, short=False):
         client = [sys.executable, "-c", SUBMITTER, str(runs), str(machines)]
-        subprocess.run(client, env=ground.env, cwd=ground.work, check=True, timeout=LONG_S)
+        subprocess.run(client, env=ground.env, cwd=folder, check=True, timeout=LONG_S)
         until(lambda: sum(each["state"] == "running" for each in ground.runs()) >= runs, LONG_S + runs, "all runs")
         time.sleep(min(10.0, watched_s))
         server = ground.server_pid()

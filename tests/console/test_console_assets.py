@@ -21,7 +21,7 @@ FIRST_PAGE_MAX = 150_000  # bytes, compressed
 def test_the_files_of_others_are_as_they_were():
     told = dict(re.findall(r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$", (HERE / "THIRD_PARTY.md").read_text("utf-8"), re.M))
     assert told == {name: hashlib.sha256((HERE / "static" / name).read_bytes()).hexdigest() for name in told}
-    own = {"charts.js", "console.js", "log.js", "pictures.js", "console.css", "icon.svg"}
+    own = {"asks.js", "charts.js", "console.js", "log.js", "pictures.js", "console.css", "icon.svg"}
     assert told.keys() | own == {path.name for path in (HERE / "static").iterdir()}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from real.patience import until
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import Denied, TargetError
 from stoker.hosts.base import Stream
@@ -25,14 +26,6 @@ from stoker.plane.control.watching import first_lines
 from stoker.plane.service import Service
 
 FOREVER = [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"]
-
-
-def until(condition, what: str, timeout_s: float = 40.0):
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain for {what}"
-        time.sleep(0.01)
-    return value
 
 
 @pytest.fixture

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from real.patience import until
 
 pytestmark = pytest.mark.slow
 
@@ -48,15 +50,6 @@ for i in range(int(sys.argv[2])):
 """
 FOREVER = "import time; print('begun', flush=True); time.sleep(600)"
 FINAL = ("done", "failed", "stopped")
-
-
-def until(condition: Callable, what: str, timeout_s: float = 40.0):
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain for {what}"
-        time.sleep(0.02)
-    return value
 
 
 class Killed(Exception):

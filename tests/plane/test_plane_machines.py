@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from real.patience import until
 from real.sshd import children
 from stoker.base.config import Home
 from stoker.base.errors import InvalidSpec, TargetError
@@ -40,15 +41,6 @@ case "$*" in
 esac
 """
 SHOW_GPU = "import os, time; print(os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(600)"
-
-
-def until(condition: Callable, what: str, timeout_s: float = 40.0):
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain for {what}"
-        time.sleep(0.02)
-    return value
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from real.patience import until as until_within
 from real.sshd import Sshd
 from stoker.base.config import Home
 from stoker.base.errors import TargetError
@@ -26,13 +27,7 @@ from stoker.plane.service import Service
 pytestmark = pytest.mark.real("sshd")
 
 
-def until(condition: Callable, what: str, timeout_s: float = 60.0):
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.03)
-    return value
+until = functools.partial(until_within, timeout_s=60.0)
 
 
 class Laptop:

@@ -10,7 +10,7 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
   };
   const HIGH = box.classList.contains("compact") ? 170 : 240;
   const weight = () => Number(settings?.elements.smooth.value || 0), logarithmic = () => Boolean(settings?.elements.log.checked);
-  let told = null, plots = [], all = false, busy = false, again = false, wait = 0;
+  let told = null, plots = [], all = false;
 
   function smoothed(values, weight) {  // as TensorBoard: an exponential mean without the bias of its start
     let last = 0, seen = 0;
@@ -135,24 +135,12 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
 
   const shape = (answer) => JSON.stringify([answer.more > 0, answer.charts.map((chart) => [chart.title, chart.axis, chart.curves.map((c) => [c.label, c.points.length < 60])])]);
 
-  async function load() {
-    if (document.hidden) return;
-    if (busy) { again = true; return; }
-    busy = true;
-    const began = performance.now();
-    try {
-      const answer = await fetch(box.dataset.src + (all ? "&all=1" : ""), { headers: { accept: "application/json" } });
-      if (answer.ok) {
-        const now = await answer.json();
-        const same = told !== null && plots.length && shape(now) === shape(told);
-        told = now;
-        if (same) redraw(); else draw();
-        box.dataset.drawn = String(told.charts.length);
-      }
-    } catch { /* the page says that the console is away, and asks again */ }
-    wait = Math.max(slow ? 9000 : 2000, 5 * (performance.now() - began));
-    setTimeout(() => { busy = false; if (again) { again = false; load(); } }, wait);
-  }
+  const load = asksAgain(() => box.dataset.src + (all ? "&all=1" : ""), () => (slow ? 9000 : 2000), (now) => {
+    const same = told !== null && plots.length && shape(now) === shape(told);
+    told = now;
+    if (same) redraw(); else draw();
+    box.dataset.drawn = String(told.charts.length);
+  });
 
   let size = 0;
   new ResizeObserver(() => {
@@ -161,7 +149,5 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
   settings?.addEventListener("input", () => { if (told) draw(); });
   settings?.addEventListener("submit", (event) => event.preventDefault());
   dark.addEventListener("change", () => { if (told) draw(); });
-  document.addEventListener("stoker:key", load);
-  document.addEventListener("visibilitychange", load);
   load();
 });

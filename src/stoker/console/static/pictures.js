@@ -5,7 +5,6 @@
   if (!section) return;
   const place = section.querySelector(".pictures"), elsewhere = document.getElementById("pictures-elsewhere");
   const shots = new Map();  // source and name -> what shows them
-  let busy = false, again = false;
 
   const figure = (value) => (value == null ? "" : Number(value).toLocaleString(document.documentElement.lang));
 
@@ -58,24 +57,11 @@
     show(shot);
   }
 
-  async function load() {
-    if (document.hidden) return;
-    if (busy) { again = true; return; }
-    busy = true;
-    const began = performance.now();
-    try {
-      const answer = await fetch(`${section.dataset.src}s.json`, { headers: { accept: "application/json" } });
-      if (answer.ok) {
-        const told = await answer.json();
-        told.pictures.forEach(take);
-        elsewhere.hidden = !told.elsewhere;
-        section.hidden = !told.pictures.length && !told.elsewhere;
-      }
-    } catch { /* the page says that the console is away, and asks again */ }
-    setTimeout(() => { busy = false; if (again) { again = false; load(); } }, Math.max(3000, 5 * (performance.now() - began)));
-  }
+  const load = asksAgain(() => `${section.dataset.src}s.json`, () => 3000, (told) => {
+    told.pictures.forEach(take);
+    elsewhere.hidden = !told.elsewhere;
+    section.hidden = !told.pictures.length && !told.elsewhere;
+  });
 
-  document.addEventListener("stoker:key", load);
-  document.addEventListener("visibilitychange", load);
   load();
 })();

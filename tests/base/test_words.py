@@ -129,7 +129,8 @@ def test_a_home_that_is_a_file_is_denied_with_a_hint(tmp_path, monkeypatch):
     assert "STOKER_HOME" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["slots = 'x'", "colour = 1", "[targets.a]\nhost = 1", "[targets.a]\nx = 1", "= 1", "copy_limit = 'much'"])
+@pytest.mark.parametrize("text", ["slots = 'x'", "colour = 1", "[targets.a]\nhost = 1", "[targets.a]\nx = 1", "= 1", "copy_limit = 'much'",
+                                  "[targets.a]\nhost = 'a'\nindex_url = 'https://me:secret@mirror.example.com/simple'"])
 def test_a_wrong_config_is_named(tmp_path, text):
     (tmp_path / "config.toml").write_text(text)
     with pytest.raises(InvalidSpec):

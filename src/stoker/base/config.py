@@ -268,4 +268,7 @@ def _target(where: Home, name: str, table: object) -> TargetConfig:
         if key in values:
             values[f"{key}_s"] = 0.0 if values[key] in ("0", "0s") else parse_duration(values[key])
             del values[key]
+    if "@" in values.get("index_url", "").partition("://")[2].partition("/")[0]:  # it is shown in lists of processes and kept with the run
+        raise InvalidSpec(f"{where.config}: the `index_url` of [targets.{name}] must not hold a user name or password.",
+                          hint="Write them into ~/.netrc or into pip's own configuration on that machine.")
     return TargetConfig(name=name, options=own, **values)

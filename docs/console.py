@@ -150,7 +150,7 @@ class Story:
         for box in page.get_by_role("checkbox").all():
             box.check()
         button("Compare the chosen runs").click()
-        page.get_by_role("link", name="val_loss best").click()
+        page.get_by_role("link", name=f"val_loss {said('best')}").click()
         page.locator("#charts .u-over").first.wait_for()
         self.shoot(page, "story-3-compare", language)
         best = page.locator("tbody tr").first.get_by_role("link")

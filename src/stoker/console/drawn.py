@@ -9,7 +9,7 @@ from html import escape
 
 from stoker.base.units import from_iso
 from stoker.console.lasts import main_curve
-from stoker.console.words import figure, point, said
+from stoker.console.words import figure, point, said, where
 
 CHARTS = 12  # of a page that did not ask for all
 CURVES_MAX = 60  # in one chart
@@ -69,8 +69,8 @@ def usage(told: dict) -> dict:
     for (name, unit), points in lines.items():
         title = "GPU" if name.startswith("GPU") and unit == "%" else "GPU memory" if name.startswith("GPU") else name
         chart = made.setdefault(title, {"title": title, "axis": "time", "time": True, "curves": []})
-        chart["curves"].append({"label": name, "run": "", "name": name, "unit": unit, "source": "telemetry", "split": None,
-                                "points": points})
+        chart["curves"].append({"label": name.removesuffix(" memory"), "run": "", "name": name, "unit": unit,
+                                "source": "telemetry", "split": None, "points": points})
     return {"charts": list(made.values()), "more": 0, "notes": []}
 
 
@@ -115,24 +115,36 @@ def table(found: dict, sort: str, names: Sequence[str]) -> dict:
     runs = found["runs"]
     if sort:
         runs = sorted(runs, key=lambda run: _order(run, sort))
-    columns = [{"title": name, "sort": name, "kind": "parameter"} for name in parameters]
+    columns = [_column(name, "parameter", name) for name in parameters]
     for name in metrics:
         if any((run["metrics"].get(name) or {}).get("best") for run in runs):
-            columns.append({"title": f"{name} best", "sort": name, "kind": "best"})
-        columns.append({"title": f"{name} last", "sort": "", "kind": "last"})
+            columns.append(_column(name, "best", name))
+        columns.append(_column(name, "last"))
     winners = {name: _winner(runs, name) for name in metrics}
     rows = []
     for run in runs:
-        cells = [{"text": said(run["parameters"].get(name, "")), "best": False} for name in parameters]
+        cells = [_cell(run["parameters"].get(name, "")) for name in parameters]
         for name in metrics:
             told = run["metrics"].get(name) or {}
             unit = told.get("unit") or ""
-            if {"title": f"{name} best", "sort": name, "kind": "best"} in columns:
-                cells.append({"text": point(told.get("best"), unit, told.get("axis")), "best": winners[name] == run["id"]})
+            if _column(name, "best", name) in columns:
+                best, axis = told.get("best"), told.get("axis")
+                cells.append({"text": point(best, unit, axis), "value": point(best, unit), "at": where(best, axis),
+                              "best": winners[name] == run["id"]})
             cells.append({"text": point(told.get("last"), unit), "best": False})
         rows.append({"run": run, "cells": [*cells, {"text": figure(run.get("steps_s")), "best": False}]})
-    return {"columns": [*columns, {"title": "steps/s", "sort": "", "kind": "rate"}], "rows": rows,
+    return {"columns": [*columns, _column("steps/s", "rate")], "rows": rows,
             "said": [verdict for name in metrics if (verdict := found["verdicts"].get(name))]}
+
+
+def _column(name: str, kind: str, sort: str = "") -> dict:
+    title = f"{name} {kind}" if kind in ("best", "last") else name
+    return {"title": title, "name": name, "sort": sort, "kind": kind}
+
+
+def _cell(value: object) -> dict:
+    """A parameter; `word` if the text is one of ours."""
+    return {"text": said(value), "word": isinstance(value, bool) or value is None, "best": False}
 
 
 def _value(run: dict, name: str) -> float | None:

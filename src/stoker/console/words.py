@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -79,12 +79,17 @@ def figure(value: float | str | None, unit: str = "") -> str:
     return f"{text} %" if unit == "%" else text
 
 
-def point(told: Sequence | None, unit: str = "", axis: str | None = None) -> str:
+def point(told: Sequence | None, unit: str = "", axis: str | None = None, gettext: Callable[[str], str] = str) -> str:
     """A value, and where it was."""
     if not told:
         return ""
-    where = f" ({axis} {figure(told[0])})" if axis in ("step", "epoch") and told[0] is not None else ""
-    return figure(told[1], unit) + where
+    at = where(told, axis)
+    return figure(told[1], unit) + (f" ({gettext(at[0])} {at[1]})" if at else "")
+
+
+def where(told: Sequence | None, axis: str | None) -> tuple[str, str] | None:
+    """Where a value was: the name of the axis and the position. None where that says nothing."""
+    return (axis, figure(told[0])) if told and axis in ("step", "epoch") and told[0] is not None else None
 
 
 def said(value: object) -> str:

@@ -9,6 +9,7 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
     dark: ["#6db3f2", "#f5a35b", "#6cd08a", "#c792ea", "#ff8f85", "#5fd0d9", "#d9c84a", "#f48fb1", "#c3ccd6", "#3fe0a0", "#d9a27a", "#a5a0ff"],
   };
   const HIGH = box.classList.contains("compact") ? 170 : 240;
+  const words = JSON.parse(document.body.dataset.words), word = (text) => words[text] || text;
   const weight = () => Number(settings?.elements.smooth.value || 0), logarithmic = () => Boolean(settings?.elements.log.checked);
   let told = null, plots = [], all = false;
 
@@ -66,6 +67,8 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
     return `${+(value / 1000 ** size).toPrecision(3)} ${["B", "kB", "MB", "GB", "TB"][size]}`;
   }
 
+  const named = (chart, text) => (chart.time ? word(text) : text);  // the names of metrics are the user's own
+
   const clock = (at) => new Date(at * 1000).toLocaleTimeString(document.documentElement.lang, { hour12: false });
 
   const last = (plot) => plot.setLegend({ idx: plot.data[0].length - 1 });  // shown while no pointer is over the chart
@@ -79,11 +82,11 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
     return {
       width, height: HIGH, scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: chart.time ? (_, low, high) => [0, (high || 1) * 1.08] : undefined } },
       axes: [chart.time ? { ...axis, size: 34, space: 90, values: (_, ticks) => ticks.map(clock) }
-        : { ...axis, label: chart.axis, labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", values: (_, ticks) => ticks.map(short) },
+        : { ...axis, label: word(chart.axis), labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", values: (_, ticks) => ticks.map(short) },
         { ...axis, size: 66, values: (_, ticks) => ticks.map((tick) => (unit ? worded(tick, unit) : short(tick))) }],
-      series: [{ label: chart.axis, value: (_, value) => (value == null ? "" : chart.time ? clock(value) : short(value)) },
+      series: [{ label: word(chart.axis), value: (_, value) => (value == null ? "" : chart.time ? clock(value) : short(value)) },
         ...chart.curves.map((curve, i) => ({
-          label: curve.label, ...lines[i], width: 1.6, spanGaps: false, points: { show: few, size: 5 }, value: (_, value) => worded(value, curve.unit),
+          label: named(chart, curve.label), ...lines[i], width: 1.6, spanGaps: false, points: { show: few, size: 5 }, value: (_, value) => worded(value, curve.unit),
         }))],
       cursor: { drag: { x: true, y: false } }, hooks: { ready: [last] },
     };
@@ -98,12 +101,12 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
       const element = document.createElement("figure");
       element.className = "chart";
       const title = document.createElement("h3");
-      title.textContent = chart.title;
+      title.textContent = named(chart, chart.title);
       const place = document.createElement("div");
       place.setAttribute("role", "img");
       place.setAttribute("aria-label", chart.curves.map((curve) => {
         const last = curve.points[curve.points.length - 1];
-        return `${curve.label}: ${last ? worded(last[1], curve.unit) : ""}`;
+        return `${named(chart, curve.label)}: ${last ? worded(last[1], curve.unit) : ""}`;
       }).join("; "));
       element.append(title, place);
       return [element, place, chart];

@@ -193,7 +193,8 @@ def _errors() -> Iterator[str]:
 
 def _lints() -> Iterator[str]:
     yield from ["## Lints", "", "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
-                "[doctor](../how-to/doctor.md). A `warn` may spoil a run; a `note` only costs time, memory or comfort.", ""]
+                "[doctor](../how-to/doctor.md). A `warn` may make the result of a run wrong; "
+                "a `note` only costs time, memory or comfort.", ""]
     yield from _table(("lint", "level", "why", "do", "looks for"), (
         (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0]) for n in LINTS.values()))
 

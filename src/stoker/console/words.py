@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -79,12 +79,12 @@ def figure(value: float | str | None, unit: str = "") -> str:
     return f"{text} %" if unit == "%" else text
 
 
-def point(told: Sequence | None, unit: str = "", axis: str | None = None, gettext: Callable[[str], str] = str) -> str:
+def point(told: Sequence | None, unit: str = "", axis: str | None = None) -> str:
     """A value, and where it was."""
     if not told:
         return ""
     at = where(told, axis)
-    return figure(told[1], unit) + (f" ({gettext(at[0])} {at[1]})" if at else "")
+    return figure(told[1], unit) + (f" ({at[0]} {at[1]})" if at else "")
 
 
 def where(told: Sequence | None, axis: str | None) -> tuple[str, str] | None:
@@ -136,5 +136,5 @@ def line(history: Sequence[float | None]) -> str:
     return " ".join(f"{left + 2 * n},{20 - 0.2 * min(100.0, value):.1f}" for n, value in enumerate(recent) if value is not None)
 
 
-FILTERS = {"figure": figure, "point": point, "said": said, "command": command, "short_command": short_command, "moment": moment,
-           "since": since, "share": share, "line": line, "duration": format_duration, "size": format_size}
+FILTERS = {"figure": figure, "point": point, "where": where, "said": said, "command": command, "short_command": short_command,
+           "moment": moment, "since": since, "share": share, "line": line, "duration": format_duration, "size": format_size}

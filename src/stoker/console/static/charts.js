@@ -8,6 +8,8 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
     light: ["#1667b7", "#c2590c", "#1f8a4c", "#8e3fb5", "#b3261e", "#0f7c86", "#7a6a00", "#c2185b", "#4b5563", "#0b8f5a", "#a15c2f", "#5146c9"],
     dark: ["#6db3f2", "#f5a35b", "#6cd08a", "#c792ea", "#ff8f85", "#5fd0d9", "#d9c84a", "#f48fb1", "#c3ccd6", "#3fe0a0", "#d9a27a", "#a5a0ff"],
   };
+  const WHOLE = [1, 2, 5].flatMap((step) => [...Array(12).keys()].map((n) => step * 10 ** n)).sort((a, b) => a - b);
+  const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800];
   const HIGH = box.classList.contains("compact") ? 170 : 240;
   const words = JSON.parse(document.body.dataset.words), word = (text) => words[text] || text;
   const weight = () => Number(settings?.elements.smooth.value || 0), logarithmic = () => Boolean(settings?.elements.log.checked);
@@ -78,11 +80,12 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
     const text = style.getPropertyValue("--weak"), line = style.getPropertyValue("--line");
     const lines = strokes(chart), unit = chart.curves[0].unit === "bytes" ? "bytes" : "";
     const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
+    const whole = chart.curves.every((curve) => curve.points.every((point) => Number.isInteger(point[0])));
     const few = !chart.time && chart.curves[0].points.length < 60;
     return {
       width, height: HIGH, scales: { x: { time: false }, y: { distr: log ? 3 : 1, range: chart.time ? (_, low, high) => [0, (high || 1) * 1.08] : undefined } },
-      axes: [chart.time ? { ...axis, size: 34, space: 90, values: (_, ticks) => ticks.map(clock) }
-        : { ...axis, label: word(chart.axis), labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", values: (_, ticks) => ticks.map(short) },
+      axes: [chart.time ? { ...axis, size: 34, space: 90, incrs: SECONDS, values: (_, ticks) => ticks.map(clock) }
+        : { ...axis, label: word(chart.axis), labelSize: 18, size: 34, labelFont: "12px system-ui, sans-serif", incrs: whole ? WHOLE : undefined, values: (_, ticks) => ticks.map(short) },
         { ...axis, size: 66, values: (_, ticks) => ticks.map((tick) => (unit ? worded(tick, unit) : short(tick))) }],
       series: [{ label: word(chart.axis), value: (_, value) => (value == null ? "" : chart.time ? clock(value) : short(value)) },
         ...chart.curves.map((curve, i) => ({

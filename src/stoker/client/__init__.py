@@ -88,6 +88,10 @@ class Client:
     def recorded(self, ref: str, kind: str) -> dict:
         return self._get(path_of(ref, "recorded"), kind=kind)
 
+    def picture(self, ref: str, path: str) -> bytes:
+        """A captured picture, as its file."""
+        return b"".join(Pieces(self._stream(path_of(ref, "picture"), {"path": path})))
+
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
         return self._call("GET", "/v1/compare", {"ref": list(refs), "code": code or None}, patience_s=READ_S)
 

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ IMAGE_MAX = 32 << 20
 TEXT_MAX = 64 << 10
 TABLES = {".csv": ",", ".tsv": "\t"}
 ROWS_MAX, COLUMNS_MAX = 500, 50
-PICTURE = re.compile(rf"{rundir.ATTEMPTS}/[0-9]{{1,9}}/{rundir.HOOKS}/pictures/[A-Za-z0-9][A-Za-z0-9.\-]*", re.ASCII)
 NAMES_MAX, STEPS_MAX = 200, 1000  # of captured pictures in a page
 
 
@@ -102,19 +100,17 @@ def here(run: dict) -> bool:
 
 def picture(run: dict, path: str) -> File:
     """The captured picture of this path in the run folder. Raises NotFound for a path where no pictures are kept."""
-    if not here(run):
-        raise NotFound(f"The pictures of this run are on the machine {run['target']}.")
-    if not PICTURE.fullmatch(path):
+    if not rundir.PICTURE.fullmatch(path):
         raise NotFound(f"{run['name']} has no picture '{path}'.")
     return File(run, path, 0, "run")
 
 
 def by_name(run: dict, pictures: Sequence[dict]) -> list[dict]:
     """`[{"name", "source", "axis", "steps": [[step, path]]}]`: the newest pictures of each name that are still kept, in the order of
-    their steps. The oldest pictures of a run are deleted when there are too many."""
+    their steps. The oldest pictures of a run are deleted when there are too many; on another machine nobody looks which are left."""
     found: dict[tuple[str, str], dict] = {}
     for each in pictures:
-        if os.path.lexists(os.path.join(run["folder"], each["path"])):
+        if not here(run) or os.path.lexists(os.path.join(run["folder"], each["path"])):
             told = found.setdefault((each["source"], each["name"]), {**{key: each[key] for key in ("name", "source", "axis")}, "steps": []})
             told["steps"].append([each["step"], each["path"]])
     for told in found.values():

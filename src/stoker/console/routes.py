@@ -140,15 +140,16 @@ def pictures(source: Source, request: Request) -> dict:
     """The pictures that were captured of a run. `{"pictures", "elsewhere"}`; elsewhere: the machine that holds them, if not this one."""
     told = source.run(request.path_params["ref"])
     found = source.numbers(told["id"], (), POINTS)["pictures"]
-    if not files.here(told):
-        return {"pictures": [], "elsewhere": told["target"] if found else None}
-    return {"pictures": files.by_name(told, found), "elsewhere": None}
+    return {"pictures": files.by_name(told, found), "elsewhere": told["target"] if found and not files.here(told) else None}
 
 
 def picture(request: Request) -> Response:
-    """One captured picture. It never changes."""
-    found = files.picture(request.app.state.source.run(request.path_params["ref"]), one(request, "path"))
-    return _file(found, shown=True, cache="private, max-age=86400, immutable")
+    """One captured picture, fetched if it is on another machine. It never changes."""
+    source: Source = request.app.state.source
+    told = source.run(request.path_params["ref"])
+    found = files.picture(told, one(request, "path"))
+    pieces = found.pieces() if files.here(told) else (data for data in [source.picture(told["id"], found.path)])
+    return _file(found, pieces, shown=True, cache="private, max-age=86400, immutable")
 
 
 def spark(request: Request) -> Response:
@@ -218,16 +219,17 @@ def _stream(source: Iterator[bytes], kind: str, headers: dict[str, str]) -> Resp
 def file(request: Request) -> Response:
     """A file of a run: as a download, or with `show` as a picture. Its own scripts never run."""
     source: Source = request.app.state.source
-    return _file(files.find(source.run(request.path_params["ref"]), one(request, "path")), shown=bool(one(request, "show")))
+    found = files.find(source.run(request.path_params["ref"]), one(request, "path"))
+    return _file(found, found.pieces(), shown=bool(one(request, "show")))
 
 
-def _file(found: files.File, *, shown: bool, cache: str = "no-store") -> Response:
+def _file(found: files.File, pieces: Iterator[bytes], *, shown: bool, cache: str = "no-store") -> Response:
     name = quoted(PurePosixPath(found.path).name)
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": cache,
                "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
     if shown and found.image:
-        return _stream(found.pieces(), found.image, {**headers, "content-disposition": "inline"})
-    return _stream(found.pieces(), "application/octet-stream", headers)
+        return _stream(pieces, found.image, {**headers, "content-disposition": "inline"})
+    return _stream(pieces, "application/octet-stream", headers)
 
 
 def preview(source: Source, request: Request) -> dict:

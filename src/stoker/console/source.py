@@ -23,6 +23,7 @@ HELD = 64  # answers
 PAGE = 100  # runs of a page
 RUNS_COMPARED = 50
 RECENT = 5  # ended runs of a machine
+FETCHES = 2  # pictures that are fetched from other machines at once: an sshd takes few channels
 
 
 class Source:
@@ -35,6 +36,7 @@ class Source:
         self._table = Table(client)
         self.lasts = Lasts(lambda run: client.numbers(run["id"], (), SHORT_POINTS))
         self._watch = Watch()
+        self._fetches = threading.Semaphore(FETCHES)
 
     def _fresh(self, key: tuple, ask: Callable[[], Any]) -> Any:
         """What `ask` gave a moment ago, else gives now. Two who want the same wait for one answer."""
@@ -85,6 +87,11 @@ class Source:
     def recorded(self, ref: str, kind: str) -> dict:
         """What was recorded of a run: its "usage" over time, or its "code"."""
         return self._fresh(("recorded", ref, kind), lambda: self.client.recorded(ref, kind))
+
+    def picture(self, ref: str, path: str) -> bytes:
+        """A captured picture, wherever the run is."""
+        with self._fetches:
+            return self.client.picture(ref, path)
 
     def compare(self, refs: tuple[str, ...]) -> dict:
         """A comparison; `@TAG` stands for the runs with this tag. At most RUNS_COMPARED of them."""

@@ -1,4 +1,4 @@
-"""What was recorded of a run beside its numbers: its use of the machine over time, and its code. Read wherever the run is."""
+"""What was recorded of a run beside its numbers: its use of the machine over time, its code, its pictures. Read wherever the run is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stoker.base import rundir
-from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.errors import InvalidSpec, NotFound, StokerError
 from stoker.plane.logs import Log
 from stoker.plane.present import begun
 from stoker.plane.record import Run
@@ -18,6 +18,7 @@ from stoker.plane.targets import Target
 ATTEMPTS = 20  # the newest ones
 POINTS = 600  # over all attempts
 DIFF_MAX = 6 << 20  # bytes
+PICTURE_MAX = 20 << 20  # as the hooks keep
 KINDS = ("usage", "code")
 
 
@@ -75,3 +76,17 @@ def code(run: Run, target: Target) -> dict:
         except (StokerError, OSError):
             diff = ""
     return {"code": told, "diff": diff}
+
+
+def picture(run: Run, target: Target, path: str) -> bytes:
+    """One captured picture, by its path in the run folder. Raises NotFound, also for a path where no pictures are kept; TargetError for
+    one that is too large, or where its machine does not answer."""
+    if not rundir.PICTURE.fullmatch(path):
+        raise NotFound(f"{run.name} has no picture '{path[:200]}'.", hint=f"stoker show {run.name}")
+    with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
+        copy = Path(folder) / "picture"
+        try:
+            target.backend.fetch(run.id, path, copy, PICTURE_MAX)
+            return copy.read_bytes()
+        except OSError as e:
+            raise NotFound(f"{path} of {run.name} cannot be read: {e.strerror}.") from e

@@ -30,7 +30,7 @@ from stoker.plane.numbers import overview
 from stoker.plane.numbers.halving import Halver
 from stoker.plane.numbers.overview import Overview
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
-from stoker.plane.recorded import recorded
+from stoker.plane.recorded import picture, recorded
 from stoker.plane.request import read_grace, read_limits, read_spec
 from stoker.plane.run_folder import RunFolder
 from stoker.plane.staging.bringing import Bringer, Pulling
@@ -257,6 +257,11 @@ class Service(Finding):
         """What was recorded of a run beside its numbers: see `plane.recorded`."""
         run = self._find(ref)
         return recorded(run, self._known_target(run), kind)
+
+    def picture(self, ref: str, path: str) -> bytes:
+        """A captured picture of a run. Raises NotFound; TargetError where its machine does not answer."""
+        run = self._find(ref)
+        return picture(run, self._known_target(run), path)
 
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
         """Runs side by side: parameters, metrics, environment; with `code` also how the code of two runs differs."""

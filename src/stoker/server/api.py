@@ -122,6 +122,11 @@ def recorded(asked: Asked) -> Answer:
     return Answer(asked.plane.recorded(asked.named("ref"), asked.word("kind")))
 
 
+def picture(asked: Asked) -> Response:
+    """A captured picture, as its file."""
+    return Response(asked.plane.picture(asked.named("ref"), asked.word("path")), media_type="application/octet-stream")
+
+
 def compare(asked: Asked) -> Answer:
     return Answer(asked.plane.compare(asked.words("ref"), code=asked.flag("code")))
 
@@ -222,6 +227,7 @@ ROUTES: list[BaseRoute] = [
     _route("POST", "/runs/{ref}/pull", pull),
     _route("GET", "/runs/{ref}/numbers", numbers),
     _route("GET", "/runs/{ref}/recorded", recorded),
+    _route("GET", "/runs/{ref}/picture", picture),
     WebSocketRoute(VERSION + "/runs/{ref}/attach", attach),
     _route("GET", "/compare", compare),
     _route("POST", "/sweeps/{name}/halve", halve),

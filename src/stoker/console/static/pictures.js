@@ -3,7 +3,7 @@
 (() => {
   const section = document.getElementById("pictures");
   if (!section) return;
-  const place = section.querySelector(".pictures"), elsewhere = document.getElementById("pictures-elsewhere");
+  const place = section.querySelector(".pictures");
   const shots = new Map();  // source and name -> what shows them
 
   const figure = (value) => (value == null ? "" : Number(value).toLocaleString(document.documentElement.lang));
@@ -59,8 +59,7 @@
 
   const load = asksAgain(() => `${section.dataset.src}s.json`, () => 3000, (told) => {
     told.pictures.forEach(take);
-    elsewhere.hidden = !told.elsewhere;
-    section.hidden = !told.pictures.length && !told.elsewhere;
+    section.hidden = !told.pictures.length;
   });
 
   load();

@@ -50,10 +50,9 @@ STOP = "stop.json"  # a wish: end this attempt
 WRITTEN = "written.jsonl"  # paths that were opened for writing, as the agent has seen; in HOOKS: as the processes tell
 ENGINE = "engine.json"  # what a script's Engine says of itself: grade, reasons, checkpoint folder, step
 STATUS = "status.json"  # the raw wait status, written by the holder before anything else happens
-PICTURES = "pictures"  # in HOOKS: what the script drew
 SOCKET = "sock"  # the holder's door: input, window size, signals
 
-PICTURE = re.compile(rf"{ATTEMPTS}/[0-9]{{1,9}}/{HOOKS}/{PICTURES}/[A-Za-z0-9][A-Za-z0-9.\-]*", re.ASCII)  # a path in the run folder
+PICTURE = re.compile(rf"{ATTEMPTS}/[0-9]{{1,9}}/{HOOKS}/pictures/[A-Za-z0-9][A-Za-z0-9.\-]*", re.ASCII)  # a path in the run folder
 
 
 @dataclass(frozen=True)
